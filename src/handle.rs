@@ -1,0 +1,80 @@
+//! A resolved key: adds without hashing and without the table.
+
+use std::fmt;
+
+use crate::core::Core;
+use crate::node::Pin;
+use crate::outcome::Added;
+use crate::sync::Arc;
+
+/// A handle to one key of a queue, made by [`WorkQueue::handle`](crate::WorkQueue::handle)
+/// (promise C11).
+///
+/// Adding through it follows the same rules as [`WorkQueue::add`](crate::WorkQueue::add) and
+/// touches nothing but the key's own node and the FIFO. It keeps the key interned while it
+/// lives, and may outlive the queue; then, as after a shut-down, its adds are refused.
+///
+/// ```
+/// # use keyqueue::{Added, WorkQueue};
+/// let queue = WorkQueue::new();
+/// let handle = queue.handle("a");
+/// assert_eq!(handle.key(), &"a");
+/// assert_eq!(handle.add(), Added::Queued);
+/// let item = queue.get().unwrap();
+/// assert_eq!(handle.add(), Added::Deferred);
+/// drop(item);
+/// drop(queue);
+/// assert_eq!(handle.add(), Added::ShutDown);
+/// ```
+pub struct KeyHandle<K> {
+    core: Arc<Core<K>>,
+    pin: Pin<K>,
+}
+
+impl<K> KeyHandle<K> {
+    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>) -> Self {
+        KeyHandle { core, pin }
+    }
+
+    /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what the answers mean.
+    #[inline]
+    pub fn add(&self) -> Added {
+        self.core.add_pinned(&self.pin)
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &K {
+        self.pin.key()
+    }
+}
+
+impl<K> Clone for KeyHandle<K> {
+    /// Another handle to the same key.
+    ///
+    /// # Panics
+    ///
+    /// If 2^31 handles to the key are alive.
+    fn clone(&self) -> Self {
+        KeyHandle {
+            core: Arc::clone(&self.core),
+            pin: self.pin.clone(),
+        }
+    }
+}
+
+impl<K> Drop for KeyHandle<K> {
+    fn drop(&mut self) {
+        self.pin.unpin();
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for KeyHandle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyHandle")
+            .field("key", self.key())
+            .field("phase", &self.pin.phase())
+            .finish()
+    }
+}

@@ -1,0 +1,133 @@
+//! What a worker holds: one key, or a batch of them, and the duty to say when it is done.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use crate::node::Held;
+use crate::queue::WorkQueue;
+
+/// A key handed out to this worker alone (promises C3, C7).
+///
+/// Dropping it is [`done`](Self::done), also while a panic unwinds. As long as it lives, adds of
+/// the key are deferred. Leaking it (`mem::forget`) leaves the key processing for ever: it will
+/// not be handed out again, and a drain will not end.
+pub struct Item<'q, K, L, S> {
+    queue: &'q WorkQueue<K, L, S>,
+    /// Taken out once, by the drop.
+    held: ManuallyDrop<Held<K>>,
+}
+
+impl<'q, K, L, S> Item<'q, K, L, S> {
+    #[inline]
+    pub(crate) fn new(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
+        Item {
+            queue,
+            held: ManuallyDrop::new(held),
+        }
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &K {
+        self.held.key()
+    }
+
+    /// Says that the work on the key is done.
+    ///
+    /// If the key was added meanwhile, it is queued again, at the tail; else it is idle.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// let item = queue.get().unwrap();
+    /// queue.add("a");
+    /// assert_eq!(queue.len(), 0);
+    /// item.done();
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    #[inline]
+    pub fn done(self) {
+        drop(self);
+    }
+}
+
+impl<K, L, S> Drop for Item<'_, K, L, S> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: taken out here alone, and `self` is not used after it is dropped.
+        let held = unsafe { ManuallyDrop::take(&mut self.held) };
+        self.queue.core.finish(held);
+    }
+}
+
+impl<K, L, S> Deref for Item<'_, K, L, S> {
+    type Target = K;
+
+    #[inline]
+    fn deref(&self) -> &K {
+        self.key()
+    }
+}
+
+impl<K: fmt::Debug, L, S> fmt::Debug for Item<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Item").field(self.key()).finish()
+    }
+}
+
+/// Keys handed out together by [`WorkQueue::get_batch`], each an [`Item`] of its own.
+///
+/// Iterate over it to take the items out; those left in it are done when it is dropped.
+#[must_use = "dropping a batch says that all of its keys are done"]
+pub struct Batch<'q, K, L, S> {
+    items: Vec<Item<'q, K, L, S>>,
+}
+
+impl<'q, K, L, S> Batch<'q, K, L, S> {
+    pub(crate) fn new(items: Vec<Item<'q, K, L, S>>) -> Self {
+        Batch { items }
+    }
+
+    /// The number of items.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is none: the queue is shut down and nothing will be queued any more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The items, in the order in which they were queued.
+    pub fn iter(&self) -> std::slice::Iter<'_, Item<'q, K, L, S>> {
+        self.items.iter()
+    }
+}
+
+impl<'q, K, L, S> IntoIterator for Batch<'q, K, L, S> {
+    type Item = Item<'q, K, L, S>;
+    type IntoIter = std::vec::IntoIter<Item<'q, K, L, S>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'b, 'q, K, L, S> IntoIterator for &'b Batch<'q, K, L, S> {
+    type Item = &'b Item<'q, K, L, S>;
+    type IntoIter = std::slice::Iter<'b, Item<'q, K, L, S>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<K: fmt::Debug, L, S> fmt::Debug for Batch<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.items).finish()
+    }
+}

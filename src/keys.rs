@@ -1,0 +1,339 @@
+//! The interned keys: a sharded table from hash to node, each shard with the slab its nodes
+//! live in and the account by which it is swept.
+//!
+//! # Ground rules
+//!
+//! * A shard's table, slab and account are guarded by that shard's one lock; [`Shard`] is the
+//!   right to all three. No thread holds two shards.
+//! * Under the lock runs no user code but `K: Eq` (during a lookup, before anything was changed)
+//!   and no other call of the queue. Keys are dropped after the lock.
+//! * Everything that is not idle is in the table, so walking the shards finds it.
+//!
+//! # Sweeping (C10)
+//!
+//! `done` leaves an idle node where it is: for a recurring key the next add is then one lookup.
+//! Idle nodes are taken out in bulk, by whoever has the lock anyway or has nothing else to do:
+//!
+//! * an adder of a new key, when the shard has doubled since its last sweep: a stream of unique
+//!   keys pays for its own removal, a constant amount per key;
+//! * a consumer that found the queue empty, when a shard has run up enough *credit*: a burst is
+//!   cleared away as soon as it has been worked off.
+//!
+//! Credit is what keeps idle sweeps from costing more than the work that made them due. A sweep
+//! of `n` nodes wants `4 n`; a new key earns its shard 8, as does a key that an adder's sweep
+//! found busy (it will have to be visited once more), and 1 is earned whenever a consumer goes
+//! to sleep, so that keys that recurred once and never again go in the end, too.
+//!
+//! A sweep spares keys that recurred since the one before, and a shard with fewer nodes than
+//! [`RESIDENTS`] is not swept at all but by `shrink`: that is the fixed cache of C10.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
+use crate::slab::Slab;
+use crate::state::{KeyState, Phase, Residence};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ShardGuard, Table};
+
+/// Up to this many nodes of a shard are kept without looking.
+const RESIDENTS: usize = 128;
+
+const CREDIT_PER_NEW_KEY: usize = 8;
+const CREDIT_PER_NODE_SWEPT: usize = 4;
+/// The sleeps of consumers are credited to the shards in turn, in portions of this size.
+const SLEEPS_PER_CREDIT: usize = 1024;
+
+pub(crate) struct Keys<K> {
+    table: Table<NodeRef<K>, Store<K>>,
+    /// A bit for each shard (modulo 64) that has the credit for a sweep by an idle consumer.
+    due: AtomicU64,
+    /// How often consumers went to sleep.
+    sleeps: AtomicUsize,
+}
+
+/// A shard's nodes, and the account of its sweeps.
+struct Store<K> {
+    slab: Slab<K>,
+    /// An adder of a new key sweeps when the shard has this many nodes.
+    limit: usize,
+    credit: usize,
+}
+
+/// One shard, locked.
+pub(crate) struct Shard<'a, K> {
+    keys: &'a Keys<K>,
+    index: usize,
+    table: ShardGuard<'a, NodeRef<K>, Store<K>>,
+}
+
+/// Keys that a sweep took out, to be dropped once no lock is held.
+#[must_use]
+pub(crate) struct Swept<K>(Vec<K>);
+
+impl<K> Swept<K> {
+    /// Drops the keys one by one. A key whose `Drop` panics takes nobody with it: the panic hook
+    /// has reported it, and the caller, who may work for another key altogether, goes on.
+    fn bury(&mut self) {
+        for key in self.0.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(key)));
+        }
+    }
+}
+
+impl<K> Drop for Swept<K> {
+    fn drop(&mut self) {
+        self.bury();
+    }
+}
+
+impl<K> Keys<K> {
+    /// `shards` must be a power of two above one.
+    pub(crate) fn new(shards: usize) -> Self {
+        let store = || Store {
+            slab: Slab::new(),
+            limit: RESIDENTS,
+            credit: 0,
+        };
+        Keys {
+            table: Table::new(shards, store),
+            due: AtomicU64::new(0),
+            sleeps: AtomicUsize::new(0),
+        }
+    }
+
+    /// Locks the shard that keys of this hash are in.
+    #[inline]
+    pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
+        self.shard(self.table.shard_of(hash))
+    }
+
+    #[inline]
+    fn shard(&self, index: usize) -> Shard<'_, K> {
+        Shard {
+            keys: self,
+            index,
+            table: self.table.lock(index),
+        }
+    }
+
+    /// The shards, locked one after the other.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_, K>> {
+        (0..self.table.shards()).map(|index| self.shard(index))
+    }
+
+    /// Sweeps the shards that have the credit for it. Called by consumers with nothing to do.
+    #[inline]
+    pub(crate) fn sweep_if_due(&self) {
+        // Ordering: Relaxed; a hint, what it is about is guarded by the shards' locks.
+        if self.due.load(Ordering::Relaxed) != 0 {
+            self.sweep_due();
+        }
+    }
+
+    #[cold]
+    fn sweep_due(&self) {
+        // Ordering: Relaxed; as above. A bit that is set meanwhile is left for the next time.
+        let due = self.due.swap(0, Ordering::Relaxed);
+        for index in 0..self.table.shards() {
+            if due & bit(index) != 0 {
+                let mut shard = self.shard(index);
+                let swept = shard.sweep_with_credit();
+                drop(shard);
+                drop(swept);
+            }
+        }
+    }
+
+    /// Notes that a consumer goes to sleep.
+    pub(crate) fn note_sleep(&self) {
+        // Ordering: Relaxed; a count.
+        let sleeps = self.sleeps.fetch_add(1, Ordering::Relaxed);
+        if sleeps % SLEEPS_PER_CREDIT == SLEEPS_PER_CREDIT - 1 {
+            let index = sleeps / SLEEPS_PER_CREDIT % self.table.shards();
+            self.shard(index).earn(SLEEPS_PER_CREDIT);
+        }
+    }
+
+    /// Takes out every key that is idle and unpinned, and gives memory back.
+    pub(crate) fn shrink(&self) {
+        for mut shard in self.shards() {
+            let swept = shard.sweep(true).0;
+            shard.table.shrink_to(shard.table.len(), hash_of);
+            let store = shard.table.beside();
+            store.slab.shrink();
+            store.credit = 0;
+            drop(shard);
+            drop(swept);
+        }
+    }
+}
+
+impl<K> Drop for Keys<K> {
+    fn drop(&mut self) {
+        for mut shard in self.shards() {
+            let swept = shard.take_all();
+            drop(shard);
+            drop(swept);
+        }
+    }
+}
+
+fn bit(shard: usize) -> u64 {
+    1 << (shard % 64)
+}
+
+fn hash_of<K>(node: NodeRef<K>) -> u64 {
+    // SAFETY: called for nodes in the table of a shard whose lock is held.
+    unsafe { node.get() }.hash
+}
+
+impl<K> Shard<'_, K> {
+    #[inline]
+    fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
+        self.table.find(hash, |node| {
+            // SAFETY: in the table of a shard whose lock is held.
+            let node = unsafe { node.get() };
+            node.hash == hash && eq(&node.key)
+        })
+    }
+
+    /// Adds the key for which `eq` holds, if it is interned.
+    #[inline]
+    pub(crate) fn add(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added<K>> {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq)
+            .map(|node| unsafe { node::add_locked(node) })
+    }
+
+    /// Pins the key for which `eq` holds, if it is interned.
+    pub(crate) fn pin(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Pin<K>> {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq).map(|node| unsafe { Pin::new(node) })
+    }
+
+    /// Interns a key that is not there as queued.
+    #[inline]
+    pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Swept<K>) {
+        let swept = self.make_room();
+        let node = self.insert(hash, key, KeyState::new(Phase::Queued, false));
+        (Queued::of_new(node), swept)
+    }
+
+    /// Interns a key that is not there as idle, and pins it.
+    pub(crate) fn insert_pinned(&mut self, hash: u64, key: K, closed: bool) -> (Pin<K>, Swept<K>) {
+        let swept = self.make_room();
+        let node = self.insert(hash, key, KeyState::new(Phase::Idle, closed));
+        // SAFETY: just interned, under the lock.
+        (unsafe { Pin::new(node) }, swept)
+    }
+
+    #[inline]
+    fn insert(&mut self, hash: u64, key: K, state: KeyState) -> NodeRef<K> {
+        let node = self.table.beside().slab.insert(Node { state, hash, key });
+        self.table.insert(hash, node, hash_of);
+        self.earn(CREDIT_PER_NEW_KEY);
+        node
+    }
+
+    /// Sweeps before an insertion that would double the shard.
+    #[inline]
+    fn make_room(&mut self) -> Swept<K> {
+        if self.table.len() < self.table.beside().limit {
+            return Swept(Vec::new());
+        }
+        self.make_room_slow()
+    }
+
+    #[cold]
+    fn make_room_slow(&mut self) -> Swept<K> {
+        let (swept, busy) = self.sweep(false);
+        let limit = (2 * self.table.len()).max(RESIDENTS);
+        let store = self.table.beside();
+        store.limit = limit;
+        store.credit = 0;
+        self.earn(busy * CREDIT_PER_NEW_KEY);
+        swept
+    }
+
+    /// Sweeps on behalf of an idle consumer, if the credit is still there.
+    fn sweep_with_credit(&mut self) -> Swept<K> {
+        let nodes = self.table.len();
+        if self.table.beside().credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= RESIDENTS {
+            return Swept(Vec::new());
+        }
+        let (swept, _) = self.sweep(false);
+        let nodes = self.table.len();
+        if self.table.capacity() > 8 * nodes.max(RESIDENTS) {
+            self.table.shrink_to(2 * nodes, hash_of);
+        }
+        let store = self.table.beside();
+        store.limit = (2 * nodes).max(RESIDENTS);
+        store.credit = 0;
+        swept
+    }
+
+    #[inline]
+    fn earn(&mut self, credit: usize) {
+        let nodes = self.table.len();
+        let store = self.table.beside();
+        store.credit = store.credit.saturating_add(credit);
+        if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > RESIDENTS {
+            self.call_for_sweep();
+        }
+    }
+
+    fn call_for_sweep(&self) {
+        let bit = bit(self.index);
+        // Ordering: Relaxed; a hint, see `sweep_if_due`.
+        if self.keys.due.load(Ordering::Relaxed) & bit == 0 {
+            self.keys.due.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes out idle, unpinned nodes, with `forget` also those that recurred. Answers their
+    /// keys and the number of busy nodes.
+    fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
+        let mut swept = Swept(Vec::new());
+        let mut busy = 0;
+        self.table.retain(|node, store| {
+            // SAFETY: in the table of a shard whose lock is held.
+            match unsafe { node.get() }.state.residence(forget) {
+                Residence::Stay => true,
+                Residence::Busy => {
+                    busy += 1;
+                    true
+                }
+                Residence::Leave => {
+                    // SAFETY: `Leave` says that nobody else can reach the node any more, and
+                    // here it leaves the table; it is of this slab, as all in this table.
+                    let key = unsafe { store.slab.remove(node) };
+                    if std::mem::needs_drop::<K>() {
+                        swept.0.push(key);
+                    }
+                    false
+                }
+            }
+        });
+        (swept, busy)
+    }
+
+    /// Takes out every node, whatever its state: for the queue's end.
+    fn take_all(&mut self) -> Swept<K> {
+        let mut swept = Swept(Vec::new());
+        self.table.retain(|node, store| {
+            // SAFETY: called from `Keys::drop` alone, so no token is left that would be used.
+            swept.0.push(unsafe { store.slab.remove(node) });
+            false
+        });
+        swept
+    }
+
+    /// Runs `f` over the states of all keys of the shard.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&KeyState, &K)) {
+        self.table.for_each(|node| {
+            // SAFETY: in the table of a shard whose lock is held.
+            let node = unsafe { node.get() };
+            f(&node.state, &node.key);
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! A node is one interned key and its state. Everything else refers to keys by their nodes.
+//!
+//! # Who may touch a node
+//!
+//! Nodes live in slabs ([`crate::slab`]) and never move. A node exists from its insertion into
+//! the table until a sweep takes it out, and a sweep takes only nodes that are idle and unpinned.
+//! So whoever holds one of these tokens may look at the node without any lock:
+//!
+//! | token | means | made by | ends with |
+//! | --- | --- | --- | --- |
+//! | [`Queued`] | the one entry in the FIFO of a queued key | `add` or `finish` making it queued | `begin` |
+//! | [`Held`] | the right to process the key, one worker's | `Queued::begin` | `finish` |
+//! | [`Pin`] | the node stays interned | `NodeRef::pin` under the shard's lock, or a clone | `unpin` |
+//!
+//! Tokens are plain addresses: dropping one does nothing, and none outlives the table (the
+//! public types that carry them borrow the queue or own a share of it). A bare [`NodeRef`] gives
+//! access only under its shard's lock.
+
+use std::hash::{Hash, Hasher};
+use std::ptr::NonNull;
+
+use crate::state::{Finished, KeyState, Marked, Phase};
+
+/// One key with its state. The key is written once, before the node is published.
+pub(crate) struct Node<K> {
+    pub(crate) state: KeyState,
+    /// The key's hash, so that the table can grow and a sweep can find its bucket without
+    /// running user code.
+    pub(crate) hash: u64,
+    pub(crate) key: K,
+}
+
+/// The address of a node.
+pub(crate) struct NodeRef<K>(NonNull<Node<K>>);
+
+impl<K> Clone for NodeRef<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for NodeRef<K> {}
+
+impl<K> PartialEq for NodeRef<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<K> Eq for NodeRef<K> {}
+
+impl<K> Hash for NodeRef<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+// SAFETY: a `NodeRef` is as good as a `&Node<K>` with a life checked by the protocol above, and
+// the key behind it may be dropped by whichever thread sweeps; `K: Send + Sync` covers both.
+unsafe impl<K: Send + Sync> Send for NodeRef<K> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync> Sync for NodeRef<K> {}
+
+impl<K> NodeRef<K> {
+    pub(crate) fn new(node: NonNull<Node<K>>) -> Self {
+        NodeRef(node)
+    }
+
+    pub(crate) fn as_ptr(self) -> NonNull<Node<K>> {
+        self.0
+    }
+
+    /// The node.
+    ///
+    /// # Safety
+    ///
+    /// The node is interned for as long as the reference is used: the caller holds its shard's
+    /// lock, or one of the tokens.
+    #[inline]
+    pub(crate) unsafe fn get<'a>(self) -> &'a Node<K> {
+        // SAFETY: interned, by the caller's promise; nodes are initialised before they are
+        // interned and only ever shared from then on.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// What an add to a node did; see [`Marked`].
+pub(crate) enum Added<K> {
+    Queued(Queued<K>),
+    Deferred,
+    Merged,
+    Closed,
+}
+
+impl<K> Added<K> {
+    fn new(marked: Marked, node: NodeRef<K>) -> Self {
+        match marked {
+            Marked::Queued => Added::Queued(Queued(node)),
+            Marked::Deferred => Added::Deferred,
+            Marked::Merged => Added::Merged,
+            Marked::Closed => Added::Closed,
+        }
+    }
+}
+
+/// Marks the key dirty.
+///
+/// # Safety
+///
+/// The caller holds the node's shard's lock.
+#[inline]
+pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
+    // SAFETY: by the caller's promise.
+    Added::new(unsafe { node.get() }.state.add_locked(), node)
+}
+
+/// The one entry of a queued key, on its way into, in or out of the FIFO.
+pub(crate) struct Queued<K>(NodeRef<K>);
+
+impl<K> Queued<K> {
+    /// The entry of a key that was interned as queued.
+    pub(crate) fn of_new(node: NodeRef<K>) -> Self {
+        Queued(node)
+    }
+
+    /// Begins the delivery. The flag says whether the key had been closed by a shut-down.
+    #[inline]
+    pub(crate) fn begin(self) -> (Held<K>, bool) {
+        // SAFETY: the token; a queued node stays interned.
+        let closed = unsafe { self.0.get() }.state.begin();
+        (Held(self.0), closed)
+    }
+}
+
+/// The right to process one key.
+pub(crate) struct Held<K>(NodeRef<K>);
+
+impl<K> Held<K> {
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        // SAFETY: the token; a node being processed stays interned.
+        &unsafe { self.0.get() }.key
+    }
+
+    /// Ends the processing. Answers the entry the FIFO is owed if the key was dirty, and whether
+    /// the key had been closed.
+    #[inline]
+    pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
+        // SAFETY: the token, which ends here.
+        let (finished, closed) = unsafe { self.0.get() }.state.finish();
+        let queued = match finished {
+            Finished::Queued => Some(Queued(self.0)),
+            Finished::Idle => None,
+        };
+        (queued, closed)
+    }
+}
+
+/// Keeps a node interned. Must be given back with [`Pin::unpin`].
+pub(crate) struct Pin<K>(NodeRef<K>);
+
+impl<K> Pin<K> {
+    /// Pins a node.
+    ///
+    /// # Safety
+    ///
+    /// As for [`NodeRef::get`], during the call.
+    pub(crate) unsafe fn new(node: NodeRef<K>) -> Self {
+        // SAFETY: by the caller's promise.
+        unsafe { node.get() }.state.pin();
+        Pin(node)
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        // SAFETY: pinned.
+        &unsafe { self.0.get() }.key
+    }
+
+    #[inline]
+    pub(crate) fn add(&self) -> Added<K> {
+        // SAFETY: pinned.
+        Added::new(unsafe { self.0.get() }.state.add_pinned(), self.0)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        // SAFETY: pinned.
+        unsafe { self.0.get() }.state.phase()
+    }
+
+    pub(crate) fn unpin(&self) {
+        // SAFETY: pinned until here.
+        unsafe { self.0.get() }.state.unpin();
+    }
+}
+
+impl<K> Clone for Pin<K> {
+    fn clone(&self) -> Self {
+        // SAFETY: pinned by `self`.
+        unsafe { Pin::new(self.0) }
+    }
+}

@@ -1,0 +1,387 @@
+//! The public face of the queue: adding, looking, shutting down. Getting is in `get.rs`.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::core::Core;
+use crate::drain::{Drain, deadline_in};
+use crate::handle::KeyHandle;
+use crate::limiter::NoLimit;
+use crate::outcome::{Added, Remaining};
+use crate::sync::Arc;
+
+/// The hasher of queues that are not told another: fast, and keyed for each queue, so that who
+/// chooses the keys cannot choose their hashes.
+pub type DefaultHasher = foldhash::fast::RandomState;
+
+/// A keyed work queue.
+///
+/// Keys are added as often as one likes and handed out, first in, first out, to workers: each to
+/// one worker at a time, and never lost.
+///
+/// ```text
+///     idle --add--> queued --get--> processing --done--> idle
+///                                   processing --add--> processing-dirty --done--> queued (at the tail)
+/// ```
+///
+/// * `K` is the key: anything `Hash + Eq + Send + Sync + 'static`. It need not be `Clone`; it is
+///   moved into the queue once and lent out. Its `Hash` and `Eq` must not call the queue.
+/// * `L` is the rate limiter of retries, by default none.
+/// * `S` is the hasher.
+///
+/// Share it between threads by reference or in an [`Arc`](std::sync::Arc). Dropping it shuts it
+/// down.
+///
+/// # Memory ordering
+///
+/// What a thread did before an accepted add is visible to the delivery that serves the add,
+/// merged and deferred adds included; what a worker did before `done` is visible to the next
+/// delivery of the key. So state that is read under a key needs no lock against the next run.
+///
+/// # Examples
+///
+/// ```
+/// use keyqueue::{Added, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// assert_eq!(queue.add("a"), Added::Queued);
+/// assert_eq!(queue.add("b"), Added::Queued);
+/// assert_eq!(queue.add("a"), Added::Merged);
+///
+/// let item = queue.get().unwrap();
+/// assert_eq!(*item, "a");
+/// assert_eq!(queue.add("a"), Added::Deferred); // it is being processed: once more, later
+/// item.done();
+///
+/// queue.shut_down();
+/// assert_eq!(queue.add("c"), Added::ShutDown);
+/// assert_eq!(*queue.get().unwrap(), "b");
+/// assert_eq!(*queue.get().unwrap(), "a");
+/// assert!(queue.get().is_none());
+/// ```
+pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
+    pub(crate) core: Arc<Core<K>>,
+    pub(crate) hasher: S,
+    pub(crate) limiter: L,
+    pub(crate) name: Option<Box<str>>,
+}
+
+impl<K> WorkQueue<K>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    /// An empty queue with the default settings. Starts no thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Builder::new().build_valid()
+    }
+
+    /// A queue with other settings.
+    #[must_use]
+    pub fn builder() -> Builder<K> {
+        Builder::new()
+    }
+}
+
+impl<K> Default for WorkQueue<K>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, L, S> WorkQueue<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Adds a key.
+    ///
+    /// | the key is | what happens | answer |
+    /// | --- | --- | --- |
+    /// | idle or unknown | it is queued, at the tail | [`Added::Queued`] |
+    /// | queued | nothing: the delivery to come serves this add, too | [`Added::Merged`] |
+    /// | processing | it will be queued when that is done, at the tail as of then | [`Added::Deferred`] |
+    /// | processing and deferred already | nothing | [`Added::Merged`] |
+    /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
+    ///
+    /// Never blocks for longer than another thread needs for a table operation.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` panics; then nothing was added and the queue is as before. If
+    /// the key is not taken over (it is known already) and its `Drop` panics; then it was added.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// assert_eq!(queue.add(7), Added::Queued);
+    /// assert_eq!(queue.add(7), Added::Merged);
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    #[inline]
+    pub fn add(&self, key: K) -> Added {
+        self.core.add(self.hasher.hash_one(&key), key, true)
+    }
+
+    /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
+    /// known key allocates nothing. Otherwise as [`add`](Self::add).
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::<String>::new();
+    /// assert_eq!(queue.add_ref("namespace/object"), Added::Queued);
+    /// assert_eq!(queue.add_ref("namespace/object"), Added::Merged);
+    /// ```
+    #[inline]
+    pub fn add_ref<Q>(&self, key: &Q) -> Added
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        match self.core.add_interned(hash, |known| known.borrow() == key) {
+            Some(added) => added,
+            // User code makes the copy, so not under the shard's lock. If another thread interns
+            // the key meanwhile, `add` finds it.
+            None => self.core.add(hash, key.to_owned(), true),
+        }
+    }
+
+    /// Adds many keys, in order, and wakes waiting getters in bulk. Answers how many became
+    /// queued; the others were merged, deferred, or refused after a shut-down.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// assert_eq!(queue.add_all([1, 2, 2, 3]), 3);
+    /// assert_eq!(queue.len(), 3);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add), and if the iterator panics: the keys before that are added.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
+        let mut bulk = Bulk {
+            core: &self.core,
+            unannounced: 0,
+        };
+        let mut queued = 0;
+        for key in keys {
+            if self.core.add(self.hasher.hash_one(&key), key, false) == Added::Queued {
+                queued += 1;
+                bulk.pushed();
+            }
+        }
+        queued
+    }
+
+    /// A handle to a key, which adds it without hashing and without the table.
+    ///
+    /// The key stays interned while the handle lives. It is not added by this.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// let handle = queue.handle("a");
+    /// assert!(queue.is_empty());
+    /// assert_eq!(handle.add(), Added::Queued);
+    /// assert_eq!(queue.add("a"), Added::Merged);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
+    pub fn handle(&self, key: K) -> KeyHandle<K> {
+        let pin = self.core.pin(self.hasher.hash_one(&key), key);
+        KeyHandle::new(Arc::clone(&self.core), pin)
+    }
+}
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// The number of queued keys: not those being processed, nor those deferred or delayed (C8).
+    ///
+    /// A snapshot; do not decide by it whether to call [`get`](Self::get).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.core.len()
+    }
+
+    /// Whether no key is queued; see [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name the queue was built with.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether the queue is shut down. From then on every add is refused.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.core.is_shutting_down()
+    }
+
+    /// Drops the keys that are idle and gives their memory back at once.
+    ///
+    /// Without it idle keys go by themselves, a little later: when new ones come, or when workers
+    /// wait. Keys that are queued, processed, or kept by a [`KeyHandle`] stay.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::sync::Arc;
+    /// let queue = WorkQueue::new();
+    /// let key = Arc::new("a");
+    /// queue.add(Arc::clone(&key));
+    /// drop(queue.get());
+    /// queue.shrink();
+    /// assert_eq!(Arc::strong_count(&key), 1);
+    /// ```
+    pub fn shrink(&self) {
+        self.core.keys().shrink();
+    }
+
+    /// Shuts the queue down, without waiting, and says what is left to do.
+    ///
+    /// Adds are refused from now on. What is queued is still handed out, and so is, once more, a
+    /// key that was added again while it was processed. After that every `get` ends with `None`.
+    /// Whoever waits in a drain is released. Shutting down again is harmless.
+    ///
+    /// Takes time proportional to the number of keys known to the queue.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// queue.add("b");
+    /// let item = queue.get().unwrap();
+    /// let left = queue.shut_down();
+    /// assert_eq!((left.queued, left.processing), (1, 1));
+    /// ```
+    pub fn shut_down(&self) -> Remaining {
+        let remaining = self.core.close();
+        self.core.closing().release();
+        remaining
+    }
+
+    /// Shuts the queue down and waits until nothing is queued and nothing is being processed, or
+    /// until somebody calls [`shut_down`](Self::shut_down).
+    ///
+    /// The workers must go on getting and finishing keys meanwhile; a thread that holds an
+    /// [`Item`](crate::Item) itself would wait for itself for ever. Any number of threads and
+    /// tasks may drain at once.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add_all(0..100);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| while let Some(item) = queue.get() { drop(item) });
+    ///     queue.shut_down_with_drain();
+    ///     assert!(queue.is_empty());
+    /// });
+    /// ```
+    pub fn shut_down_with_drain(&self) {
+        let drain = Drain::begin(&self.core);
+        drain.wait(None);
+    }
+
+    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), but waits for `limit` at most.
+    ///
+    /// # Errors
+    ///
+    /// What is left, if that was not all done in time, or if the drain was released by
+    /// [`shut_down`](Self::shut_down). The queue stays shut down; one may drain again.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// let left = queue.drain_timeout(Duration::ZERO).unwrap_err();
+    /// assert_eq!(left.queued, 1);
+    /// drop(queue.get());
+    /// assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    /// ```
+    pub fn drain_timeout(&self, limit: Duration) -> Result<(), Remaining> {
+        let drain = Drain::begin(&self.core);
+        if drain.wait(deadline_in(limit)) {
+            Ok(())
+        } else {
+            Err(self.core.remaining())
+        }
+    }
+
+    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), for tasks of any executor.
+    ///
+    /// The queue is shut down when the future is first polled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait; the queue stays shut down.
+    pub fn drain_async(&self) -> impl Future<Output = ()> {
+        let core = &*self.core;
+        async move { Drain::begin(core).await }
+    }
+}
+
+impl<K, L, S> Drop for WorkQueue<K, L, S> {
+    fn drop(&mut self) {
+        // Nobody can be waiting: all who wait borrow the queue. What may live on are handles,
+        // whose adds must be refused from now on.
+        if Arc::strong_count(&self.core) > 1 {
+            self.shut_down();
+        }
+    }
+}
+
+impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue")
+            .field("name", &self.name)
+            .field("len", &self.len())
+            .field("waiting", &self.core.getters().len())
+            .field("shutting_down", &self.is_shutting_down())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Notifies getters of keys added in bulk, at the latest when it is dropped.
+struct Bulk<'a, K> {
+    core: &'a Core<K>,
+    unannounced: usize,
+}
+
+impl<K> Bulk<'_, K> {
+    /// So many keys are pushed before the getters hear of them.
+    const MOST: usize = 32;
+
+    fn pushed(&mut self) {
+        self.unannounced += 1;
+        if self.unannounced == Self::MOST {
+            self.announce();
+        }
+    }
+
+    fn announce(&mut self) {
+        self.core.announce(std::mem::take(&mut self.unannounced));
+    }
+}
+
+impl<K> Drop for Bulk<'_, K> {
+    fn drop(&mut self) {
+        if self.unannounced > 0 {
+            self.announce();
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The state of one key: two bits in one atomic word, and the transitions between them.
+//!
+//! # States
+//!
+//! | bits (processing, dirty) | state | who holds the right to the next step |
+//! | --- | --- | --- |
+//! | 0 0 | idle | nobody: the table keeps the node, a sweep may take it |
+//! | 0 1 | queued | the one entry for it in the FIFO |
+//! | 1 0 | processing | the one `Held` token a worker has |
+//! | 1 1 | processing-dirty | the same |
+//!
+//! # Transitions
+//!
+//! ```text
+//! add     sets dirty          idle -> queued            processing -> processing-dirty
+//!         (nothing when dirty is set already)
+//! begin   +1                  queued -> processing      only by who took the FIFO entry
+//! finish  -2                  processing -> idle        processing-dirty -> queued
+//! close   sets closed         from then on `add` is refused
+//! ```
+//!
+//! The encoding makes `begin` and `finish` single unconditional additions: 01 + 1 = 10, and
+//! 10 - 10 = 00, 11 - 10 = 01. They cannot fail and need no loop.
+//!
+//! # Beside the state
+//!
+//! `recurring` says that the key was added again after it had gone idle since the last sweep; a
+//! sweep spares such a key once. The upper half counts pins: handles and pending delays that
+//! keep the node interned.
+//!
+//! # Orderings
+//!
+//! Whatever a caller did before an accepted `add` is visible to the delivery that serves it, and
+//! whatever a worker did before `finish` is visible to the next delivery of the key.
+//!
+//! *Adds that write the word* release, as does `finish`; `begin` acquires. All writes but two are
+//! read-modify-writes and continue the release sequences before them. The two are plain stores by
+//! somebody who is alone with the node (see [`KeyState::add_locked`] and
+//! [`KeyState::residence`]); they follow an acquiring load.
+//!
+//! *Adds that change nothing* (the key is queued or dirty already) only read, and this needs
+//! care. Adder (store data; load "queued") and worker (store "processing"; load data) could both
+//! miss the other's store, each still in its processor's store buffer: the add would be answered
+//! with "merged" and served by a delivery that does not see what it was about. So both sides have
+//! a full fence in between:
+//!
+//! ```text
+//!     adder                                  worker
+//!     stores data                            begin: queued -> processing
+//!     fence(SeqCst)                          fence(SeqCst)
+//!     reads "queued" or "dirty": merged      reads data
+//! ```
+//!
+//! If the adder reads what was there before `begin`, its fence comes first, and the worker sees
+//! the data. The fence of an adder that holds a shard's lock, and the one of the worker, follow
+//! an atomic read-modify-write of the same thread and are free on x86
+//! ([`crate::sync::fence_after_rmw`]).
+
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::fence_after_rmw;
+
+const DIRTY: u64 = 1;
+const PROCESSING: u64 = 1 << 1;
+const RECURRING: u64 = 1 << 2;
+const CLOSED: u64 = 1 << 3;
+const PIN: u64 = 1 << 32;
+/// Half of what fits, so that racing handles cannot run over before one of them notices.
+const MOST_PINS: u64 = 1 << 31;
+
+/// A value of the word, read at some moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn is(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn phase(self) -> Phase {
+        match (self.is(PROCESSING), self.is(DIRTY)) {
+            (false, false) => Phase::Idle,
+            (false, true) => Phase::Queued,
+            (true, false) => Phase::Processing,
+            (true, true) => Phase::Dirty,
+        }
+    }
+}
+
+/// The four states of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Idle,
+    Queued,
+    Processing,
+    Dirty,
+}
+
+/// What an add did to the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// Idle became queued: the caller owes the FIFO one entry.
+    Queued,
+    /// Processing became processing-dirty.
+    Deferred,
+    /// It was queued or dirty already.
+    Merged,
+    /// The queue is shut down; nothing changed.
+    Closed,
+}
+
+/// What finishing did to the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// Processing became idle. The node may be gone from here on.
+    Idle,
+    /// Processing-dirty became queued: the caller owes the FIFO one entry.
+    Queued,
+}
+
+/// What a sweep may do with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residence {
+    /// Idle, unpinned, not added again since the last sweep: take it out.
+    Leave,
+    /// Kept: it recurs, or it is pinned.
+    Stay,
+    /// Kept: it is queued or processing, and will be idle one day.
+    Busy,
+}
+
+pub(crate) struct KeyState(AtomicU64);
+
+impl KeyState {
+    /// The state of a key that has just been interned.
+    pub(crate) fn new(phase: Phase, closed: bool) -> Self {
+        let phase = match phase {
+            Phase::Idle => 0,
+            Phase::Queued => DIRTY,
+            Phase::Processing => PROCESSING,
+            Phase::Dirty => PROCESSING | DIRTY,
+        };
+        KeyState(AtomicU64::new(phase | if closed { CLOSED } else { 0 }))
+    }
+
+    /// Adds under the shard's lock.
+    #[inline]
+    pub(crate) fn add_locked(&self) -> Marked {
+        // Ordering: SeqCst, after the read-modify-write that took the lock; pairs with the fence
+        // in `begin`, see the header.
+        fence_after_rmw();
+        // Ordering: Acquire; pairs with the Release in `finish`, so that the store below hands
+        // on what the last worker did.
+        let seen = Word(self.0.load(Ordering::Acquire));
+        match seen.phase() {
+            // Idle and unpinned under the lock: nobody else can reach the node, so no
+            // read-modify-write is needed. (The condition under which a sweep may take it.)
+            Phase::Idle if seen.0 < PIN && !seen.is(CLOSED) => {
+                // Ordering: Release; pairs with the Acquire in `begin`.
+                self.0
+                    .store(seen.0 | DIRTY | RECURRING, Ordering::Release);
+                Marked::Queued
+            }
+            Phase::Queued | Phase::Dirty if !seen.is(CLOSED) => Marked::Merged,
+            _ => self.add_racing(seen),
+        }
+    }
+
+    /// Adds without a lock, to a pinned node.
+    #[inline]
+    pub(crate) fn add_pinned(&self) -> Marked {
+        // Ordering: Relaxed; a guess, which `add_racing` confirms or corrects.
+        self.add_racing(Word(self.0.load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    fn add_racing(&self, mut seen: Word) -> Marked {
+        loop {
+            if seen.is(CLOSED) {
+                return Marked::Closed;
+            }
+            let (next, marked) = match seen.phase() {
+                Phase::Idle => (seen.0 | DIRTY | RECURRING, Marked::Queued),
+                Phase::Processing => (seen.0 | DIRTY, Marked::Deferred),
+                Phase::Queued | Phase::Dirty => {
+                    // Ordering: SeqCst; pairs with the fence in `begin`, see the header.
+                    fence(Ordering::SeqCst);
+                    // Ordering: Relaxed; ordered by the fence.
+                    let now = Word(self.0.load(Ordering::Relaxed));
+                    if now == seen {
+                        return Marked::Merged;
+                    }
+                    seen = now;
+                    continue;
+                }
+            };
+            // Ordering: Release; pairs with the Acquire in `begin` of the delivery that serves
+            // this add.
+            match self
+                .0
+                .compare_exchange_weak(seen.0, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return marked,
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Queued becomes processing. Answers whether the key had been closed.
+    #[inline]
+    pub(crate) fn begin(&self) -> bool {
+        // Ordering: Acquire; pairs with the Release in `add` and in `finish`.
+        let was = Word(self.0.fetch_add(PROCESSING - DIRTY, Ordering::Acquire));
+        debug_assert_eq!(was.phase(), Phase::Queued, "begin found {:#x}", was.0);
+        // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
+        fence_after_rmw();
+        was.is(CLOSED)
+    }
+
+    /// Processing becomes idle, or queued if it was dirty. Answers whether the key had been
+    /// closed, too. After [`Finished::Idle`] the node must not be touched again.
+    #[inline]
+    pub(crate) fn finish(&self) -> (Finished, bool) {
+        // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with
+        // the Acquire in `residence` before a sweep takes the node away.
+        let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
+        debug_assert!(was.is(PROCESSING), "finish found {:#x}", was.0);
+        let finished = if was.is(DIRTY) {
+            Finished::Queued
+        } else {
+            Finished::Idle
+        };
+        (finished, was.is(CLOSED))
+    }
+
+    /// Refuses adds from now on. Answers the state at that moment, once: a second call gets `None`.
+    pub(crate) fn close(&self) -> Option<Phase> {
+        // Ordering: Relaxed; who sees the flag learns nothing from it but the flag. That adds
+        // and the closing agree comes from their being writes to one word.
+        let was = Word(self.0.fetch_or(CLOSED, Ordering::Relaxed));
+        (!was.is(CLOSED)).then(|| was.phase())
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        // Ordering: Relaxed; a snapshot for reports.
+        Word(self.0.load(Ordering::Relaxed)).phase()
+    }
+
+    /// Counts one more handle or pending delay.
+    ///
+    /// # Panics
+    ///
+    /// When 2^31 are alive, which takes leaking them.
+    pub(crate) fn pin(&self) {
+        // Ordering: Relaxed; a pin is taken under the shard's lock or next to a living pin, and
+        // either keeps the sweep away by itself.
+        let was = self.0.fetch_add(PIN, Ordering::Relaxed);
+        if was / PIN >= MOST_PINS {
+            // Ordering: Relaxed; undoes the addition above.
+            self.0.fetch_sub(PIN, Ordering::Relaxed);
+            panic!("more than {MOST_PINS} handles and delays of one key are alive");
+        }
+    }
+
+    /// Takes a pin back. The node must not be touched through it again.
+    pub(crate) fn unpin(&self) {
+        // Ordering: Release; pairs with the Acquire in `residence`.
+        self.0.fetch_sub(PIN, Ordering::Release);
+    }
+
+    /// What a sweep may do. Called under the shard's lock for writing.
+    ///
+    /// With `forget` even recurring keys leave. If the answer is [`Residence::Leave`], nobody
+    /// else can reach the node any more: it has no entry in the FIFO, no worker and no pin, and
+    /// the way through the table is locked.
+    pub(crate) fn residence(&self, forget: bool) -> Residence {
+        // Ordering: Acquire; pairs with the Release in `finish` and in `unpin`: who made the
+        // node idle or dropped its last pin has done with it.
+        let seen = Word(self.0.load(Ordering::Acquire));
+        if seen.phase() != Phase::Idle {
+            Residence::Busy
+        } else if seen.0 >= PIN {
+            Residence::Stay
+        } else if seen.is(RECURRING) && !forget {
+            // Ordering: Relaxed; idle and unpinned under the shard's lock, so no one else
+            // writes the word.
+            self.0.store(seen.0 & !RECURRING, Ordering::Relaxed);
+            Residence::Stay
+        } else {
+            Residence::Leave
+        }
+    }
+}
+

@@ -1,0 +1,62 @@
+//! How a thread waits: a parker of its own, reached through a `Waker` like any task.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use crossbeam_utils::sync::{Parker, Unparker};
+
+/// Wakes the thread whose parker it belongs to.
+struct Unpark(Unparker);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The calling thread's parker and the waker that ends its sleep.
+///
+/// A token left over from an earlier sleep makes one `park` return early, so every caller looks
+/// at its condition again afterwards.
+pub(crate) struct ThreadParker {
+    parker: Parker,
+    waker: Waker,
+}
+
+impl ThreadParker {
+    fn new() -> Self {
+        let parker = Parker::new();
+        let waker = Waker::from(Arc::new(Unpark(parker.unparker().clone())));
+        ThreadParker { parker, waker }
+    }
+
+    /// Runs `f` with the parker of this thread, which is made once a thread.
+    ///
+    /// While a thread is being torn down its stored parker may be gone; then `f` gets a fresh one.
+    pub(crate) fn with<R>(f: impl FnOnce(&ThreadParker) -> R) -> R {
+        thread_local!(static PARKER: ThreadParker = ThreadParker::new());
+        let mut f = Some(f);
+        let mut run = |parker: &ThreadParker| f.take().map(|f| f(parker));
+        match PARKER.try_with(&mut run) {
+            Ok(Some(result)) => result,
+            _ => run(&ThreadParker::new()).expect("the closure has not run yet"),
+        }
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Sleeps until woken, or until `deadline`. May also return for no reason.
+    pub(crate) fn park(&self, deadline: Option<Instant>) {
+        match deadline {
+            Some(deadline) => self.parker.park_deadline(deadline),
+            None => self.parker.park(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The sharded table: dashmap, entered through its raw API. No other file touches the map.
+//!
+//! A `Table` maps a hash to small `Copy` values (the nodes' addresses); beside each shard it keeps
+//! a value of type `X` that the same lock guards. The caller computes the hash once, locks the one
+//! shard it belongs to, and works on that shard through the guard, so an operation costs one hash,
+//! one lock and one probe.
+//!
+//! The lock is ours, not dashmap's: see [`super::lock`] for why. dashmap's own locks are never
+//! taken; the map is reachable through this type alone.
+
+use std::cell::UnsafeCell;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{BuildHasherDefault, Hash};
+use std::marker::PhantomData;
+
+use crossbeam_utils::CachePadded;
+use dashmap::{DashMap, SharedValue};
+use hashbrown::raw::RawTable;
+
+use super::lock::ShardLock;
+
+/// dashmap asks for a hasher; this table is always told the hash, so the hasher is never run.
+type Unused = BuildHasherDefault<DefaultHasher>;
+
+pub(crate) struct Table<T, X> {
+    map: DashMap<T, (), Unused>,
+    sides: Box<[CachePadded<Side<X>>]>,
+}
+
+/// The lock of a shard, and on the same cache line what the shard has beside its table.
+struct Side<X> {
+    lock: ShardLock,
+    beside: UnsafeCell<X>,
+}
+
+// SAFETY: a shard's table and what is beside it are reached only by the holder of its lock, one
+// thread at a time, which may be any thread.
+unsafe impl<T: Send, X: Send> Send for Table<T, X> {}
+// SAFETY: as above.
+unsafe impl<T: Send, X: Send> Sync for Table<T, X> {}
+
+impl<T: Copy + Eq + Hash, X> Table<T, X> {
+    /// `shards` must be a power of two above one. `beside` makes what each shard has beside it.
+    pub(crate) fn new(shards: usize, beside: impl Fn() -> X) -> Self {
+        let side = || Side {
+            lock: ShardLock::new(),
+            beside: UnsafeCell::new(beside()),
+        };
+        Table {
+            map: DashMap::with_hasher_and_shard_amount(Unused::default(), shards),
+            sides: (0..shards).map(|_| CachePadded::new(side())).collect(),
+        }
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.sides.len()
+    }
+
+    /// The shard that `hash` belongs to.
+    #[inline]
+    pub(crate) fn shard_of(&self, hash: u64) -> usize {
+        // On a 32-bit target the upper half is cut off, which costs spread, not correctness.
+        self.map.determine_shard(hash as usize)
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self, shard: usize) -> ShardGuard<'_, T, X> {
+        let side = &*self.sides[shard];
+        let table = self.map.shards()[shard].data_ptr();
+        side.lock.lock();
+        ShardGuard {
+            side,
+            table,
+            _shard: PhantomData,
+        }
+    }
+}
+
+/// The right to look at one shard and to change it. Dropping it unlocks the shard.
+pub(crate) struct ShardGuard<'a, T, X> {
+    side: &'a Side<X>,
+    table: *mut RawTable<(T, SharedValue<()>)>,
+    _shard: PhantomData<&'a mut (T, X)>,
+}
+
+impl<T, X> Drop for ShardGuard<'_, T, X> {
+    #[inline]
+    fn drop(&mut self) {
+        self.side.lock.unlock();
+    }
+}
+
+impl<T: Copy, X> ShardGuard<'_, T, X> {
+    #[inline]
+    fn table(&self) -> &RawTable<(T, SharedValue<()>)> {
+        // SAFETY: the pointer is to a shard of the map that `'a` borrows, and the guard holds the
+        // only lock through which it is reached.
+        unsafe { &*self.table }
+    }
+
+    #[inline]
+    fn parts(&mut self) -> (&mut RawTable<(T, SharedValue<()>)>, &mut X) {
+        // SAFETY: as in `table`; the two are different objects, and `&mut self` is exclusive.
+        unsafe { (&mut *self.table, &mut *self.side.beside.get()) }
+    }
+
+    /// What the shard has beside its table.
+    #[inline]
+    pub(crate) fn beside(&mut self) -> &mut X {
+        self.parts().1
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table().len()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.table().capacity()
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(T) -> bool) -> Option<T> {
+        self.table()
+            .get(hash, |entry| eq(entry.0))
+            .map(|entry| entry.0)
+    }
+
+    /// Adds `value`, which must not be there yet. `hash_of` must answer as at insertion.
+    #[inline]
+    pub(crate) fn insert(&mut self, hash: u64, value: T, hash_of: impl Fn(T) -> u64) {
+        let entry = (value, SharedValue::new(()));
+        self.parts().0.insert(hash, entry, |entry| hash_of(entry.0));
+    }
+
+    /// Removes the values for which `keep` is false.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(T, &mut X) -> bool) {
+        let (table, beside) = self.parts();
+        // SAFETY: the iterator does not outlive the table, which nobody else can change, and
+        // erasing the bucket last yielded is allowed while iterating.
+        unsafe {
+            for bucket in table.iter() {
+                if !keep(bucket.as_ref().0, beside) {
+                    table.erase(bucket);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn for_each(&self, mut f: impl FnMut(T)) {
+        let table = self.table();
+        // SAFETY: the iterator does not outlive the table, which nobody else can change.
+        unsafe {
+            for bucket in table.iter() {
+                f(bucket.as_ref().0);
+            }
+        }
+    }
+
+    /// Gives memory back, down to room for `len` values.
+    pub(crate) fn shrink_to(&mut self, len: usize, hash_of: impl Fn(T) -> u64) {
+        self.parts().0.shrink_to(len, |entry| hash_of(entry.0));
+    }
+}
