@@ -138,8 +138,6 @@ fn default_shards() -> usize {
     static SHARDS: OnceLock<usize> = OnceLock::new();
     *SHARDS.get_or_init(|| {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        (4 * processors)
-            .next_power_of_two()
-            .clamp(2, MOST_SHARDS)
+        (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
     })
 }

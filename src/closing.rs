@@ -95,10 +95,14 @@ impl Closing {
         let unfinished = undelivered + census.processing;
         // Ordering: AcqRel; pairs with the other changes of the counter and the Acquire loads
         // below: who reads 0 has everything behind it that was done to the keys.
-        let before = self.undelivered.fetch_sub(WALKING - undelivered, Ordering::AcqRel);
+        let before = self
+            .undelivered
+            .fetch_sub(WALKING - undelivered, Ordering::AcqRel);
         let delivered = before == WALKING - undelivered;
         // Ordering: AcqRel; as above.
-        let before = self.unfinished.fetch_sub(WALKING - unfinished, Ordering::AcqRel);
+        let before = self
+            .unfinished
+            .fetch_sub(WALKING - unfinished, Ordering::AcqRel);
         (delivered, before == WALKING - unfinished)
     }
 

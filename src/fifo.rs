@@ -159,7 +159,8 @@ impl<T> Fifo<T> {
             moved += 1;
         }
         // Ordering: Release; pairs with the Acquire in `push` and `pop_slow`.
-        self.backlog.fetch_add(ONE_REFILL - moved, Ordering::Release);
+        self.backlog
+            .fetch_add(ONE_REFILL - moved, Ordering::Release);
         Some(oldest)
     }
 
@@ -169,4 +170,3 @@ impl<T> Fifo<T> {
         self.ring.len() + entries(self.backlog.load(Ordering::Relaxed)) as usize
     }
 }
-

@@ -65,8 +65,7 @@ impl<K> Slab<K> {
             .next_power_of_two(),
     );
 
-    const SLOTS: usize =
-        (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / size_of::<Slot<K>>();
+    const SLOTS: usize = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / size_of::<Slot<K>>();
 
     fn layout() -> Layout {
         Layout::from_size_align(
@@ -202,7 +201,12 @@ impl<K> Slab<K> {
     /// `chunk` is alive and `index` below `SLOTS`.
     unsafe fn slot(chunk: NonNull<Chunk<K>>, index: usize) -> NonNull<Slot<K>> {
         // SAFETY: inside the chunk's allocation.
-        unsafe { chunk.byte_add(Self::FIRST_SLOT).cast::<Slot<K>>().add(index) }
+        unsafe {
+            chunk
+                .byte_add(Self::FIRST_SLOT)
+                .cast::<Slot<K>>()
+                .add(index)
+        }
     }
 
     /// Puts `chunk` at the front of the open list.
@@ -247,4 +251,3 @@ impl<K> Drop for Slab<K> {
         self.shrink();
     }
 }
-

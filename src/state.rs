@@ -156,8 +156,7 @@ impl KeyState {
             // read-modify-write is needed. (The condition under which a sweep may take it.)
             Phase::Idle if seen.0 < PIN && !seen.is(CLOSED) => {
                 // Ordering: Release; pairs with the Acquire in `begin`.
-                self.0
-                    .store(seen.0 | DIRTY | RECURRING, Ordering::Release);
+                self.0.store(seen.0 | DIRTY | RECURRING, Ordering::Release);
                 Marked::Queued
             }
             Phase::Queued | Phase::Dirty if !seen.is(CLOSED) => Marked::Merged,
@@ -290,4 +289,3 @@ impl KeyState {
         }
     }
 }
-

@@ -194,4 +194,3 @@ impl WaitList {
         self.waiting.load(Ordering::Relaxed)
     }
 }
-

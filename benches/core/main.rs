@@ -22,8 +22,9 @@ mod workloads;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
-use clap::Parser;
+use anyhow::{Context, Result};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::contenders::Contender;
 use crate::report::{Report, Row};
@@ -64,7 +65,12 @@ fn main() -> Result<()> {
     let mut workloads = workloads::all();
     for id in &options.only {
         let known = workloads.iter().any(|workload| workload.id == *id);
-        ensure!(known, "no workload {id:?}; there are: {}", ids(&workloads));
+        if !known {
+            let message = format!("no workload {id:?}; there are: {}", ids(&workloads));
+            Options::command()
+                .error(ErrorKind::InvalidValue, message)
+                .exit();
+        }
     }
     workloads.retain(|workload| options.only.is_empty() || options.only.contains(&workload.id));
 

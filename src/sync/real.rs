@@ -10,9 +10,7 @@ pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) use table::{ShardGuard, Table};
 
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicU64, AtomicUsize, Ordering, fence,
-    };
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 }
 
 pub(crate) use atomic_waker::AtomicWaker;

@@ -3,8 +3,9 @@
 //! A [`Contender`] is what `main` knows: a name, and "run one round of this workload". One in a
 //! process of its own (another language) implements it directly.
 //!
-//! A [`Queue`] is a queue in this process, for one kind of key. The workloads are generic over it, so
-//! that each is compiled for each queue and nothing is called through a pointer in a timed loop.
+//! A [`Queue`] is a queue in this process, for one kind of key. The workloads are generic over
+//! it, so that each is compiled for each queue and nothing is called through a pointer in a timed
+//! loop.
 
 mod limit;
 
@@ -47,7 +48,7 @@ pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
     /// What `add` takes; made before the clock starts.
     type Key: Send + 'static;
     /// What `get` returns.
-    type Item<'a>;
+    type Item<'a>: Send;
     /// A key resolved beforehand; the key itself where the queue has no such thing.
     type Handle: Send + Sync;
 
@@ -90,12 +91,10 @@ impl<U: Queue<u64>, S: Queue<str>> Contender for Keyed<U, S> {
     }
 
     fn run(&self, workload: Kind, scale: &Scale, round: &Round) -> Option<Vec<f64>> {
-        let u64s = || workloads::run::<u64, U>(workload, scale, round);
-        let strings = || workloads::run::<str, S>(workload, scale, round);
         Some(if workload.is_of_strings() {
-            strings()
+            workloads::run::<str, S>(workload, scale, round)
         } else {
-            u64s()
+            workloads::run::<u64, U>(workload, scale, round)
         })
     }
 }

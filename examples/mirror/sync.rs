@@ -1,0 +1,270 @@
+//! Makes the target equal to the source at one path, from what is on disk now.
+//!
+//! Ground rules:
+//! - The caller holds the path: nobody else works on it, though others work on paths above and below.
+//! - Links are never followed: a path below a link is a path that is not there.
+//! - What stands in the way is removed: a file in the place of a directory, a directory in the place of a
+//!   file. A directory that is missing above the path is made.
+//! - A new file gets its contents under a temporary name and is then renamed: a reader of the target sees
+//!   the old file or the new one, never a part.
+//! - Nothing is deleted unless the source could be read and has nothing there.
+//!
+//! Known race: if the source turns a directory into a link while a file in it is copied, the copy may
+//! be written through the new link.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::roots::Roots;
+
+/// What was done at a path.
+pub(crate) enum Outcome {
+    Unchanged,
+    Copied { bytes: u64 },
+    Touched,
+    Directory { made: bool },
+    Linked,
+    Deleted,
+    Special,
+}
+
+/// Makes the target equal at `path`.
+///
+/// # Errors
+///
+/// Whatever the file system refuses, with the path that it was about. The target is then as before, or
+/// nothing is there. Also when the source changed while it was copied: the copy has what was read.
+pub(crate) fn path(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+    let source = roots.source.join(path);
+    if !look(&roots.source)?.is_some_and(|root| root.is_dir()) {
+        bail!("the source directory is gone");
+    }
+    let wanted = if is_below_directories(&roots.source, path)? {
+        look(&source)?
+    } else {
+        None
+    };
+    match wanted {
+        None => delete(roots, path),
+        Some(wanted) if wanted.is_dir() => directory(roots, path),
+        Some(wanted) if wanted.is_file() => file(roots, path, &wanted),
+        Some(wanted) if wanted.is_symlink() => link(roots, path),
+        Some(_) => {
+            delete(roots, path)?;
+            Ok(Outcome::Special)
+        }
+    }
+}
+
+/// Whether `path` is a file that is just being written here.
+pub(crate) fn is_temporary(path: &Path) -> bool {
+    let prefix = temporary_prefix();
+    path.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+}
+
+/// Whether two files have the same bytes.
+pub(crate) fn same_content(one: &Path, other: &Path) -> anyhow::Result<bool> {
+    let open = |path: &Path| -> anyhow::Result<BufReader<File>> {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(BufReader::with_capacity(1 << 16, file))
+    };
+    let (mut a, mut b) = (open(one)?, open(other)?);
+    loop {
+        let x = a
+            .fill_buf()
+            .with_context(|| format!("cannot read {}", one.display()))?;
+        let y = b
+            .fill_buf()
+            .with_context(|| format!("cannot read {}", other.display()))?;
+        let both = x.len().min(y.len());
+        if both == 0 {
+            return Ok(x.is_empty() && y.is_empty());
+        }
+        if x[..both] != y[..both] {
+            return Ok(false);
+        }
+        a.consume(both);
+        b.consume(both);
+    }
+}
+
+fn directory(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+    let (source, target) = (roots.source.join(path), roots.target.join(path));
+    make_parents(roots, path)?;
+    let made = make_directory(&target)
+        .with_context(|| format!("cannot make directory {}", target.display()))?;
+    // The scan leaves out what it cannot list; the directory would pass for an empty one.
+    for listed in [&source, &target] {
+        fs::read_dir(listed).with_context(|| format!("cannot list {}", listed.display()))?;
+    }
+    Ok(Outcome::Directory { made })
+}
+
+fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Outcome> {
+    let (source, target) = (roots.source.join(path), roots.target.join(path));
+    make_parents(roots, path)?;
+    let there = look(&target)?;
+    if let Some(there) = there.filter(|there| there.is_file() && there.len() == wanted.len()) {
+        let same_time = there.modified()? == wanted.modified()?;
+        let settled = wanted.modified()? < roots.settled_before;
+        if (same_time && settled) || same_content(&source, &target)? {
+            if same_time && there.permissions() == wanted.permissions() {
+                return Ok(Outcome::Unchanged);
+            }
+            File::open(&target)
+                .and_then(|file| dress(&file, wanted))
+                .with_context(|| format!("cannot set time and mode of {}", target.display()))?;
+            return Ok(Outcome::Touched);
+        }
+    }
+    let bytes = copy(&source, &target, wanted)?;
+    // The copy may be of no single moment. It has the old time, so that the next look sees it.
+    match look(&source)? {
+        Some(now) if now.len() == wanted.len() && now.modified()? == wanted.modified()? => {
+            Ok(Outcome::Copied { bytes })
+        }
+        _ => bail!("{} changed while it was copied", source.display()),
+    }
+}
+
+fn copy(source: &Path, target: &Path, wanted: &Metadata) -> anyhow::Result<u64> {
+    let mut input =
+        File::open(source).with_context(|| format!("cannot read {}", source.display()))?;
+    let mut write = || -> io::Result<u64> {
+        // Removed again when dropped before it is renamed.
+        let mut output = tempfile::Builder::new()
+            .prefix(&temporary_prefix())
+            .tempfile_in(target.parent().unwrap_or(target))?;
+        let bytes = io::copy(&mut input, output.as_file_mut())?;
+        dress(output.as_file(), wanted)?;
+        clear_directory(target)?;
+        output.persist(target).map_err(|refused| refused.error)?;
+        Ok(bytes)
+    };
+    write().with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))
+}
+
+fn link(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+    let (source, target) = (roots.source.join(path), roots.target.join(path));
+    make_parents(roots, path)?;
+    let wanted =
+        fs::read_link(&source).with_context(|| format!("cannot read link {}", source.display()))?;
+    if look(&target)?.is_some_and(|there| there.is_symlink())
+        && fs::read_link(&target).is_ok_and(|there| there == wanted)
+    {
+        return Ok(Outcome::Unchanged);
+    }
+    let write = || -> io::Result<()> {
+        let output = tempfile::Builder::new()
+            .prefix(&temporary_prefix())
+            .make_in(target.parent().unwrap_or(&target), |name| {
+                symlink(&wanted, name)
+            })?;
+        clear_directory(&target)?;
+        output.persist(&target).map_err(|refused| refused.error)
+    };
+    write().with_context(|| format!("cannot make link {}", target.display()))?;
+    Ok(Outcome::Linked)
+}
+
+fn delete(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+    let target = roots.target.join(path);
+    if !is_below_directories(&roots.target, path)? {
+        return Ok(Outcome::Unchanged);
+    }
+    let removed = match look(&target)? {
+        None => return Ok(Outcome::Unchanged),
+        Some(there) if there.is_dir() => fs::remove_dir_all(&target),
+        Some(_) => fs::remove_file(&target),
+    };
+    match removed {
+        // With the directory above it, by another worker.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Outcome::Unchanged),
+        removed => {
+            removed.with_context(|| format!("cannot delete {}", target.display()))?;
+            Ok(Outcome::Deleted)
+        }
+    }
+}
+
+/// What is at `path`, links not followed; `None`: nothing.
+fn look(path: &Path) -> anyhow::Result<Option<Metadata>> {
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok(Some(there)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
+    }
+}
+
+/// Whether all that is above `path`, below `root`, are directories and not links to such.
+fn is_below_directories(root: &Path, path: &Path) -> anyhow::Result<bool> {
+    for parent in path.ancestors().skip(1) {
+        if !look(&root.join(parent))?.is_some_and(|there| there.is_dir()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn make_parents(roots: &Roots, path: &Path) -> anyhow::Result<()> {
+    let parents: Vec<_> = path.ancestors().skip(1).collect();
+    for parent in parents.into_iter().rev() {
+        let target = roots.target.join(parent);
+        make_directory(&target)
+            .with_context(|| format!("cannot make directory {}", target.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory where none is; says whether it did.
+fn make_directory(path: &Path) -> anyhow::Result<bool> {
+    match look(path)? {
+        Some(there) if there.is_dir() => return Ok(false),
+        Some(_) => match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        },
+        None => {}
+    }
+    match fs::create_dir(path) {
+        // Another worker, on its way to a path below, was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        made => Ok(made.map(|()| true)?),
+    }
+}
+
+/// Removes a directory that is where a file or link is to be renamed to.
+fn clear_directory(target: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(target) {
+        Ok(there) if there.is_dir() => fs::remove_dir_all(target),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a file the time and permissions of another; the time first, while it may be written.
+fn dress(file: &File, like: &Metadata) -> io::Result<()> {
+    file.set_modified(like.modified()?)?;
+    file.set_permissions(like.permissions())
+}
+
+/// Independent of the file's name, which may be as long as names can be; with the process's id, so that
+/// what a killed process has left is recognised as extra and deleted.
+fn temporary_prefix() -> String {
+    format!(".mirror-{}-", std::process::id())
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
+#[cfg(windows)]
+use std::os::windows::fs::symlink_file as symlink;

@@ -1,0 +1,197 @@
+//! No add is lost, none is doubled, and a delivery sees what its add was about (C2 to C5, C11).
+#![cfg(keyqueue_loom)]
+
+use keyqueue::{Added, TryGetError};
+use keyqueue_loom_tests::{Queue, check, queue};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+
+/// Works off what is queued, and answers what the last delivery read in `data`.
+fn work_off(queue: &Queue, data: &AtomicUsize) -> Option<usize> {
+    let mut seen = None;
+    while let Ok(item) = queue.try_get() {
+        // Ordering: Relaxed; the queue promises that it is visible.
+        seen = Some(data.load(Ordering::Relaxed));
+        item.done();
+    }
+    seen
+}
+
+/// C5. An add to a key that is queued (merged) or processed (deferred) is served by a delivery
+/// that sees what was stored before it.
+///
+/// Fails without either fence in `state.rs` (`begin`, `add_locked`), and when `finish` does not
+/// look at dirty.
+#[test]
+fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {
+    check("merged_or_deferred", 5, || {
+        let queue = queue(2);
+        let data = Arc::new(AtomicUsize::new(0));
+        queue.add(1);
+        let worker = {
+            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
+            thread::spawn(move || work_off(&queue, &data))
+        };
+        // Ordering: Relaxed; the queue promises that it is visible.
+        data.store(1, Ordering::Relaxed);
+        let added = queue.add(1);
+        assert!(added.is_accepted());
+        let seen = worker.join().unwrap();
+        let last = work_off(&queue, &data).or(seen);
+        assert_eq!(last, Some(1), "the add was {added:?}");
+    });
+}
+
+/// C5, C11. The same through a handle, which takes no lock.
+///
+/// Fails without the fence in `add_racing` or in `begin`.
+#[test]
+fn a_delivery_sees_what_was_stored_before_an_add_through_a_handle() {
+    check("handle", 5, || {
+        let queue = queue(2);
+        let data = Arc::new(AtomicUsize::new(0));
+        let handle = queue.handle(1);
+        handle.add();
+        let worker = {
+            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
+            thread::spawn(move || work_off(&queue, &data))
+        };
+        // Ordering: Relaxed; the queue promises that it is visible.
+        data.store(1, Ordering::Relaxed);
+        let added = handle.add();
+        let seen = worker.join().unwrap();
+        let last = work_off(&queue, &data).or(seen);
+        assert_eq!(last, Some(1), "the add was {added:?}");
+    });
+}
+
+/// C5. What a worker did under a key is visible to the key's next delivery, without a lock.
+///
+/// Fails when `finish` does not release, or `begin` does not acquire.
+#[test]
+fn a_delivery_sees_what_the_last_worker_did() {
+    check("worker_to_worker", 5, || {
+        let queue = queue(2);
+        let data = Arc::new(loom::cell::UnsafeCell::new(0));
+        let work = |queue: &Queue, data: &loom::cell::UnsafeCell<i32>| {
+            while let Ok(item) = queue.try_get() {
+                // SAFETY: the queue hands a key to one worker at a time; loom checks it.
+                data.with_mut(|data| unsafe { *data += 1 });
+                item.done();
+            }
+        };
+        queue.add(1);
+        let worker = {
+            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
+            thread::spawn(move || work(&queue, &data))
+        };
+        queue.add(1);
+        work(&queue, &data);
+        worker.join().unwrap();
+        work(&queue, &data);
+    });
+}
+
+/// C2, C3, C4. Two workers and an adder: never two holders, and as many deliveries as were
+/// announced by "queued" and "deferred".
+///
+/// Fails when `add` queues a key that is being processed, or `finish` answers "queued" always.
+#[test]
+fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
+    check("one_holder", 3, || {
+        let queue = queue(2);
+        let held = Arc::new(AtomicBool::new(false));
+        let work = |queue: &Queue, held: &AtomicBool| {
+            let mut deliveries = 0;
+            while let Ok(item) = queue.try_get() {
+                // Ordering: Relaxed; loom sees every interleaving.
+                assert!(!held.swap(true, Ordering::Relaxed), "two holders");
+                deliveries += 1;
+                held.store(false, Ordering::Relaxed);
+                item.done();
+            }
+            deliveries
+        };
+        queue.add(1);
+        let worker = {
+            let (queue, held) = (Arc::clone(&queue), Arc::clone(&held));
+            thread::spawn(move || work(&queue, &held))
+        };
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1))
+        };
+        let mut deliveries = work(&queue, &held);
+        deliveries += worker.join().unwrap();
+        let promised = match adder.join().unwrap() {
+            Added::Queued | Added::Deferred => 2,
+            Added::Merged => 1,
+            other => panic!("{other:?}"),
+        };
+        deliveries += work(&queue, &held);
+        assert_eq!(deliveries, promised);
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    });
+}
+
+/// C10. A sweep never takes a key that an add has just queued, nor makes an add lose its key.
+///
+/// Fails when `residence` takes a queued key for idle.
+#[test]
+fn a_sweep_beside_an_add_loses_nothing() {
+    check("sweep_add", 5, || {
+        let queue = queue(2);
+        queue.add(1);
+        queue.try_get().unwrap().done();
+        let sweeper = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.shrink())
+        };
+        assert_eq!(queue.add(1), Added::Queued);
+        sweeper.join().unwrap();
+        assert_eq!(*queue.try_get().unwrap(), 1);
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    });
+}
+
+/// C10. A sweep beside a `done` takes the key before it is held or after it is idle, never
+/// between.
+#[test]
+fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
+    check("sweep_done", 5, || {
+        let queue = queue(2);
+        queue.add(1);
+        let sweeper = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.shrink())
+        };
+        let item = queue.try_get().unwrap();
+        assert_eq!(*item, 1);
+        let added = queue.add(1);
+        assert_eq!(added, Added::Deferred);
+        item.done();
+        sweeper.join().unwrap();
+        assert_eq!(*queue.try_get().unwrap(), 1);
+    });
+}
+
+/// C10, C11. A sweep keeps a key with a handle, and takes it when the last handle is gone.
+///
+/// Fails when `residence` does not look at the pins.
+#[test]
+fn a_sweep_beside_a_handle_keeps_its_key() {
+    check("sweep_handle", 5, || {
+        let queue = queue(2);
+        let handle = queue.handle(1);
+        let sweeper = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.shrink())
+        };
+        assert_eq!(handle.add(), Added::Queued);
+        drop(handle);
+        sweeper.join().unwrap();
+        assert_eq!(*queue.try_get().unwrap(), 1);
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    });
+}

@@ -1,0 +1,185 @@
+//! Shutting down beside adds, getters, workers and drainers (S1 to S4).
+#![cfg(keyqueue_loom)]
+
+use keyqueue_loom_tests::{Queue, check, queue};
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::thread;
+
+fn work_until_the_end(queue: &Queue) -> usize {
+    let mut deliveries = 0;
+    while let Some(item) = queue.get() {
+        deliveries += 1;
+        item.done();
+    }
+    deliveries
+}
+
+/// S1. A getter that waits is woken by a shut-down and gets `None`.
+///
+/// Fails when `close` does not notify the getters, or without the fences of `wait.rs`.
+#[test]
+fn a_shut_down_wakes_a_waiting_getter() {
+    check("shut_down_get", 5, || {
+        let queue = queue(2);
+        let getter = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.get().is_none())
+        };
+        queue.shut_down();
+        assert!(getter.join().unwrap());
+    });
+}
+
+/// S1, C5. An add beside a shut-down is either refused or delivered before the end.
+///
+/// Fails when `close` does not visit the keys, when a new key does not look at `begun` under its
+/// shard's lock, or when the last delivery wakes nobody.
+#[test]
+fn an_add_beside_a_shut_down_is_refused_or_delivered() {
+    check("shut_down_add", 3, || {
+        let queue = queue(2);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1).is_accepted())
+        };
+        let worker = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || work_until_the_end(&queue))
+        };
+        queue.shut_down();
+        let accepted = adder.join().unwrap();
+        let delivered = worker.join().unwrap();
+        assert_eq!(delivered, usize::from(accepted));
+    });
+}
+
+/// S1, C11. The same through a handle, which takes no lock.
+///
+/// Fails when adds through handles look at `begun` alone and not at the key's closed flag.
+#[test]
+fn an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered() {
+    check("shut_down_handle", 3, || {
+        let queue = queue(2);
+        let handle = queue.handle(1);
+        let adder = thread::spawn(move || handle.add().is_accepted());
+        let worker = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || work_until_the_end(&queue))
+        };
+        queue.shut_down();
+        let accepted = adder.join().unwrap();
+        let delivered = worker.join().unwrap();
+        assert_eq!(delivered, usize::from(accepted));
+    });
+}
+
+/// S2. A key made dirty before the shut-down is delivered again, and no getter ends before that.
+///
+/// Fails when dirty keys are not counted as undelivered.
+#[test]
+fn a_dirty_key_is_delivered_after_a_shut_down() {
+    check("shut_down_dirty", 5, || {
+        let queue = queue(2);
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        queue.add(1);
+        let getter = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.get().map(|item| *item))
+        };
+        queue.shut_down();
+        item.done();
+        assert_eq!(getter.join().unwrap(), Some(1));
+        assert!(queue.get().is_none());
+    });
+}
+
+/// S3. A drain returns when everything is done, and not before.
+///
+/// Fails when the drain looks at what is processing only, or when the last `done` does not
+/// notify the drainers.
+#[test]
+fn a_drain_waits_for_what_is_queued_and_processed() {
+    check("drain", 3, || {
+        let queue = queue(2);
+        queue.add(1);
+        queue.add(2);
+        let worker = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || work_until_the_end(&queue))
+        };
+        queue.shut_down_with_drain();
+        assert!(queue.is_empty());
+        assert_eq!(queue.drain_timeout(std::time::Duration::ZERO), Ok(()));
+        assert_eq!(worker.join().unwrap(), 2);
+    });
+}
+
+/// S3. An add beside a drain is refused, or done before the drain returns.
+///
+/// Fails when `close` ends its walk before it has counted.
+#[test]
+fn an_add_beside_a_drain_is_refused_or_drained() {
+    check("drain_add", 3, || {
+        let queue = queue(2);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1).is_accepted())
+        };
+        let worker = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || work_until_the_end(&queue))
+        };
+        queue.shut_down_with_drain();
+        let left = queue.shut_down();
+        assert!(left.is_nothing(), "{left:?}");
+        assert_eq!(worker.join().unwrap(), usize::from(adder.join().unwrap()));
+    });
+}
+
+/// S3. Two drainers, a thread and a task: both return.
+///
+/// Fails when the last `done` notifies one drainer only.
+#[test]
+fn every_drainer_returns() {
+    check("two_drainers", 3, || {
+        let queue = queue(2);
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        let drainer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || block_on(queue.drain_async()))
+        };
+        let second = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.shut_down_with_drain())
+        };
+        item.done();
+        drainer.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+/// S4. A shut-down releases a drainer that waits for a key nobody finishes.
+///
+/// Fails when `release` does not notify, or the drainer does not look at `releases` again.
+#[test]
+fn a_shut_down_releases_a_drainer() {
+    check("release", 5, || {
+        let queue = queue(2);
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        let drainer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.drain_timeout(std::time::Duration::MAX))
+        };
+        // A release lets go of those who drain already, so repeat it until that is the case.
+        while !queue.is_shutting_down() {
+            thread::yield_now();
+        }
+        queue.shut_down();
+        assert!(drainer.join().unwrap().is_err());
+        item.done();
+    });
+}

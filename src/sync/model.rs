@@ -1,0 +1,125 @@
+//! What a model check runs on: loom's types, and stand-ins for what loom cannot look into.
+//!
+//! The stand-ins are as weak as the originals where the protocols depend on it, so that a model
+//! fails when an ordering is missing: [`ArrayQueue`] is crossbeam's algorithm on loom's atomics,
+//! for a mutex in its place would order far more than the ring does. The overflow and the table
+//! are behind a mutex, as in the table's case they really are.
+//!
+//! Time does not pass in a model: `park` with a deadline returns at once, as if it were over.
+
+mod ring;
+mod table;
+
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub(crate) use ring::ArrayQueue;
+// Its counts are not part of any protocol here.
+pub(crate) use std::sync::Arc;
+pub(crate) use table::{ShardGuard, Table};
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+pub(crate) mod atomic {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+}
+
+pub(crate) const PAUSES_PER_LOOK: u32 = 0;
+pub(crate) const LOOKS_SPINNING: u32 = 0;
+pub(crate) const LOOKS_YIELDING: u32 = 0;
+
+pub(crate) fn pause() {
+    loom::thread::yield_now();
+}
+
+pub(crate) fn yield_now() {
+    loom::thread::yield_now();
+}
+
+/// In the model a fence is a fence: what comes before it may be weaker than on x86.
+pub(crate) fn fence_after_rmw() {
+    // Ordering: SeqCst; the caller names the partner.
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
+/// What atomic-waker promises, by means of a mutex.
+///
+/// Not loom's own: that one drops wakers, which is a step of the model, under a real lock, and
+/// answers a concurrent `wake` by a spin.
+pub(crate) struct AtomicWaker(Mutex<Option<Waker>>);
+
+impl AtomicWaker {
+    pub(crate) fn new() -> Self {
+        AtomicWaker(Mutex::new(None))
+    }
+
+    fn replace(&self, waker: Option<Waker>) -> Option<Waker> {
+        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *stored, waker)
+    }
+
+    pub(crate) fn register(&self, waker: &Waker) {
+        drop(self.replace(Some(waker.clone())));
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.replace(None) {
+            waker.wake();
+        }
+    }
+}
+
+struct Unpark(loom::sync::Notify);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// Not loom's `park`: an `unpark` that comes late would disturb whatever the thread waits for
+/// then, such as a `join`.
+pub(crate) struct ThreadParker {
+    unpark: Arc<Unpark>,
+    waker: Waker,
+}
+
+impl ThreadParker {
+    pub(crate) fn with<R>(f: impl FnOnce(&ThreadParker) -> R) -> R {
+        let unpark = Arc::new(Unpark(loom::sync::Notify::new()));
+        let waker = Waker::from(Arc::clone(&unpark));
+        f(&ThreadParker { unpark, waker })
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    pub(crate) fn park(&self, deadline: Option<Instant>) {
+        if deadline.is_none() {
+            self.unpark.0.wait();
+        }
+    }
+}
+
+/// The unbounded queue behind the ring.
+pub(crate) struct SegQueue<T>(Mutex<VecDeque<T>>);
+
+impl<T> SegQueue<T> {
+    pub(crate) fn new() -> Self {
+        SegQueue(Mutex::new(VecDeque::new()))
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        self.queue().push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.queue().pop_front()
+    }
+}

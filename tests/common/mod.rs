@@ -1,0 +1,280 @@
+//! What the integration tests share: queues of many configurations, a watchdog, conditions to
+//! wait for, wakers that count, and a process of one's own.
+//!
+//! # Ground rules of the tests
+//!
+//! * A test never sleeps to let something happen. It waits for the condition ([`eventually`]), or
+//!   it shows by the order of events that something cannot have happened.
+//! * A test never judges by the clock. Where the queue loses a wake-up, the test would hang; its
+//!   [`watchdog`] turns that into a failure that names the test.
+//! * What is rare in use is common here: few shards, a ring of one, keys of one hash.
+#![allow(
+    dead_code,
+    reason = "each test binary compiles this module and uses a part of it"
+)]
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::io::Write;
+use std::pin::Pin;
+use std::process::{Command, abort};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{DefaultHasher, TryGetError, WorkQueue};
+
+// ---- configurations -------------------------------------------------------------------------
+
+/// A queue of any configuration has this type.
+pub(crate) type Queue<K> = WorkQueue<K, NoLimit, Hashing>;
+
+/// How keys are hashed.
+#[derive(Clone, Debug)]
+pub(crate) enum Hashing {
+    /// As by default.
+    Keyed(DefaultHasher),
+    /// To one of four values, so that hashes of different keys are equal.
+    Few(DefaultHasher),
+    /// To one value: every key in one shard, every lookup a comparison with all others.
+    One,
+}
+
+pub(crate) enum AnyHasher {
+    Keyed(<DefaultHasher as BuildHasher>::Hasher),
+    Few(<DefaultHasher as BuildHasher>::Hasher),
+    One,
+}
+
+impl BuildHasher for Hashing {
+    type Hasher = AnyHasher;
+
+    fn build_hasher(&self) -> AnyHasher {
+        match self {
+            Hashing::Keyed(inner) => AnyHasher::Keyed(inner.build_hasher()),
+            Hashing::Few(inner) => AnyHasher::Few(inner.build_hasher()),
+            Hashing::One => AnyHasher::One,
+        }
+    }
+}
+
+impl Hasher for AnyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        match self {
+            AnyHasher::Keyed(inner) | AnyHasher::Few(inner) => inner.write(bytes),
+            AnyHasher::One => {}
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        match self {
+            AnyHasher::Keyed(inner) => inner.finish(),
+            AnyHasher::Few(inner) => inner.finish() & 3,
+            AnyHasher::One => 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+}
+
+/// The settings of a queue under test; `None` is the default.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) shards: Option<usize>,
+    pub(crate) ring: Option<usize>,
+    pub(crate) hashing: Hashing,
+}
+
+impl Config {
+    /// The default settings.
+    pub(crate) fn usual() -> Self {
+        Config {
+            shards: None,
+            ring: None,
+            hashing: Hashing::Keyed(DefaultHasher::default()),
+        }
+    }
+
+    /// Two shards and a ring that overflows at once.
+    pub(crate) fn tiny() -> Self {
+        Config {
+            shards: Some(2),
+            ring: Some(1),
+            ..Config::usual()
+        }
+    }
+
+    /// Every combination of few and many shards, rings that overflow or do not, and hashers.
+    pub(crate) fn all() -> Vec<Config> {
+        let mut all = Vec::new();
+        for shards in [Some(2), None] {
+            for ring in [Some(1), Some(2), None] {
+                for hashing in [
+                    Hashing::Keyed(DefaultHasher::default()),
+                    Hashing::Few(DefaultHasher::default()),
+                    Hashing::One,
+                ] {
+                    all.push(Config {
+                        shards,
+                        ring,
+                        hashing,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    pub(crate) fn queue<K: Hash + Eq + Send + Sync + 'static>(&self) -> Queue<K> {
+        let mut builder = WorkQueue::<K>::builder().hasher(self.hashing.clone());
+        if let Some(shards) = self.shards {
+            builder = builder.shards(shards);
+        }
+        if let Some(ring) = self.ring {
+            builder = builder.ring(ring);
+        }
+        builder.build().expect("the settings are in range")
+    }
+}
+
+/// Runs `body` over every configuration, and says which one it failed with.
+pub(crate) fn with_queues(body: impl Fn(&Config)) {
+    with_these_queues(&Config::all(), body);
+}
+
+/// Runs `body` over the given configurations, and says which one it failed with.
+pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
+    struct Note<'a>(&'a Config);
+    impl Drop for Note<'_> {
+        fn drop(&mut self) {
+            if thread::panicking() {
+                eprintln!("failed with {:?}", self.0);
+            }
+        }
+    }
+    for config in configs {
+        let _note = Note(config);
+        body(config);
+    }
+}
+
+/// Takes every queued key, one after the other, each done before the next.
+pub(crate) fn take_all<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> Vec<K>
+where
+    K: Clone,
+{
+    let mut taken = Vec::new();
+    while let Ok(item) = queue.try_get() {
+        taken.push(item.key().clone());
+    }
+    taken
+}
+
+/// Fails if a key is queued, or if the queue is shut down.
+#[track_caller]
+pub(crate) fn assert_nothing_queued<K: std::fmt::Debug, S>(queue: &WorkQueue<K, NoLimit, S>) {
+    match queue.try_get() {
+        Err(TryGetError::Empty) => {}
+        other => panic!("expected nothing to be queued, got {other:?}"),
+    }
+    assert_eq!(queue.len(), 0);
+}
+
+/// The number of getters on the queue's wait list, as its `Debug` form tells.
+pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
+    let text = format!("{queue:?}");
+    let (_, rest) = text.split_once("waiting: ").expect("`waiting` in Debug");
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+    digits.and_then(|digits| digits.parse().ok()).expect(&text)
+}
+
+// ---- waiting for conditions -----------------------------------------------------------------
+
+/// The longest a condition may take to come true, however loaded the machine is.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `condition` holds; fails with `what` if it never does.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "never came true: {what}");
+        // Not a synchronisation, only manners: leaves the processor to those waited for.
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Stops watching when it is dropped.
+pub(crate) struct Watchdog {
+    _alive: mpsc::Sender<()>,
+}
+
+/// Ends the whole process if the guard is not dropped within so many seconds.
+pub(crate) fn watchdog(seconds: u64) -> Watchdog {
+    let test = thread::current().name().unwrap_or("main").to_owned();
+    let (alive, watch) = mpsc::channel();
+    thread::spawn(move || {
+        if watch.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
+            // Past the test harness, which would swallow what is printed.
+            let note = format!("watchdog: test `{test}` hung for {seconds} s\n");
+            let _ = std::io::stderr().write_all(note.as_bytes());
+            abort();
+        }
+    });
+    Watchdog { _alive: alive }
+}
+
+/// Runs `body` in a process in which no other test runs, for what is measured per process:
+/// threads, processor time, allocations. `test` is the name of the calling test.
+pub(crate) fn alone(test: &str, body: impl FnOnce()) {
+    const ALONE: &str = "KEYQUEUE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some_and(|running| running == test) {
+        return body();
+    }
+    let program = std::env::current_exe().expect("the test's own program");
+    let output = Command::new(program)
+        .args([test, "--exact", "--nocapture", "--include-ignored"])
+        .arg("--test-threads=1")
+        .env(ALONE, test)
+        .output()
+        .expect("the test's own program runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    print!("{printed}");
+    assert!(
+        output.status.success() && printed.contains("1 passed"),
+        "{test} failed in its own process:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+// ---- futures by hand ------------------------------------------------------------------------
+
+/// A waker that counts how often it was woken.
+#[derive(Default)]
+pub(crate) struct WakeCount(AtomicUsize);
+
+impl WakeCount {
+    pub(crate) fn new() -> (Arc<WakeCount>, Waker) {
+        let count = Arc::new(WakeCount::default());
+        let waker = Waker::from(Arc::clone(&count));
+        (count, waker)
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        // Ordering: SeqCst; a test's counter, never in the way of what is tested.
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for WakeCount {
+    fn wake(self: Arc<Self>) {
+        // Ordering: SeqCst; as in `get`.
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Polls a future once.
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}

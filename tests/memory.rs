@@ -1,0 +1,447 @@
+//! What the queue holds, and what it allocates (C10).
+//!
+//! A global allocator counts. Each test runs in a process of its own, so that nothing else
+//! disturbs the count; run with `--nocapture` to see the figures.
+//!
+//! # The fixed cache
+//!
+//! Of each shard's idle keys up to [`RESIDENTS`] are kept. An idle queue may thus hold, beyond
+//! twice what an empty one does, that many nodes a shard at [`NODE_BYTES`] each.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::{WakeCount, alone, eventually, poll, waiting, watchdog};
+use keyqueue::{Added, WorkQueue};
+
+// ---- counting -------------------------------------------------------------------------------
+
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap;
+
+/// Bytes allocated and not freed, in the whole process.
+static HELD: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    /// How often this thread has allocated. Needs neither allocation nor a destructor itself.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct CountingHeap;
+
+fn count(bytes: isize) {
+    // Ordering: Relaxed; a sum, read while nobody else allocates.
+    HELD.fetch_add(bytes, Ordering::Relaxed);
+    if bytes > 0 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+    }
+}
+
+// SAFETY: every call is passed on to `System` unchanged; counting allocates nothing and cannot
+// unwind. `realloc` is the trait's own, made of these two.
+unsafe impl GlobalAlloc for CountingHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size().cast_signed());
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(-layout.size().cast_signed());
+        // SAFETY: the caller keeps `dealloc`'s contract, and the block came from `System`.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+fn held() -> isize {
+    // Ordering: Relaxed; as in `count`.
+    HELD.load(Ordering::Relaxed)
+}
+
+fn allocations() -> usize {
+    ALLOCATIONS.get()
+}
+
+/// How often `work` allocates in this thread.
+fn allocations_of(work: impl FnOnce()) -> usize {
+    let before = allocations();
+    work();
+    allocations() - before
+}
+
+// ---- the measured queue ---------------------------------------------------------------------
+
+const SHARDS: usize = 16;
+const RESIDENTS: usize = 128;
+const NODE_BYTES: usize = 96;
+const MILLION: u64 = 1_000_000;
+
+/// A queue, and what it held when it was empty.
+struct Measured {
+    queue: WorkQueue<u64>,
+    before: isize,
+    empty: isize,
+}
+
+impl Measured {
+    fn new() -> Self {
+        let before = held();
+        let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
+        let empty = held() - before;
+        Measured {
+            queue,
+            before,
+            empty,
+        }
+    }
+
+    fn held(&self) -> isize {
+        held() - self.before
+    }
+
+    #[track_caller]
+    fn assert_back_to_the_cache(&self, after: &str) {
+        let (held, empty) = (self.held(), self.empty);
+        let most = 2 * empty + (SHARDS * RESIDENTS * NODE_BYTES).cast_signed();
+        println!("{after}: {held} bytes held, empty {empty}, at most {most}");
+        assert!(
+            held <= most,
+            "{after}: {held} bytes held, not at most {most}"
+        );
+    }
+
+    #[track_caller]
+    fn assert_back_to_empty_by_shrink(&self) {
+        self.queue.shrink();
+        let (held, empty) = (self.held(), self.empty);
+        println!("after shrink: {held} bytes held, empty {empty}");
+        assert!(
+            held <= 2 * empty,
+            "{held} bytes held after shrink, empty {empty}"
+        );
+    }
+
+    /// Delivers exactly so many keys, and never looks at an empty queue.
+    fn deliver(&self, keys: u64) {
+        for _ in 0..keys {
+            self.queue.try_get().unwrap().done();
+        }
+    }
+}
+
+// ---- after a burst --------------------------------------------------------------------------
+
+#[test] // C10
+fn a_burst_of_a_million_keys_is_forgotten_by_normal_use() {
+    alone(
+        "a_burst_of_a_million_keys_is_forgotten_by_normal_use",
+        || {
+            let looks: [(&str, fn(&WorkQueue<u64>)); 3] = [
+                ("try_get", |queue| assert!(queue.try_get().is_err())),
+                ("get_timeout", |queue| {
+                    assert!(queue.get_timeout(Duration::ZERO).is_err())
+                }),
+                ("get_async", |queue| {
+                    assert!(poll(&mut queue.get_async(), Waker::noop()).is_pending())
+                }),
+            ];
+            for (way, look) in looks {
+                let measured = Measured::new();
+                assert_eq!(measured.queue.add_all(0..MILLION), MILLION as usize);
+                let each = (measured.held() - measured.empty) / MILLION.cast_signed() as isize;
+                println!("{each} bytes a queued u64 key");
+                assert!(each <= 96, "{each} bytes a queued u64 key");
+                measured.deliver(MILLION);
+                // A worker that looks for more work: nothing but what it does anyway.
+                look(&measured.queue);
+                measured.assert_back_to_the_cache(way);
+                measured.assert_back_to_empty_by_shrink();
+            }
+        },
+    );
+}
+
+#[test] // C10
+fn a_burst_is_forgotten_at_once_by_shrink() {
+    alone("a_burst_is_forgotten_at_once_by_shrink", || {
+        let measured = Measured::new();
+        measured.queue.add_all(0..MILLION);
+        measured.deliver(MILLION);
+        measured.assert_back_to_empty_by_shrink();
+    });
+}
+
+#[test] // C10
+fn a_stream_of_a_million_keys_never_holds_more_than_the_cache() {
+    alone(
+        "a_stream_of_a_million_keys_never_holds_more_than_the_cache",
+        || {
+            let measured = Measured::new();
+            let mut most = 0;
+            for key in 0..MILLION {
+                measured.queue.add(key);
+                measured.deliver(1);
+                most = most.max(measured.held());
+            }
+            println!("at most {most} bytes held");
+            measured.assert_back_to_the_cache("stream");
+            assert!(most <= 2 * measured.empty + (SHARDS * RESIDENTS * NODE_BYTES).cast_signed());
+            measured.assert_back_to_empty_by_shrink();
+        },
+    );
+}
+
+#[test] // C10
+fn a_stream_after_a_burst_clears_it_away_though_no_worker_ever_idles() {
+    alone(
+        "a_stream_after_a_burst_clears_it_away_though_no_worker_ever_idles",
+        || {
+            let measured = Measured::new();
+            measured.queue.add_all(0..100_000);
+            measured.deliver(99_999);
+            // One key is always queued: nobody ever finds the queue empty.
+            for key in 0..MILLION {
+                measured.queue.add(MILLION + key);
+                measured.deliver(1);
+            }
+            measured.assert_back_to_the_cache("stream after a burst");
+        },
+    );
+}
+
+#[test] // C10
+fn a_burst_between_threads_is_forgotten_by_the_consumer_that_waits() {
+    alone(
+        "a_burst_between_threads_is_forgotten_by_the_consumer_that_waits",
+        || {
+            let _watchdog = watchdog(60);
+            let measured = Measured::new();
+            let queue = &measured.queue;
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| while queue.get().is_some() {});
+                }
+                thread::scope(|scope| {
+                    for n in 0..2 {
+                        scope.spawn(move || {
+                            (n..MILLION).step_by(2).for_each(|key| {
+                                queue.add(key);
+                            })
+                        });
+                    }
+                });
+                eventually("all is delivered and the consumers wait", || {
+                    queue.is_empty() && waiting(queue) == 2
+                });
+                // Some ordinary traffic on a few keys, as goes on in any queue.
+                for round in 0..100 {
+                    queue.add(round % 10);
+                    eventually("it is delivered", || waiting(queue) == 2);
+                }
+                queue.shut_down();
+            });
+            measured.assert_back_to_the_cache("after a burst between threads");
+        },
+    );
+}
+
+#[test] // C10
+fn keys_in_flight_when_a_worker_looked_are_forgotten_when_they_are_done() {
+    alone(
+        "keys_in_flight_when_a_worker_looked_are_forgotten_when_they_are_done",
+        || {
+            let measured = Measured::new();
+            measured.queue.add_all(0..100_000);
+            let items = measured.queue.get_batch(100_000);
+            // Another worker looks for work, while all of these are busy.
+            assert!(measured.queue.try_get().is_err());
+            drop(items);
+            for _ in 0..1000 {
+                assert!(measured.queue.try_get().is_err());
+            }
+            measured.assert_back_to_the_cache("after a batch");
+        },
+    );
+}
+
+#[test] // C10
+fn a_burst_delivered_twice_is_forgotten_by_normal_use() {
+    alone("a_burst_delivered_twice_is_forgotten_by_normal_use", || {
+        let measured = Measured::new();
+        for _ in 0..2 {
+            measured.queue.add_all(0..100_000);
+            measured.deliver(100_000);
+        }
+        // Looks for work, and as much ordinary traffic on a few keys as the burst was.
+        for round in 0..100_000 {
+            measured.queue.add(round % 10);
+            measured.deliver(1);
+            assert!(measured.queue.try_get().is_err());
+            assert!(poll(&mut measured.queue.get_async(), Waker::noop()).is_pending());
+        }
+        measured.assert_back_to_the_cache("after two bursts of the same keys");
+    });
+}
+
+#[test] // C10
+fn the_values_of_forgotten_keys_are_dropped() {
+    alone("the_values_of_forgotten_keys_are_dropped", || {
+        let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
+        let shared = Arc::new(());
+        let burst = || {
+            for key in 0..10_000 {
+                queue.add((key, Arc::clone(&shared)));
+            }
+            for _ in 0..10_000 {
+                queue.try_get().unwrap().done();
+            }
+        };
+        burst();
+        assert!(queue.try_get().is_err());
+        let kept = Arc::strong_count(&shared) - 1;
+        println!("{kept} keys kept");
+        assert!(kept <= SHARDS * RESIDENTS);
+        burst();
+        queue.shrink();
+        assert_eq!(Arc::strong_count(&shared), 1);
+    });
+}
+
+// ---- in the steady state --------------------------------------------------------------------
+
+#[test] // C10
+fn recurring_keys_allocate_nothing() {
+    alone("recurring_keys_allocate_nothing", || {
+        for keys in [64, 1024, 100_000] {
+            // Room for all keys; the overflow behind the ring allocates.
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let cycle = || {
+                assert_eq!(queue.add_all(0..keys), keys);
+                for _ in 0..keys {
+                    queue.try_get().unwrap().done();
+                }
+            };
+            (0..3).for_each(|_| cycle());
+            let many = 1_000_000 / keys;
+            assert_eq!(
+                allocations_of(|| (0..many).for_each(|_| cycle())),
+                0,
+                "{keys} keys"
+            );
+        }
+    });
+}
+
+#[test] // C10
+fn recurring_keys_allocate_nothing_though_a_worker_idles_between_the_rounds() {
+    let test = "recurring_keys_allocate_nothing_though_a_worker_idles_between_the_rounds";
+    alone(test, || {
+        for keys in [64, 1024, 100_000] {
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let cycle = || {
+                assert_eq!(queue.add_all(0..keys), keys);
+                while let Ok(item) = queue.try_get() {
+                    item.done();
+                }
+            };
+            (0..5).for_each(|_| cycle());
+            let many = 1_000_000 / keys;
+            let count = allocations_of(|| (0..many).for_each(|_| cycle()));
+            println!("{keys} keys: {count} allocations in {many} rounds");
+            assert_eq!(count, 0, "{keys} keys, {many} rounds");
+        }
+    });
+}
+
+#[test] // C10
+fn adding_what_is_known_allocates_nothing() {
+    alone("adding_what_is_known_allocates_nothing", || {
+        let queue = WorkQueue::<String>::new();
+        let handle = queue.handle("namespace/object".to_owned());
+        let add = || queue.add_ref("namespace/object");
+        let count = allocations_of(|| {
+            for _ in 0..1000 {
+                assert_eq!(add(), Added::Queued);
+                assert_eq!(add(), Added::Merged);
+                assert_eq!(handle.add(), Added::Merged);
+                let item = queue.get().unwrap();
+                assert_eq!(add(), Added::Deferred);
+                item.done();
+                let Poll::Ready(Some(item)) = poll(&mut queue.get_async(), Waker::noop()) else {
+                    panic!("it was deferred");
+                };
+                assert_eq!(handle.add(), Added::Deferred);
+                drop(item);
+                queue.get_timeout(Duration::ZERO).unwrap().done();
+                drop(handle.clone());
+            }
+        });
+        assert_eq!(count, 0);
+    });
+}
+
+#[test] // C9 C10
+fn what_a_waiting_task_allocates_does_not_pile_up() {
+    alone("what_a_waiting_task_allocates_does_not_pile_up", || {
+        let queue = WorkQueue::new();
+        let (_, waker) = WakeCount::new();
+        let wait = || {
+            let mut task = queue.get_async();
+            assert!(poll(&mut task, &waker).is_pending());
+            queue.add(7);
+            assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+        };
+        (0..3000).for_each(|_| wait());
+        let before = held();
+        let count = allocations_of(|| (0..10_000).for_each(|_| wait()));
+        println!("{} allocations a wait of a task", count as f64 / 10_000.0);
+        assert_eq!(held(), before, "what a wait allocates is given back");
+        assert!(count <= 20_000, "{count} allocations in 10000 waits");
+    });
+}
+
+#[test] // C9 C10
+fn what_a_waiting_thread_allocates_does_not_pile_up() {
+    alone("what_a_waiting_thread_allocates_does_not_pile_up", || {
+        const WAITS: usize = 5000;
+        let _watchdog = watchdog(60);
+        let queue = WorkQueue::new();
+        thread::scope(|scope| {
+            let consumer = scope.spawn(|| {
+                let mut before = (0, 0);
+                let mut delivered = 0;
+                while let Some(item) = queue.get() {
+                    item.done();
+                    delivered += 1;
+                    if delivered == 100 {
+                        before = (allocations(), held());
+                    }
+                    if delivered == WAITS {
+                        return (allocations() - before.0, held() - before.1);
+                    }
+                }
+                panic!("the queue was shut down");
+            });
+            for key in 0..WAITS {
+                eventually("the consumer waits", || waiting(&queue) == 1);
+                assert_eq!(queue.add(key % 10), Added::Queued);
+            }
+            let (count, grown) = consumer.join().unwrap();
+            println!(
+                "{} allocations a wait of a thread",
+                count as f64 / WAITS as f64
+            );
+            println!("{grown} bytes more held after {WAITS} waits");
+            assert!(count <= 2 * WAITS, "{count} allocations in {WAITS} waits");
+            // The other thread may be anywhere in formatting `waiting`.
+            assert!(grown.abs() < 1024, "{grown} bytes more");
+        });
+    });
+}

@@ -1,0 +1,179 @@
+//! Runs that follow the source, until they are interrupted.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::thread;
+
+use crate::support::{Pair, Summary, TOO_LARGE, text, tree, until, with_small_disk};
+
+#[test]
+fn what_changes_while_it_is_followed_is_mirrored() {
+    let pair = Pair::new();
+    pair.write("old/a/b", "one");
+    let watching = pair.watch();
+    pair.settle();
+
+    pair.write("old/a/b", "changed");
+    pair.write("new/c/d/e", "made with the directories above it");
+    pair.settle();
+
+    // A directory that comes with what is in it, and one that goes.
+    let aside = pair.dir.path().join("aside");
+    fs::create_dir_all(aside.join("x/y")).unwrap();
+    fs::write(aside.join("x/y/z"), "moved in").unwrap();
+    fs::rename(&aside, pair.source().join("in")).unwrap();
+    fs::rename(pair.source().join("old"), &aside).unwrap();
+    pair.settle();
+
+    // The renamed directory is watched under its new name.
+    fs::rename(pair.source().join("in"), pair.source().join("in again")).unwrap();
+    pair.settle();
+    pair.write("in again/x/y/z", "changed, too");
+    symlink("in again", pair.source().join("link")).unwrap();
+    fs::remove_dir_all(pair.source().join("new")).unwrap();
+    pair.settle();
+
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(Summary::of(&output).0.contains("trees: equal"));
+    pair.assert_equal();
+}
+
+#[test]
+fn a_burst_of_writes_to_one_file_is_few_copies() {
+    const WRITES: u64 = 2000;
+    let pair = Pair::new();
+    let watching = pair.watch();
+    for write in 0..WRITES {
+        pair.write("file", write.to_string());
+    }
+    pair.settle();
+
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let summary = Summary::of(&output);
+    assert!(summary.get("events in") >= WRITES, "{summary:?}");
+    assert!(summary.get("delivered") < WRITES / 4, "{summary:?}");
+    pair.assert_equal();
+}
+
+#[test]
+fn files_that_come_and_go_leave_equal_trees_behind() {
+    let pair = Pair::new();
+    let watching = pair.watch();
+    thread::scope(|scope| {
+        for churner in 0..3 {
+            let pair = &pair;
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let directory = format!("{churner}/{}", round % 3);
+                    for file in 0..5 {
+                        pair.write(&format!("{directory}/{file}"), format!("{round}"));
+                    }
+                    let directory = pair.source().join(directory);
+                    match round % 4 {
+                        0 => fs::remove_dir_all(directory).unwrap(),
+                        1 => fs::remove_file(directory.join("1")).unwrap(),
+                        2 => fs::rename(directory.join("2"), directory.join("3")).unwrap(),
+                        _ => {
+                            let renamed = directory.with_extension(format!("{round}"));
+                            fs::rename(directory, renamed).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    pair.settle();
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    pair.assert_equal();
+}
+
+#[test]
+fn an_interrupt_first_finishes_what_was_changed_before_it() {
+    let pair = Pair::new();
+    let watching = pair.watch();
+    for file in 0..200 {
+        pair.write(&format!("{}/{file}", file % 5), file.to_string());
+    }
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(Summary::of(&output).get("failed"), 0);
+    pair.assert_equal();
+}
+
+#[test]
+fn a_path_that_failed_is_whole_again_after_a_change_that_mends_it() {
+    let pair = Pair::new();
+    let watching = pair.watch_with(with_small_disk());
+    pair.write("file", TOO_LARGE);
+    pair.write("other", "small");
+    until("the other file", || pair.target().join("other").exists());
+    pair.write("file", "small now");
+    pair.settle();
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(Summary::of(&output).get("failed"), 0);
+}
+
+#[test]
+fn an_interrupt_while_a_path_fails_ends_with_1() {
+    let pair = Pair::new();
+    let watching = pair.watch_with(with_small_disk());
+    pair.write("file", TOO_LARGE);
+    pair.write("other", "small");
+    until("the other file", || pair.target().join("other").exists());
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("failed: file: cannot copy"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_source_that_goes_away_deletes_nothing() {
+    let pair = Pair::new();
+    pair.write("a/b", "one");
+    let watching = pair.watch();
+    pair.settle();
+    let before = tree(&pair.target());
+    fs::rename(pair.source(), pair.dir.path().join("unmounted")).unwrap();
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("the source directory is gone"),
+        "{output:?}"
+    );
+    assert_eq!(tree(&pair.target()), before);
+}
+
+#[test]
+fn a_retry_below_what_became_a_link_touches_nothing_outside() {
+    let pair = Pair::new();
+    let outside = pair.target().with_file_name("outside");
+    fs::create_dir_all(&outside).unwrap();
+    fs::write(outside.join("file"), "kept").unwrap();
+    let watching = pair.watch_with(with_small_disk());
+    pair.write("directory/file", TOO_LARGE);
+    pair.write("directory/other", "small");
+    until("the other file", || {
+        pair.target().join("directory/other").exists()
+    });
+
+    // While the retries of the file go on: a rename notifies the directory alone. Seen from the source
+    // the link is broken, from the target it is not.
+    fs::rename(
+        pair.source().join("directory"),
+        pair.dir.path().join("aside"),
+    )
+    .unwrap();
+    symlink("../outside", pair.source().join("directory")).unwrap();
+    pair.settle();
+
+    let output = watching.interrupt();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    pair.assert_equal();
+    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "kept");
+}

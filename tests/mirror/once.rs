@@ -1,0 +1,258 @@
+//! Single runs.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::support::{Pair, Summary, TOO_LARGE, program, text, tree, with_small_disk};
+
+#[test]
+fn a_nested_tree_is_copied_whole() {
+    let pair = Pair::new();
+    pair.write("a", "one");
+    pair.write("b/c/d/e/f", "deep");
+    pair.write("b/with space", "");
+    pair.write("b/c/large", TOO_LARGE);
+    pair.write(&"n".repeat(255), "the longest name there is");
+    fs::create_dir_all(pair.source().join("empty/directory")).unwrap();
+    for file in 0..300 {
+        pair.write(&format!("many/{}/{file}", file % 7), file.to_string());
+    }
+    fs::set_permissions(pair.source().join("a"), fs::Permissions::from_mode(0o500)).unwrap();
+
+    let summary = pair.mirror();
+    assert_eq!(summary.get("files copied"), 305);
+    assert_eq!(summary.get("failed"), 0);
+    assert!(summary.0.contains("trees: equal (305 files"), "{summary:?}");
+}
+
+#[test]
+fn what_is_equal_is_not_copied_again() {
+    let pair = Pair::new();
+    pair.write("a/b", "one");
+    pair.write("c", "two");
+    assert_eq!(pair.mirror().get("files copied"), 2);
+    let again = pair.mirror();
+    assert_eq!(
+        (again.get("files copied"), again.get("files touched")),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_change_that_leaves_size_and_time_as_they_were_is_seen_if_the_time_is_recent() {
+    let pair = Pair::new();
+    // Later than any start of the program, as is every change that happens while it runs.
+    let time = SystemTime::now() + Duration::from_secs(3600);
+    for content in ["one", "two"] {
+        pair.write("a", content);
+        File::open(pair.source().join("a"))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+        assert_eq!(pair.mirror().get("files copied"), 1);
+    }
+}
+
+#[test]
+fn only_the_time_and_mode_are_set_where_the_content_is_equal() {
+    let pair = Pair::new();
+    pair.write("a", "one");
+    pair.mirror();
+    let file = File::open(pair.source().join("a")).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o640))
+        .unwrap();
+    let summary = pair.mirror();
+    assert_eq!(
+        (summary.get("files copied"), summary.get("files touched")),
+        (0, 1)
+    );
+}
+
+#[test]
+fn what_is_not_in_the_source_is_deleted_and_what_is_of_another_type_replaced() {
+    let pair = Pair::new();
+    let outside = pair.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("kept"), "kept").unwrap();
+    for root in [pair.source(), pair.target()] {
+        fs::create_dir_all(root.join("kept")).unwrap();
+    }
+    let target = pair.target();
+    // To be deleted.
+    fs::create_dir_all(target.join("extra/deep/er")).unwrap();
+    fs::write(target.join("extra/deep/er/file"), "x").unwrap();
+    fs::write(target.join("kept/extra"), "x").unwrap();
+    symlink(&outside, target.join("extra link")).unwrap();
+    // In the place of something else.
+    pair.write("file", "a file");
+    fs::create_dir_all(target.join("file/was/directory")).unwrap();
+    pair.write("directory/file", "in it");
+    fs::write(target.join("directory"), "was a file").unwrap();
+    pair.write("linked/kept", "of the source");
+    symlink(&outside, target.join("linked")).unwrap();
+    symlink("nowhere", pair.source().join("link")).unwrap();
+    fs::create_dir_all(target.join("link/was/directory")).unwrap();
+
+    let summary = pair.mirror();
+    assert!(summary.get("deleted") >= 3, "{summary:?}");
+    assert_eq!(
+        fs::read_to_string(outside.join("kept")).unwrap(),
+        "kept",
+        "written through a link"
+    );
+}
+
+#[test]
+fn links_are_copied_as_links_and_a_loop_of_them_ends() {
+    let pair = Pair::new();
+    pair.write("a/file", "one");
+    symlink("..", pair.source().join("a/up")).unwrap();
+    symlink("self", pair.source().join("self")).unwrap();
+    symlink("nowhere", pair.source().join("broken")).unwrap();
+    symlink("a/file", pair.source().join("good")).unwrap();
+    let summary = pair.mirror();
+    assert_eq!(
+        (summary.get("links made"), summary.get("files copied")),
+        (4, 1)
+    );
+    assert_eq!(pair.mirror().get("links made"), 0);
+
+    fs::remove_file(pair.source().join("good")).unwrap();
+    symlink("a", pair.source().join("good")).unwrap();
+    assert_eq!(pair.mirror().get("links made"), 1);
+}
+
+#[test]
+fn a_special_file_is_reported_and_left_out() {
+    let pair = Pair::new();
+    pair.write("file", "one");
+    let _socket = UnixListener::bind(pair.source().join("socket")).unwrap();
+    let output = pair.run();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("socket is a special file"),
+        "{output:?}"
+    );
+    assert_eq!(Summary::of(&output).get("special files skipped"), 1);
+    pair.assert_equal();
+    assert!(!pair.target().join("socket").exists());
+}
+
+#[test]
+fn a_file_that_fails_is_retried_and_named_and_the_others_are_copied() {
+    let pair = Pair::new();
+    pair.write("a/too large", TOO_LARGE);
+    for file in 0..50 {
+        pair.write(&format!("a/{file}"), "small");
+    }
+    let output = with_small_disk()
+        .args([pair.source(), pair.target()])
+        .output()
+        .expect("a shell is there");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("failed: a/too large: cannot copy"),
+        "{errors}"
+    );
+    assert!(errors.contains("(attempts: 5)"), "{errors}");
+    let summary = Summary::of(&output);
+    let counts = ["files copied", "retries", "failed"].map(|name| summary.get(name));
+    assert_eq!(counts, [50, 4, 1], "{summary:?}");
+    assert!(
+        summary
+            .0
+            .contains("trees: NOT equal (50 files, 250 bytes, 1 differences)")
+    );
+
+    // Nothing half-written is left, under whatever name.
+    let mut expected = tree(&pair.source());
+    expected.remove(Path::new("a/too large"));
+    assert_eq!(tree(&pair.target()), expected);
+    // And where it fits, the next run mends it.
+    assert_eq!(pair.mirror().get("files copied"), 1);
+}
+
+#[test]
+fn what_a_killed_run_left_is_cleared_away() {
+    let pair = Pair::new();
+    pair.write("file", "one");
+    fs::create_dir_all(pair.target()).unwrap();
+    fs::write(pair.target().join(".mirror-1-abcdef"), "half").unwrap();
+    assert_eq!(pair.mirror().get("deleted"), 1);
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_2_and_change_nothing() {
+    let pair = Pair::new();
+    pair.write("file", "one");
+    pair.write("inner/file", "two");
+    let before = tree(pair.dir.path());
+    let (source, target) = (pair.source(), pair.target());
+    symlink(source.join("inner"), pair.dir.path().join("link")).unwrap();
+    let linked = pair.dir.path().join("link");
+
+    let (source, target, linked) = (
+        source.to_str().unwrap(),
+        target.to_str().unwrap(),
+        linked.to_str().unwrap(),
+    );
+    let inside = format!("{source}/inner");
+    let new_inside = format!("{source}/new/one");
+    let new_inside_linked = format!("{linked}/new");
+    let file = format!("{source}/file");
+    let dots = format!("{target}/new/../../source/inner");
+    let cases: [(&[&str], &str); 13] = [
+        (&[source], "DST"),
+        (&[source, target, "more"], "more"),
+        (&[source, target, "--unknown"], "--unknown"),
+        (&[source, target, "--workers", "0"], "0"),
+        (&[source, target, "--workers", "many"], "many"),
+        (&[target, source], "SRC"),
+        (&[&file, target], "SRC"),
+        (&[source, &file], "DST"),
+        (&[source, source], "same directory"),
+        (&[source, &new_inside], "contains the other"),
+        (&[&inside, source], "contains the other"),
+        (&[source, &new_inside_linked], "contains the other"),
+        (&[source, &dots], "DST"),
+    ];
+    for (arguments, named) in cases {
+        let output = Command::new(program()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let errors = text(&output.stderr);
+        assert!(errors.contains(named), "{arguments:?} said {errors}");
+        assert_eq!(output.stdout, b"");
+    }
+    fs::remove_file(linked).unwrap();
+    assert_eq!(tree(pair.dir.path()), before);
+}
+
+#[test]
+fn a_target_that_cannot_be_made_is_said_with_1() {
+    let pair = Pair::new();
+    pair.write("file", "one");
+    fs::write(pair.dir.path().join("below"), "a file").unwrap();
+    let below = pair.target().join("directory");
+    let output = Command::new(program())
+        .args([pair.source(), below])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("cannot create DST"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn without_arguments_the_crate_itself_is_mirrored() {
+    let output = Command::new(program()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("trees: equal"), "{output:?}");
+}
