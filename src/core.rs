@@ -110,22 +110,23 @@ impl<K> Core<K> {
         self.settle(pin.add(), true)
     }
 
-    /// Pins the node of `key`, interning it first if need be.
-    pub(crate) fn pin(&self, hash: u64, key: K) -> Pin<K>
+    /// Pins the node of `key`, interning it first if need be. Answers also the key if it was not
+    /// taken over: dropping it is user code, so the caller first puts the pin where a panic gives
+    /// it back.
+    pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
     where
         K: Eq,
     {
         let mut shard = self.keys.lock(hash);
         if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
-            drop(shard);
-            return pin;
+            return (pin, Some(key));
         }
         // As in `add`: a node that the walk does not find is born closed.
         let closed = self.closing.has_begun();
         let (pin, swept) = shard.insert_pinned(hash, key, closed);
         drop(shard);
         drop(swept);
-        pin
+        (pin, None)
     }
 
     #[inline]

@@ -170,3 +170,6 @@ impl<T> Fifo<T> {
         self.ring.len() + entries(self.backlog.load(Ordering::Relaxed)) as usize
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,26 +20,39 @@
 //!   cleared away as soon as it has been worked off.
 //!
 //! Credit is what keeps idle sweeps from costing more than the work that made them due. A sweep
-//! of `n` nodes wants `4 n`; a new key earns its shard 8, as does a key that an adder's sweep
-//! found busy (it will have to be visited once more), and 1 is earned whenever a consumer goes
-//! to sleep, so that keys that recurred once and never again go in the end, too.
+//! of `n` nodes wants `4 n` credit. It is earned
 //!
-//! A sweep spares keys that recurred since the one before, and a shard with fewer nodes than
-//! [`RESIDENTS`] is not swept at all but by `shrink`: that is the fixed cache of C10.
+//! * by a new key: 8;
+//! * by a key that an adder's sweep found busy, for it will have to be visited once more: 8;
+//! * by a consumer that finds nothing, for each shard whose last idle sweep left many busy keys
+//!   behind: 16. That is what an empty look may cost while a large batch is being worked on;
+//! * by a consumer that goes to sleep: 1, for one of the shards in turn, so that keys that
+//!   recurred and never will again go in the end, too.
+//!
+//! A sweep spares keys that recurred since the one before. A shard that sees half of its new
+//! keys return after they were swept keeps them and grows instead ([`crate::ghosts`]). And the
+//! first [`RESIDENTS`] nodes, shared out among the shards, are not swept at all but by `shrink`:
+//! that is the fixed cache of C10.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::ghosts::Ghosts;
 use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
 use crate::slab::Slab;
 use crate::state::{KeyState, Phase, Residence};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ShardGuard, Table};
 
-/// Up to this many nodes of a shard are kept without looking.
-const RESIDENTS: usize = 128;
+/// Up to this many nodes are kept without looking, as many in each shard.
+const RESIDENTS: usize = 8192;
+/// But no fewer than this in a shard.
+const FEWEST_RESIDENTS: usize = 32;
 
 const CREDIT_PER_NEW_KEY: usize = 8;
 const CREDIT_PER_NODE_SWEPT: usize = 4;
+const CREDIT_PER_EMPTY_LOOK: usize = 16;
+/// Empty looks are credited in portions of this size.
+const LOOKS_PER_CREDIT: usize = 64;
 /// The sleeps of consumers are credited to the shards in turn, in portions of this size.
 const SLEEPS_PER_CREDIT: usize = 1024;
 
@@ -47,16 +60,23 @@ pub(crate) struct Keys<K> {
     table: Table<NodeRef<K>, Store<K>>,
     /// A bit for each shard (modulo 64) that has the credit for a sweep by an idle consumer.
     due: AtomicU64,
+    /// A bit for each shard (modulo 64) whose last idle sweep left many busy keys behind.
+    unsettled: AtomicU64,
+    /// How often consumers found nothing while a shard was unsettled.
+    looks: AtomicUsize,
     /// How often consumers went to sleep.
     sleeps: AtomicUsize,
+    /// A shard's part of [`RESIDENTS`].
+    residents: usize,
 }
 
 /// A shard's nodes, and the account of its sweeps.
 struct Store<K> {
     slab: Slab<K>,
-    /// An adder of a new key sweeps when the shard has this many nodes.
+    /// An adder of a new key sweeps, or lets the shard grow, when it has this many nodes.
     limit: usize,
     credit: usize,
+    ghosts: Ghosts,
 }
 
 /// One shard, locked.
@@ -89,15 +109,20 @@ impl<K> Drop for Swept<K> {
 impl<K> Keys<K> {
     /// `shards` must be a power of two above one.
     pub(crate) fn new(shards: usize) -> Self {
+        let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
         let store = || Store {
             slab: Slab::new(),
-            limit: RESIDENTS,
+            limit: residents,
             credit: 0,
+            ghosts: Ghosts::default(),
         };
         Keys {
             table: Table::new(shards, store),
             due: AtomicU64::new(0),
+            unsettled: AtomicU64::new(0),
+            looks: AtomicUsize::new(0),
             sleeps: AtomicUsize::new(0),
+            residents,
         }
     }
 
@@ -124,6 +149,10 @@ impl<K> Keys<K> {
     /// Sweeps the shards that have the credit for it. Called by consumers with nothing to do.
     #[inline]
     pub(crate) fn sweep_if_due(&self) {
+        // Ordering: Relaxed; a hint, as below.
+        if self.unsettled.load(Ordering::Relaxed) != 0 {
+            self.note_look();
+        }
         // Ordering: Relaxed; a hint, what it is about is guarded by the shards' locks.
         if self.due.load(Ordering::Relaxed) != 0 {
             self.sweep_due();
@@ -140,6 +169,23 @@ impl<K> Keys<K> {
                 let swept = shard.sweep_with_credit();
                 drop(shard);
                 drop(swept);
+            }
+        }
+    }
+
+    /// Notes that a consumer found nothing while a shard is unsettled.
+    #[cold]
+    fn note_look(&self) {
+        // Ordering: Relaxed; a count.
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        if looks % LOOKS_PER_CREDIT == LOOKS_PER_CREDIT - 1 {
+            // Ordering: Relaxed; a hint.
+            let unsettled = self.unsettled.load(Ordering::Relaxed);
+            for index in 0..self.table.shards() {
+                if unsettled & bit(index) != 0 {
+                    self.shard(index)
+                        .earn(LOOKS_PER_CREDIT * CREDIT_PER_EMPTY_LOOK);
+                }
             }
         }
     }
@@ -161,6 +207,8 @@ impl<K> Keys<K> {
             shard.table.shrink_to(shard.table.len(), hash_of);
             let store = shard.table.beside();
             store.slab.shrink();
+            store.ghosts.clear();
+            store.limit = self.residents;
             store.credit = 0;
             drop(shard);
             drop(swept);
@@ -229,7 +277,9 @@ impl<K> Shard<'_, K> {
 
     #[inline]
     fn insert(&mut self, hash: u64, key: K, state: KeyState) -> NodeRef<K> {
-        let node = self.table.beside().slab.insert(Node { state, hash, key });
+        let store = self.table.beside();
+        store.ghosts.came(hash);
+        let node = store.slab.insert(Node { state, hash, key });
         self.table.insert(hash, node, hash_of);
         self.earn(CREDIT_PER_NEW_KEY);
         node
@@ -246,11 +296,13 @@ impl<K> Shard<'_, K> {
 
     #[cold]
     fn make_room_slow(&mut self) -> Swept<K> {
-        let (swept, busy) = self.sweep(false);
-        let limit = (2 * self.table.len()).max(RESIDENTS);
         let store = self.table.beside();
-        store.limit = limit;
-        store.credit = 0;
+        if store.ghosts.verdict() {
+            store.limit *= 2;
+            return Swept(Vec::new());
+        }
+        let (swept, busy) = self.sweep(false);
+        self.settle_account();
         self.earn(busy * CREDIT_PER_NEW_KEY);
         swept
     }
@@ -258,18 +310,42 @@ impl<K> Shard<'_, K> {
     /// Sweeps on behalf of an idle consumer, if the credit is still there.
     fn sweep_with_credit(&mut self) -> Swept<K> {
         let nodes = self.table.len();
-        if self.table.beside().credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= RESIDENTS {
+        let store = self.table.beside();
+        if store.credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= self.keys.residents {
             return Swept(Vec::new());
         }
-        let (swept, _) = self.sweep(false);
+        if store.ghosts.verdict() {
+            store.limit = store.limit.max(2 * nodes);
+            store.credit = 0;
+            return Swept(Vec::new());
+        }
+        let (swept, busy) = self.sweep(false);
+        self.settle_account();
+        self.note_busy(busy);
+        swept
+    }
+
+    /// After a sweep.
+    fn settle_account(&mut self) {
         let nodes = self.table.len();
-        if self.table.capacity() > 8 * nodes.max(RESIDENTS) {
+        let room = nodes.max(self.keys.residents);
+        if self.table.capacity() > 4 * room {
             self.table.shrink_to(2 * nodes, hash_of);
         }
         let store = self.table.beside();
-        store.limit = (2 * nodes).max(RESIDENTS);
+        store.limit = (2 * nodes).max(self.keys.residents);
         store.credit = 0;
-        swept
+    }
+
+    /// Notes how many busy keys an idle sweep has left.
+    fn note_busy(&self, busy: usize) {
+        let bit = bit(self.index);
+        // Ordering: Relaxed; a hint, see `sweep_if_due`.
+        if busy > self.keys.residents {
+            self.keys.unsettled.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.keys.unsettled.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -277,7 +353,7 @@ impl<K> Shard<'_, K> {
         let nodes = self.table.len();
         let store = self.table.beside();
         store.credit = store.credit.saturating_add(credit);
-        if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > RESIDENTS {
+        if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > self.keys.residents {
             self.call_for_sweep();
         }
     }
@@ -304,6 +380,7 @@ impl<K> Shard<'_, K> {
                     true
                 }
                 Residence::Leave => {
+                    store.ghosts.went(hash_of(node));
                     // SAFETY: `Leave` says that nobody else can reach the node any more, and
                     // here it leaves the table; it is of this slab, as all in this table.
                     let key = unsafe { store.slab.remove(node) };
@@ -337,3 +414,6 @@ impl<K> Shard<'_, K> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,7 +80,6 @@ where
     }
 
     /// A queue with other settings.
-    #[must_use]
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
@@ -200,8 +199,10 @@ where
     ///
     /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
     pub fn handle(&self, key: K) -> KeyHandle<K> {
-        let pin = self.core.pin(self.hasher.hash_one(&key), key);
-        KeyHandle::new(Arc::clone(&self.core), pin)
+        let (pin, known) = self.core.pin(self.hasher.hash_one(&key), key);
+        let handle = KeyHandle::new(Arc::clone(&self.core), pin);
+        drop(known);
+        handle
     }
 }
 
@@ -224,6 +225,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// The rate limiter the queue was built with.
+    #[must_use]
+    pub fn rate_limiter(&self) -> &L {
+        &self.limiter
     }
 
     /// Whether the queue is shut down. From then on every add is refused.

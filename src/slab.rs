@@ -251,3 +251,6 @@ impl<K> Drop for Slab<K> {
         self.shrink();
     }
 }
+
+#[cfg(test)]
+mod tests;

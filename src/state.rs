@@ -289,3 +289,6 @@ impl KeyState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

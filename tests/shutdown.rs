@@ -1,23 +1,19 @@
-//! Shutting down and draining, with threads and tasks (S1 to S4, S6, S7).
+//! Shutting down and draining, with threads and tasks (S1 to S4, S7).
 
 mod common;
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::{
-    Config, Queue, WakeCount, alone, eventually, poll, take_all, waiting, watchdog, with_queues,
+    Config, Queue, WakeCount, eventually, poll, take_all, waiting, watchdog, with_queues,
     with_these_queues,
 };
-use keyqueue::{Added, Remaining, TryGetError, WorkQueue};
-
-fn races() -> [Config; 2] {
-    [Config::usual(), Config::tiny()]
-}
+use keyqueue::{Added, Remaining, TryGetError};
 
 fn figures(remaining: Remaining) -> (usize, usize, usize) {
     (remaining.queued, remaining.processing, remaining.delayed)
@@ -55,8 +51,7 @@ fn after_a_shut_down_the_queued_is_handed_out_and_then_none_for_ever() {
 
 #[test] // S1
 fn a_shut_down_ends_every_waiter() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         let queue = config.queue::<u64>();
         let (count, waker) = WakeCount::new();
         let mut tasks: Vec<_> = (0..50).map(|_| queue.get_async()).collect();
@@ -106,7 +101,6 @@ fn a_key_dirty_at_the_shut_down_is_delivered_once_more() {
 
 #[test] // S1 S2: "None is final"
 fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add("a");
@@ -114,13 +108,19 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
         queue.add("a");
         queue.shut_down();
         let (count, waker) = WakeCount::new();
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &waker).is_pending());
+        let mut tasks = [(); 4].map(|()| queue.get_async());
+        for task in &mut tasks {
+            assert!(poll(task, &waker).is_pending());
+        }
         item.done();
-        assert_eq!(count.get(), 1);
-        let Poll::Ready(Some(again)) = poll(&mut task, &waker) else {
-            panic!("the dirty key is to be delivered");
+        assert_eq!(count.get(), 1, "one key, one getter");
+        let Poll::Ready(Some(again)) = poll(&mut tasks[0], &waker) else {
+            panic!("the dirty key is to be delivered, to who came first");
         };
+        assert_eq!(count.get(), 4, "the last delivery ends the others");
+        for task in &mut tasks[1..] {
+            assert!(matches!(poll(task, &waker), Poll::Ready(None)));
+        }
         assert!(queue.get().is_none(), "nothing is to come any more");
         drop(again);
         assert!(queue.get().is_none());
@@ -129,8 +129,7 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
 
 #[test] // S1 S2: after the first None seen by anybody nobody gets a key
 fn none_is_final_with_keys_in_flight_elsewhere() {
-    let _watchdog = watchdog(120);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         for round in 0..300 {
             let queue = config.queue::<usize>();
             let over = AtomicBool::new(false);
@@ -214,8 +213,7 @@ fn a_drain_of_an_idle_queue_ends_at_once() {
 
 #[test] // S3
 fn any_number_of_drainers_return_and_only_when_all_is_done() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
         queue.add_all(0..1000);
         let done = AtomicUsize::new(0);
@@ -254,8 +252,7 @@ fn any_number_of_drainers_return_and_only_when_all_is_done() {
 
 #[test] // S3
 fn a_drain_races_with_the_last_done_without_being_lost() {
-    let _watchdog = watchdog(120);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         for _ in 0..1000 {
             let queue = config.queue();
             queue.add(0);
@@ -273,7 +270,7 @@ fn a_drain_races_with_the_last_done_without_being_lost() {
     });
 }
 
-#[test] // S3 S6
+#[test] // S3
 fn a_dropped_drain_leaves_the_others_waiting_properly() {
     let queue = Config::usual().queue();
     queue.add(0);
@@ -293,8 +290,7 @@ fn a_dropped_drain_leaves_the_others_waiting_properly() {
 
 #[test] // S4
 fn a_shut_down_releases_every_drainer_at_once() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
         queue.add_all(0..2);
         let item = queue.get().unwrap();
@@ -319,8 +315,7 @@ fn a_shut_down_releases_every_drainer_at_once() {
 
 #[test] // S4
 fn any_order_of_any_number_of_shut_downs_is_harmless() {
-    let _watchdog = watchdog(60);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         // Every sequence of four calls, each with a key in flight and one queued.
         for script in 0..3_u32.pow(4) {
             let queue = config.queue();
@@ -356,8 +351,7 @@ fn any_order_of_any_number_of_shut_downs_is_harmless() {
 
 #[test] // S4
 fn threads_that_shut_down_and_drain_at_once_all_return() {
-    let _watchdog = watchdog(120);
-    with_these_queues(&races(), |config| {
+    with_these_queues(&Config::races(), |config| {
         for _ in 0..200 {
             let queue = config.queue();
             queue.add_all(0..20);
@@ -422,7 +416,6 @@ fn a_shut_down_says_what_is_left() {
 
 #[test] // S7
 fn a_drain_that_runs_out_of_time_says_what_is_left() {
-    let _watchdog = watchdog(60);
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(0..5);
@@ -465,83 +458,4 @@ fn a_released_drain_with_a_deadline_says_what_is_left() {
         });
     });
     drop(item);
-}
-
-// ---- the end of a queue ---------------------------------------------------------------------
-
-#[test] // S6 C11
-fn a_handle_that_outlives_its_queue_is_refused() {
-    with_queues(|config| {
-        let queue = config.queue();
-        let key = Arc::new("a");
-        let fresh = queue.handle(Arc::clone(&key));
-        let queued = queue.handle(Arc::new("b"));
-        assert_eq!(queued.add(), Added::Queued);
-        drop(queue);
-        for _ in 0..2 {
-            assert_eq!(fresh.add(), Added::ShutDown);
-            assert_eq!(queued.add(), Added::ShutDown);
-        }
-        assert_eq!(**fresh.key(), "a");
-        assert_eq!(fresh.clone().add(), Added::ShutDown);
-        drop(queued);
-        assert_eq!(Arc::strong_count(&key), 2, "kept by its handle");
-        drop(fresh);
-        assert_eq!(Arc::strong_count(&key), 1, "the last handle ends all");
-    });
-}
-
-#[test] // S6 C11
-fn handles_race_with_the_end_of_their_queue() {
-    let _watchdog = watchdog(60);
-    let key = Arc::new(7);
-    for _ in 0..500 {
-        let queue = Arc::new(WorkQueue::new());
-        let start = Arc::new(Barrier::new(3));
-        let adders: Vec<_> = (0..2)
-            .map(|_| {
-                let handle = queue.handle(Arc::clone(&key));
-                let start = Arc::clone(&start);
-                thread::spawn(move || {
-                    start.wait();
-                    while handle.add() != Added::ShutDown {}
-                })
-            })
-            .collect();
-        start.wait();
-        drop(queue);
-        for adder in adders {
-            adder.join().unwrap();
-        }
-    }
-    assert_eq!(Arc::strong_count(&key), 1);
-}
-
-#[cfg(target_os = "linux")]
-#[test] // S6
-fn a_queue_starts_no_thread() {
-    fn threads() -> usize {
-        std::fs::read_dir("/proc/self/task").unwrap().count()
-    }
-    alone("a_queue_starts_no_thread", || {
-        let before = threads();
-        let queues: Vec<WorkQueue<u64>> = (0..20).map(|_| WorkQueue::new()).collect();
-        for queue in &queues {
-            queue.add_all(0..10_000);
-            while let Ok(item) = queue.try_get() {
-                item.done();
-            }
-            drop(queue.get_timeout(Duration::from_micros(1)));
-            assert!(
-                pin!(queue.get_async())
-                    .poll(&mut Context::from_waker(Waker::noop()))
-                    .is_pending()
-            );
-            queue.shrink();
-            queue.shut_down_with_drain();
-        }
-        assert_eq!(threads(), before);
-        drop(queues);
-        assert_eq!(threads(), before);
-    });
 }

@@ -105,6 +105,11 @@ impl Config {
         }
     }
 
+    /// The two between which races differ most: roomy and cramped.
+    pub(crate) fn races() -> [Config; 2] {
+        [Config::usual(), Config::tiny()]
+    }
+
     /// Every combination of few and many shards, rings that overflow or do not, and hashers.
     pub(crate) fn all() -> Vec<Config> {
         let mut all = Vec::new();
@@ -143,7 +148,8 @@ pub(crate) fn with_queues(body: impl Fn(&Config)) {
     with_these_queues(&Config::all(), body);
 }
 
-/// Runs `body` over the given configurations, and says which one it failed with.
+/// Runs `body` over the given configurations, under a [`watchdog`], and says which one it failed
+/// with.
 pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
     struct Note<'a>(&'a Config);
     impl Drop for Note<'_> {
@@ -153,6 +159,7 @@ pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
             }
         }
     }
+    let _watchdog = watchdog(120);
     for config in configs {
         let _note = Note(config);
         body(config);

@@ -1,0 +1,18 @@
+//! What the queue should do, in the plainest words: a reference to compare it with.
+//!
+//! The model knows nothing of the crate it is a model of, and shares no code with it. It is for
+//! one thread, it is slow, and it should be obviously right.
+//!
+//! * [`Naive`] is the queue: a deque of queued keys, sets of the others, and who waits.
+//! * [`Op`] is one step of a test, and [`Setup`] the queue it is run against; both can be made
+//!   from a fuzzer's bytes (feature `arbitrary`) or by a property test's strategies.
+//!
+//! `tests/lockstep` runs a model and a queue side by side and compares every answer.
+
+mod naive;
+mod op;
+mod waiters;
+
+pub use naive::{Added, Naive, NothingToGet, Remaining};
+pub use op::{Op, Script, Setup, Spread};
+pub use waiters::{Waiters, Woken};

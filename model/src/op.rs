@@ -1,0 +1,123 @@
+//! What a test does, as data: the settings of a queue and the steps taken with it.
+
+/// A whole test case.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Script {
+    /// The queue.
+    pub setup: Setup,
+    /// What is done with it.
+    pub ops: Vec<Op>,
+}
+
+/// The settings of a queue: tiny, so that what is rare elsewhere is common here. Any value is in
+/// range; see the methods.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Setup {
+    /// Chooses [`Setup::ring`].
+    pub ring: u8,
+    /// Chooses [`Setup::keys`].
+    pub keys: u8,
+    /// Chooses [`Setup::shards`].
+    pub shards: u8,
+    /// How keys hash.
+    pub spread: Spread,
+}
+
+impl Setup {
+    /// The size of the ring: 1 to 3.
+    #[must_use]
+    pub fn ring(&self) -> usize {
+        usize::from(self.ring % 3) + 1
+    }
+
+    /// How many shards there are: the fewest possible, so that keys meet in them, or so many that
+    /// each has little room and is swept often.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        [2, 2, 2, 256][usize::from(self.shards % 4)]
+    }
+
+    /// How many different keys there are: few, so that they meet in every state, or enough for
+    /// a shard to be swept.
+    #[must_use]
+    pub fn keys(&self) -> u16 {
+        [2, 4, 16, 300][usize::from(self.keys % 4)]
+    }
+}
+
+/// How the hashes of keys are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Spread {
+    /// All keys have the same hash.
+    OneHash,
+    /// Four hashes for all keys.
+    FourHashes,
+    /// Different hashes, all in one shard.
+    OneShard,
+    /// As a good hasher would.
+    Even,
+}
+
+/// One step. Keys are taken modulo [`Setup::keys`]; a number that chooses among things is taken
+/// modulo how many there are, and a step without any to choose from does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Op {
+    /// Adds a key.
+    Add(u16),
+    /// Adds a key by its borrowed form.
+    AddRef(u16),
+    /// Adds `count` keys, from `first` on, each `stride` after the one before.
+    AddAll {
+        /// The first key.
+        first: u16,
+        /// How far apart they are.
+        stride: u8,
+        /// How many.
+        count: u8,
+    },
+    /// Makes a handle.
+    Handle(u16),
+    /// Adds through a handle.
+    HandleAdd(u8),
+    /// Clones a handle.
+    HandleClone(u8),
+    /// Drops a handle.
+    HandleDrop(u8),
+    /// Takes a key without waiting.
+    TryGet,
+    /// Takes a key, if that does not wait.
+    Get,
+    /// Takes a key, waiting for no time at all.
+    GetTimeout,
+    /// Takes up to so many keys, if that does not wait.
+    GetBatch(u8),
+    /// Says that an item is done.
+    Done(u8),
+    /// Drops an item.
+    DropItem(u8),
+    /// Drops all items, in the order in which they came.
+    DropItems,
+    /// Polls one of a few getters with one of its two wakers.
+    PollGet {
+        /// Which getter.
+        who: u8,
+        /// Which waker.
+        waker: bool,
+    },
+    /// Drops a getter.
+    DropGet(u8),
+    /// Polls one of a few drainers.
+    PollDrain(u8),
+    /// Drops a drainer.
+    DropDrain(u8),
+    /// Shuts down.
+    ShutDown,
+    /// Drains for no time at all.
+    DrainNow,
+    /// Forgets what is idle.
+    Shrink,
+}

@@ -1,0 +1,62 @@
+//! Those who wait for one event: a line of numbers.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// The numbers of waiters that were woken, in the order in which it happened.
+pub type Woken = Vec<usize>;
+
+/// Those who wait, in the order in which they came, and those who were woken and have not yet
+/// looked.
+#[derive(Clone, Debug, Default)]
+pub struct Waiters {
+    line: VecDeque<usize>,
+    notified: BTreeSet<usize>,
+    woken: Woken,
+}
+
+impl Waiters {
+    /// Puts `who` at the end of the line.
+    pub fn register(&mut self, who: usize) {
+        assert!(!self.line.contains(&who), "{who} waits already");
+        self.line.push_back(who);
+    }
+
+    /// Whether `who` is still in the line: it has nothing to look for.
+    #[must_use]
+    pub fn waits(&self, who: usize) -> bool {
+        self.line.contains(&who)
+    }
+
+    /// `who` looks, or leaves. Whether it had been woken since it registered.
+    pub fn leave(&mut self, who: usize) -> bool {
+        self.line.retain(|other| *other != who);
+        self.notified.remove(&who)
+    }
+
+    /// Wakes up to `most`, the first in line first.
+    pub fn wake(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(who) = self.line.pop_front() else {
+                break;
+            };
+            self.notified.insert(who);
+            self.woken.push(who);
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn wake_all(&mut self) {
+        self.wake(self.line.len());
+    }
+
+    /// How many stand in line, and how many were woken and have not yet looked.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.line.len(), self.notified.len())
+    }
+
+    /// Who was woken since the last call.
+    pub fn take_woken(&mut self) -> Woken {
+        std::mem::take(&mut self.woken)
+    }
+}

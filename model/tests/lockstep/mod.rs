@@ -1,0 +1,427 @@
+//! A queue and its model side by side: every step is taken with both, and every answer compared.
+//!
+//! Beside the model stand two witnesses that know nothing of it: `owed` (an accepted add is
+//! followed by a delivery, C5) and the items held (no key twice at a time, C3).
+
+mod key;
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{GetAsync, GetTimeoutError, Item, KeyHandle, TryGetError, WorkQueue};
+use keyqueue_model::{Added, Naive, NothingToGet, Op, Remaining, Setup};
+
+use key::{Key, Name, Spreading};
+
+const GETTERS: usize = 4;
+const DRAINERS: usize = 2;
+
+type Queue = WorkQueue<Key, NoLimit, Spreading>;
+type Held<'q> = Item<'q, Key, NoLimit, Spreading>;
+type Getter<'q> = GetAsync<'q, Key, NoLimit, Spreading>;
+type Drainer<'q> = Pin<Box<dyn Future<Output = ()> + 'q>>;
+
+/// Takes all steps, and then delivers what is left.
+pub(crate) fn run(setup: Setup, ops: &[Op]) {
+    let queue = WorkQueue::<Key>::builder()
+        .hasher(Spreading(setup.spread))
+        .shards(setup.shards())
+        .ring(setup.ring())
+        .build()
+        .expect("the settings are in range");
+    let mut lockstep = Lockstep::new(&queue, setup);
+    for op in ops {
+        lockstep.step(*op);
+        lockstep.compare(*op);
+    }
+    let alive = Arc::clone(&lockstep.alive);
+    let handles = lockstep.finish();
+    drop(queue);
+    // C11: handles outlive the queue, and are refused.
+    for handle in &handles {
+        assert_eq!(answer(handle.add()), Added::ShutDown);
+    }
+    drop(handles);
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "keys were leaked");
+}
+
+/// One of the waiting futures. It may be polled with either of two wakers; the one it was polled
+/// with last is the one that must be run.
+struct Waiting<F> {
+    future: F,
+    bells: [Arc<Bell>; 2],
+    last: usize,
+    expected: [usize; 2],
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<F: Future + Unpin> Waiting<F> {
+    fn new(future: F) -> Self {
+        Waiting {
+            future,
+            bells: Default::default(),
+            last: 0,
+            expected: [0; 2],
+        }
+    }
+
+    fn poll(&mut self, bell: usize) -> Poll<F::Output> {
+        self.last = bell;
+        let waker = Waker::from(Arc::clone(&self.bells[bell]));
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
+    }
+
+    fn rings(&self) -> [usize; 2] {
+        [0, 1].map(|bell: usize| self.bells[bell].0.load(Ordering::Relaxed))
+    }
+}
+
+/// Compares how often each future was woken with the model's account of it.
+fn compare_wakes<F: Future + Unpin>(
+    futures: &mut [Option<Waiting<F>>],
+    woken: Vec<usize>,
+    after: Op,
+) {
+    for who in woken {
+        let waiting = futures[who]
+            .as_mut()
+            .expect("only those who wait are woken");
+        waiting.expected[waiting.last] += 1;
+    }
+    for (who, waiting) in futures.iter().enumerate() {
+        if let Some(waiting) = waiting {
+            assert_eq!(
+                waiting.rings(),
+                waiting.expected,
+                "wakes of {who}, after {after:?}"
+            );
+        }
+    }
+}
+
+struct Lockstep<'q> {
+    queue: &'q Queue,
+    model: Naive<u16>,
+    setup: Setup,
+    /// How many keys there are that have not been dropped.
+    alive: Arc<AtomicUsize>,
+    /// Keys with an accepted add since their last delivery began.
+    owed: BTreeSet<u16>,
+    /// Keys of `items`.
+    held: BTreeSet<u16>,
+    items: Vec<Held<'q>>,
+    handles: Vec<KeyHandle<Key>>,
+    getters: [Option<Waiting<Getter<'q>>>; GETTERS],
+    drainers: [Option<Waiting<Drainer<'q>>>; DRAINERS],
+}
+
+impl<'q> Lockstep<'q> {
+    fn new(queue: &'q Queue, setup: Setup) -> Self {
+        Lockstep {
+            queue,
+            model: Naive::new(),
+            setup,
+            alive: Arc::default(),
+            owed: BTreeSet::new(),
+            held: BTreeSet::new(),
+            items: Vec::new(),
+            handles: Vec::new(),
+            getters: Default::default(),
+            drainers: Default::default(),
+        }
+    }
+
+    fn id(&self, number: u16) -> u16 {
+        number % self.setup.keys()
+    }
+
+    fn key(&self, id: u16) -> Key {
+        Key::new(Name::new(id, &self.alive))
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Add(number) => {
+                let id = self.id(number);
+                let added = self.queue.add(self.key(id));
+                self.added(id, added);
+            }
+            Op::AddRef(number) => {
+                let id = self.id(number);
+                let added = self.queue.add_ref(&Name::new(id, &self.alive));
+                self.added(id, added);
+            }
+            Op::AddAll {
+                first,
+                stride,
+                count,
+            } => self.add_all(first, stride, count),
+            Op::Handle(number) => {
+                let id = self.id(number);
+                self.handles.push(self.queue.handle(self.key(id)));
+                self.model.pin(id);
+            }
+            Op::HandleAdd(which) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let (id, added) = (self.handles[at].key().id(), self.handles[at].add());
+                    self.added(id, added);
+                }
+            }
+            Op::HandleClone(which) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let handle = self.handles[at].clone();
+                    self.model.pin(handle.key().id());
+                    self.handles.push(handle);
+                }
+            }
+            Op::HandleDrop(which) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let handle = self.handles.swap_remove(at);
+                    self.model.unpin(handle.key().id());
+                }
+            }
+            Op::TryGet => {
+                let got = self.queue.try_get().map_err(|error| match error {
+                    TryGetError::Empty => NothingToGet::Empty,
+                    TryGetError::ShutDown => NothingToGet::ShutDown,
+                });
+                self.got(got);
+            }
+            Op::Get if self.would_wait() => {}
+            Op::Get => self.got(self.queue.get().ok_or(NothingToGet::ShutDown)),
+            Op::GetTimeout => {
+                let got = self.queue.get_timeout(Duration::ZERO);
+                self.got(got.map_err(|error| match error {
+                    GetTimeoutError::Timeout => NothingToGet::Empty,
+                    GetTimeoutError::ShutDown => NothingToGet::ShutDown,
+                }));
+            }
+            Op::GetBatch(_) if self.would_wait() => {}
+            Op::GetBatch(max) => self.get_batch(usize::from(max)),
+            Op::Done(which) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.remove(at);
+                    self.release(item.id());
+                    item.done();
+                }
+            }
+            Op::DropItem(which) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.swap_remove(at);
+                    self.release(item.id());
+                }
+            }
+            Op::DropItems => {
+                for item in std::mem::take(&mut self.items) {
+                    self.release(item.id());
+                }
+            }
+            Op::PollGet { who, waker } => self.poll_get(usize::from(who) % GETTERS, waker.into()),
+            Op::DropGet(who) => {
+                let who = usize::from(who) % GETTERS;
+                if self.getters[who].take().is_some() {
+                    self.model.drop_get(who);
+                }
+            }
+            Op::PollDrain(who) => self.poll_drain(usize::from(who) % DRAINERS),
+            Op::DropDrain(who) => {
+                let who = usize::from(who) % DRAINERS;
+                self.drainers[who] = None;
+                self.model.drop_drain(who);
+            }
+            Op::ShutDown => {
+                let left = remaining(self.queue.shut_down());
+                assert_eq!(left, self.model.shut_down());
+            }
+            Op::DrainNow => {
+                let drained = self.queue.drain_timeout(Duration::ZERO);
+                assert_eq!(drained.map_err(remaining), self.model.drain_now());
+            }
+            Op::Shrink => {
+                self.queue.shrink();
+                // C10
+                assert_eq!(self.alive(), self.model.in_use(), "keys after a shrink");
+            }
+        }
+    }
+
+    fn added(&mut self, id: u16, added: keyqueue::Added) {
+        assert_eq!(answer(added), self.model.add(id), "add of {id}");
+        if added.is_accepted() {
+            self.owed.insert(id);
+        }
+    }
+
+    fn add_all(&mut self, first: u16, stride: u8, count: u8) {
+        let numbers = (0..count).map(|at| first.wrapping_add(u16::from(at) * u16::from(stride)));
+        let ids: Vec<_> = numbers.map(|number| self.id(number)).collect();
+        let keys = ids.iter().map(|id| self.key(*id));
+        let queued = self.queue.add_all(keys);
+        if !self.queue.is_shutting_down() {
+            self.owed.extend(&ids);
+        }
+        assert_eq!(queued, self.model.add_all(ids));
+    }
+
+    /// Compares an answer, and keeps the item.
+    fn got(&mut self, got: Result<Held<'q>, NothingToGet>) {
+        let expected = self.model.get();
+        self.keep(got, expected);
+    }
+
+    fn keep(&mut self, got: Result<Held<'q>, NothingToGet>, expected: Result<u16, NothingToGet>) {
+        assert_eq!(
+            got.as_ref().map(|item| item.id()).map_err(|none| *none),
+            expected
+        );
+        if let Ok(item) = got {
+            let id = item.id();
+            assert!(self.owed.remove(&id), "{id} was delivered for no add");
+            assert!(self.held.insert(id), "{id} was handed out twice at a time");
+            self.items.push(item);
+        }
+    }
+
+    /// Whether a get would wait. If the model says that it would not, the queue must say so too,
+    /// lest a bug make the test hang rather than fail.
+    fn would_wait(&self) -> bool {
+        if self.model.has_ended() {
+            let got = self.queue.try_get();
+            assert_eq!(got.err(), Some(TryGetError::ShutDown));
+        } else if !self.model.is_empty() {
+            assert!(!self.queue.is_empty());
+        }
+        self.model.would_wait()
+    }
+
+    /// Notes that the item of a key is about to be given back.
+    fn release(&mut self, id: u16) {
+        self.held.remove(&id);
+        self.model.done(id);
+    }
+
+    fn get_batch(&mut self, max: usize) {
+        let batch = self.queue.get_batch(max);
+        let expected = max.max(1).min(self.model.len());
+        assert_eq!(batch.len(), expected);
+        assert_eq!(batch.is_empty(), expected == 0);
+        for item in batch {
+            self.got(Ok(item));
+        }
+    }
+
+    fn poll_get(&mut self, who: usize, bell: usize) {
+        let getter = self.getters[who].get_or_insert_with(|| Waiting::new(self.queue.get_async()));
+        let polled = getter.poll(bell);
+        match (polled, self.model.poll_get(who)) {
+            (Poll::Pending, None) => {}
+            (Poll::Ready(got), Some(expected)) => {
+                self.getters[who] = None;
+                self.keep(got.ok_or(NothingToGet::ShutDown), expected);
+            }
+            (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
+        }
+    }
+
+    fn poll_drain(&mut self, who: usize) {
+        let drainer = self.drainers[who]
+            .get_or_insert_with(|| Waiting::new(Box::pin(self.queue.drain_async())));
+        let ready = drainer.poll(0).is_ready();
+        assert_eq!(ready, self.model.poll_drain(who), "drainer {who}");
+        if ready {
+            self.drainers[who] = None;
+        }
+    }
+
+    fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    /// Compares what can be seen without a step.
+    fn compare(&mut self, after: Op) {
+        self.model.assert_consistent();
+        assert_eq!(self.queue.len(), self.model.len(), "after {after:?}");
+        assert_eq!(
+            self.queue.is_empty(),
+            self.model.is_empty(),
+            "after {after:?}"
+        );
+        assert_eq!(self.queue.is_shutting_down(), self.model.is_shutting_down());
+        // Every key is interned once, and none that is in use is dropped.
+        let left = self.model.remaining();
+        let interned = left.queued + left.processing..=usize::from(self.setup.keys());
+        let alive = self.alive();
+        assert!(interned.contains(&alive), "{alive} keys after {after:?}");
+        let woken = self.model.getters.take_woken();
+        compare_wakes(&mut self.getters, woken, after);
+        let woken = self.model.drainers.take_woken();
+        compare_wakes(&mut self.drainers, woken, after);
+    }
+
+    fn take(&mut self, op: Op) {
+        self.step(op);
+        self.compare(op);
+    }
+
+    /// Works everything off, and answers the handles.
+    fn finish(mut self) -> Vec<KeyHandle<Key>> {
+        (0..GETTERS as u8).for_each(|who| self.take(Op::DropGet(who)));
+        while !self.items.is_empty() || !self.model.is_empty() {
+            self.take(Op::DropItems);
+            self.take(Op::GetBatch(u8::MAX));
+        }
+        assert!(self.owed.is_empty(), "adds were lost: {:?}", self.owed);
+        self.take(Op::Shrink);
+        self.take(Op::ShutDown);
+        (0..DRAINERS as u8).for_each(|who| self.take(Op::PollDrain(who)));
+        self.take(Op::DrainNow);
+        assert_eq!(self.queue.drain_timeout(Duration::MAX), Ok(()));
+        for op in [Op::TryGet, Op::Get, Op::GetTimeout, Op::GetBatch(2)] {
+            self.take(op);
+        }
+        let last = Op::PollGet {
+            who: 0,
+            waker: false,
+        };
+        self.take(last);
+        assert!(self.items.is_empty());
+        self.handles
+    }
+}
+
+/// Which of `count` things a number means.
+fn choose(number: u8, count: usize) -> Option<usize> {
+    usize::from(number).checked_rem(count)
+}
+
+fn answer(added: keyqueue::Added) -> Added {
+    match added {
+        keyqueue::Added::Queued => Added::Queued,
+        keyqueue::Added::Merged => Added::Merged,
+        keyqueue::Added::Deferred => Added::Deferred,
+        keyqueue::Added::ShutDown => Added::ShutDown,
+        other => panic!("nothing here is answered with {other:?}"),
+    }
+}
+
+fn remaining(remaining: keyqueue::Remaining) -> Remaining {
+    assert_eq!(remaining.delayed, 0);
+    Remaining {
+        queued: remaining.queued,
+        processing: remaining.processing,
+    }
+}

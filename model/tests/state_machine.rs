@@ -1,0 +1,83 @@
+//! Arbitrary steps taken with a queue and its model (C1 to C12, S1 to S4, S7).
+
+mod lockstep;
+
+use keyqueue_model::{Op, Setup, Spread};
+use proptest::prelude::*;
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let spread = prop::sample::select(vec![
+        Spread::Even,
+        Spread::OneShard,
+        Spread::FourHashes,
+        Spread::OneHash,
+    ]);
+    (0..3_u8, 0..4_u8, 0..4_u8, spread).prop_map(|(ring, keys, shards, spread)| Setup {
+        ring,
+        keys,
+        shards,
+        spread,
+    })
+}
+
+/// One step; what ends the queue is rare.
+fn op() -> impl Strategy<Value = Op> {
+    let which = any::<u8>;
+    prop_oneof![
+        12 => any::<u16>().prop_map(Op::Add),
+        6 => any::<u16>().prop_map(Op::AddRef),
+        4 => (any::<u16>(), 0..4_u8, which()).prop_map(|(first, stride, count)| Op::AddAll { first, stride, count }),
+        2 => any::<u16>().prop_map(Op::Handle),
+        6 => which().prop_map(Op::HandleAdd),
+        1 => which().prop_map(Op::HandleClone),
+        2 => which().prop_map(Op::HandleDrop),
+        10 => Just(Op::TryGet),
+        4 => Just(Op::Get),
+        1 => Just(Op::GetTimeout),
+        4 => which().prop_map(Op::GetBatch),
+        8 => which().prop_map(Op::Done),
+        6 => which().prop_map(Op::DropItem),
+        3 => Just(Op::DropItems),
+        10 => (which(), any::<bool>()).prop_map(|(who, waker)| Op::PollGet { who, waker }),
+        4 => which().prop_map(Op::DropGet),
+        2 => Just(Op::Shrink),
+    ]
+}
+
+/// One step while the queue is closing, or to close it.
+fn closing_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => op(),
+        1 => Just(Op::ShutDown),
+        1 => Just(Op::DrainNow),
+        3 => any::<u8>().prop_map(Op::PollDrain),
+        1 => any::<u8>().prop_map(Op::DropDrain),
+    ]
+}
+
+fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+    let open = prop::collection::vec(op(), 0..most);
+    let closing = prop::collection::vec(closing_op(), 0..40);
+    (open, closing).prop_map(|(mut open, closing)| {
+        open.extend(closing);
+        open
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn the_queue_does_what_its_model_does(setup in setup(), ops in ops(60)) {
+        lockstep::run(setup, &ops);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn the_queue_does_what_its_model_does_for_long(setup in setup(), ops in ops(1000)) {
+        lockstep::run(setup, &ops);
+    }
+}

@@ -1,0 +1,201 @@
+//! The FIFO against a plain deque, and against the clock of its own calls when threads race.
+
+use std::collections::VecDeque;
+use std::sync::Barrier;
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sync::atomic::AtomicUsize;
+
+const RINGS: [usize; 4] = [1, 2, 3, 1024];
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Push(usize),
+    Pop(usize),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    // Bursts beyond one refill, and beyond the large ring.
+    let many = prop_oneof![6 => 1..6_usize, 2 => 1..300_usize, 1 => 1..1500_usize];
+    let op = (any::<bool>(), many).prop_map(|(push, many)| match push {
+        true => Op::Push(many),
+        false => Op::Pop(many),
+    });
+    prop::collection::vec(op, 1..60)
+}
+
+proptest! {
+    // C1, C8
+    #[test]
+    fn one_thread_sees_a_deque(ring in prop::sample::select(&RINGS[..]), ops in ops()) {
+        let fifo = Fifo::new(ring);
+        let mut model = VecDeque::new();
+        let mut next = 0_u64;
+        for op in ops {
+            match op {
+                Op::Push(many) => for _ in 0..many {
+                    fifo.push(next);
+                    model.push_back(next);
+                    next += 1;
+                },
+                Op::Pop(many) => for _ in 0..many {
+                    prop_assert_eq!(fifo.pop(), model.pop_front());
+                },
+            }
+            prop_assert_eq!(fifo.len(), model.len());
+        }
+        while let Some(expected) = model.pop_front() {
+            prop_assert_eq!(fifo.pop(), Some(expected));
+        }
+        prop_assert_eq!(fifo.pop(), None);
+        prop_assert_eq!(fifo.len(), 0);
+    }
+}
+
+#[test]
+fn what_is_left_is_dropped_with_the_fifo() {
+    let entry = std::sync::Arc::new(());
+    let fifo = Fifo::new(2);
+    for _ in 0..200 {
+        fifo.push(entry.clone());
+    }
+    // A pop that refills leaves one entry in the refiller's place.
+    for _ in 0..5 {
+        fifo.pop();
+    }
+    assert_eq!(std::sync::Arc::strong_count(&entry), 196);
+    drop(fifo);
+    assert_eq!(std::sync::Arc::strong_count(&entry), 1);
+}
+
+/// What one popper saw: the answer, and when the call began and ended on the common clock.
+struct Seen {
+    began: usize,
+    answer: Option<(usize, usize)>,
+    ended: usize,
+}
+
+fn pop(fifo: &Fifo<(usize, usize)>, clock: &AtomicUsize) -> Seen {
+    let began = clock.fetch_add(1, Ordering::SeqCst);
+    let answer = fifo.pop();
+    let ended = clock.fetch_add(1, Ordering::SeqCst);
+    Seen {
+        began,
+        answer,
+        ended,
+    }
+}
+
+/// Each producer's entries came out once each, and no pop of a later one had returned before the
+/// pop of an earlier one began.
+fn assert_exactly_once_in_order(logs: Vec<Vec<Seen>>, producers: usize, entries: usize) {
+    let mut pops: Vec<Vec<Option<Seen>>> = (0..producers)
+        .map(|_| (0..entries).map(|_| None).collect())
+        .collect();
+    for seen in logs.into_iter().flatten() {
+        if let Some((producer, sequence)) = seen.answer {
+            let before = pops[producer][sequence].replace(seen);
+            assert!(before.is_none(), "{producer}/{sequence} came out twice");
+        }
+    }
+    for (producer, pops) in pops.iter().enumerate() {
+        let mut later_ended = usize::MAX;
+        for (sequence, pop) in pops.iter().enumerate().rev() {
+            let pop = pop.as_ref();
+            let pop = pop.unwrap_or_else(|| panic!("{producer}/{sequence} was lost"));
+            assert!(
+                pop.began < later_ended,
+                "{producer}/{sequence} was overtaken: its pop began at {}, a later one ended at {later_ended}",
+                pop.began,
+            );
+            later_ended = later_ended.min(pop.ended);
+        }
+    }
+}
+
+// C1, C3, C5
+#[test]
+fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
+    const PRODUCERS: usize = 3;
+    const POPPERS: usize = 3;
+    const ENTRIES: usize = 4_000;
+    for ring in RINGS {
+        let fifo = Fifo::new(ring);
+        let (clock, popped) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let start = Barrier::new(PRODUCERS + POPPERS);
+        let logs = thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                let (fifo, start) = (&fifo, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for sequence in 0..ENTRIES {
+                        fifo.push((producer, sequence));
+                        if sequence % 97 == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let poppers: Vec<_> = (0..POPPERS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        start.wait();
+                        let mut log = Vec::new();
+                        while popped.load(Ordering::SeqCst) < PRODUCERS * ENTRIES {
+                            log.push(pop(&fifo, &clock));
+                            match log.last() {
+                                Some(Seen { answer: None, .. }) => thread::yield_now(),
+                                _ => _ = popped.fetch_add(1, Ordering::SeqCst),
+                            }
+                        }
+                        log
+                    })
+                })
+                .collect();
+            let logs = poppers.into_iter().map(|popper| popper.join().unwrap());
+            logs.collect()
+        });
+        assert_exactly_once_in_order(logs, PRODUCERS, ENTRIES);
+        assert_eq!(fifo.pop(), None);
+        assert_eq!(fifo.len(), 0);
+    }
+}
+
+// C5: the trap in the header: entries that are being moved are not overlooked.
+#[test]
+fn none_is_answered_only_when_nothing_is_left() {
+    const POPPERS: usize = 3;
+    const ENTRIES: usize = 12;
+    for round in 0..3_000 {
+        let fifo = Fifo::new(1 + round % 3);
+        let clock = AtomicUsize::new(0);
+        let start = Barrier::new(POPPERS);
+        (0..ENTRIES).for_each(|entry| fifo.push((0, entry)));
+        let pop_until_none = || {
+            let mut log = Vec::new();
+            start.wait();
+            while log.last().is_none_or(|last: &Seen| last.answer.is_some()) {
+                log.push(pop(&fifo, &clock));
+            }
+            log
+        };
+        let log: Vec<_> = thread::scope(|scope| {
+            let poppers = [(); POPPERS].map(|()| scope.spawn(pop_until_none));
+            let logs = poppers
+                .into_iter()
+                .flat_map(|popper| popper.join().unwrap());
+            logs.collect()
+        });
+        let (some, none): (Vec<_>, Vec<_>) = log.iter().partition(|seen| seen.answer.is_some());
+        assert_eq!(some.len(), ENTRIES);
+        let last_began = some.iter().map(|seen| seen.began).max().unwrap();
+        let first_none = none.iter().map(|seen| seen.ended).min().unwrap();
+        assert!(
+            last_began < first_none,
+            "None was answered at {first_none}, a pop that began at {last_began} found an entry",
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! The slab against a plain vector: for keys of every shape, with its chunks counted.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::state::{KeyState, Phase};
+
+fn node<K>(key: K) -> Node<K> {
+    Node {
+        state: KeyState::new(Phase::Idle, false),
+        hash: 0x5eed,
+        key,
+    }
+}
+
+fn chunk_of<K>(node: NodeRef<K>) -> usize {
+    node.as_ptr().addr().get() & !(Slab::<K>::ALIGN - 1)
+}
+
+/// The nodes in use of each chunk on the open list; checks the list's links on the way.
+fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
+    let mut open = BTreeMap::new();
+    let mut previous = None;
+    let mut at = slab.open;
+    while let Some(chunk) = at {
+        // SAFETY: chunks on the open list are alive.
+        let head = unsafe { chunk.as_ref() };
+        assert_eq!(head.previous, previous, "a broken link back");
+        let twice = open.insert(chunk.addr().get(), head.live as usize);
+        assert!(twice.is_none(), "a chunk is on the list twice");
+        previous = at;
+        at = head.next;
+    }
+    open
+}
+
+/// Checks that chunks and nodes agree: full chunks are off the list, others on it, and at most
+/// one is empty.
+fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
+    let mut in_use = BTreeMap::<usize, usize>::new();
+    for node in nodes {
+        *in_use.entry(chunk_of(node)).or_default() += 1;
+    }
+    let open = open_chunks(slab);
+    for (chunk, live) in &open {
+        assert!(*live < Slab::<K>::SLOTS, "a full chunk is on the open list");
+        assert_eq!(in_use.get(chunk).copied().unwrap_or(0), *live);
+    }
+    for (chunk, in_use) in &in_use {
+        let full = *in_use == Slab::<K>::SLOTS;
+        assert_eq!(full, !open.contains_key(chunk), "{in_use} nodes in use");
+    }
+    let empty = open.values().filter(|live| **live == 0).count();
+    assert_eq!(
+        empty,
+        usize::from(slab.spare),
+        "empty chunks, and the note of one"
+    );
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Insert { many: usize },
+    Remove { many: usize, from: usize },
+    Shrink,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let many = || prop_oneof![3 => 1..8_usize, 2 => 1..400_usize];
+    let op = prop_oneof![
+        5 => many().prop_map(|many| Op::Insert { many }),
+        5 => (many(), any::<usize>()).prop_map(|(many, from)| Op::Remove { many, from }),
+        1 => Just(Op::Shrink),
+    ];
+    prop::collection::vec(op, 1..40)
+}
+
+/// Runs `ops` with keys made by `make`, and compares with a vector.
+fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
+    let mut slab = Slab::<K>::new();
+    let mut model: Vec<(NodeRef<K>, usize)> = Vec::new();
+    let mut made = 0;
+    for op in ops {
+        match *op {
+            Op::Insert { many } => {
+                for _ in 0..many {
+                    model.push((slab.insert(node(make(made))), made));
+                    made += 1;
+                }
+            }
+            Op::Remove { many, from } => {
+                for step in 0..many.min(model.len()) {
+                    let at = from.wrapping_add(step * 7) % model.len();
+                    let (node, number) = model.swap_remove(at);
+                    // SAFETY: inserted above, removed once, known to nobody else.
+                    assert_eq!(unsafe { slab.remove(node) }, make(number));
+                }
+            }
+            Op::Shrink => {
+                slab.shrink();
+                assert!(!slab.spare);
+            }
+        }
+        assert_consistent(&slab, model.iter().map(|(node, _)| *node));
+        for (node, number) in &model {
+            assert!(node.as_ptr().is_aligned());
+            // SAFETY: in the slab.
+            let node = unsafe { node.get() };
+            assert_eq!((node.hash, &node.key), (0x5eed, &make(*number)));
+        }
+    }
+    for (node, number) in model {
+        // SAFETY: inserted above, removed once, known to nobody else.
+        assert_eq!(unsafe { slab.remove(node) }, make(number));
+    }
+    // C10: the memory is back, but for one chunk, and that at the next shrink.
+    assert!(open_chunks(&slab).len() <= 1, "empty chunks were kept");
+    slab.shrink();
+    assert!(slab.open.is_none() && !slab.spare);
+}
+
+#[derive(Debug, PartialEq)]
+#[repr(align(64))]
+struct CacheLine(usize);
+
+#[derive(Debug, PartialEq)]
+#[repr(align(8192))]
+struct TwoPages(usize);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn small_keys_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |number| number as u8);
+    }
+
+    #[test]
+    fn large_keys_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |number| [number as u64; 100]);
+    }
+
+    #[test]
+    fn aligned_keys_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, CacheLine);
+    }
+
+    #[test]
+    fn keys_without_a_size_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |_| ());
+    }
+
+    #[test]
+    fn keys_on_the_heap_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |number| format!("namespace/{number}"));
+    }
+}
+
+#[test]
+fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
+    let steps = [
+        Op::Insert { many: 50 },
+        Op::Remove { many: 49, from: 3 },
+        Op::Insert { many: 20 },
+    ];
+    agrees_with_a_vector(&steps, TwoPages);
+}
+
+fn assert_layout<K>() {
+    let layout = Slab::<K>::layout();
+    let name = std::any::type_name::<K>();
+    assert!(Slab::<K>::SLOTS >= FEWEST_NODES, "{name}");
+    assert!(
+        layout.size() + ALLOCATOR_HEADER <= Slab::<K>::ALIGN,
+        "{name}"
+    );
+    assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
+    assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
+}
+
+#[test]
+fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
+    assert_layout::<()>();
+    assert_layout::<u8>();
+    assert_layout::<u64>();
+    assert_layout::<String>();
+    assert_layout::<[u64; 100]>();
+    assert_layout::<[u8; 100_000]>();
+    assert_layout::<CacheLine>();
+    assert_layout::<TwoPages>();
+}
+
+#[test]
+fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
+    let mut slab = Slab::new();
+    let full = Slab::<u64>::SLOTS;
+    let nodes: Vec<_> = (0..2 * full as u64)
+        .map(|key| slab.insert(node(key)))
+        .collect();
+    let chunks: Vec<_> = nodes.iter().map(|node| chunk_of(*node)).collect();
+    assert_eq!(chunks[0], chunks[full - 1]);
+    assert_ne!(chunks[0], chunks[full]);
+    assert_eq!(open_chunks(&slab).len(), 0, "both are full");
+    for node in &nodes[..full] {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(*node) };
+    }
+    assert_eq!(open_chunks(&slab), BTreeMap::from([(chunks[0], 0)]));
+    // The spare is the first to be used again.
+    let again = slab.insert(node(1));
+    assert_eq!(chunk_of(again), chunks[0]);
+    assert!(!slab.spare);
+    // SAFETY: in the slab, removed once.
+    unsafe { slab.remove(again) };
+    for node in &nodes[full..] {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(*node) };
+    }
+    assert_eq!(open_chunks(&slab), BTreeMap::from([(chunks[0], 0)]));
+}
+
+#[test]
+fn a_slot_is_used_again_before_a_new_one() {
+    let mut slab = Slab::new();
+    let first = slab.insert(node("a"));
+    let second = slab.insert(node("b"));
+    // SAFETY: in the slab, removed once.
+    assert_eq!(unsafe { slab.remove(first) }, "a");
+    let third = slab.insert(node("c"));
+    assert!(third == first, "the freed slot comes first");
+    // SAFETY: in the slab, each removed once.
+    let keys = unsafe { (slab.remove(third), slab.remove(second)) };
+    assert_eq!(keys, ("c", "b"));
+}
+
+// C10: the key itself is moved in and out, and dropped by whom it was given to.
+#[test]
+fn a_key_is_dropped_once_and_by_its_new_owner() {
+    let key = Arc::new(());
+    let mut slab = Slab::new();
+    let nodes: Vec<_> = (0..500)
+        .map(|_| slab.insert(node(Arc::clone(&key))))
+        .collect();
+    assert_eq!(Arc::strong_count(&key), 501);
+    // SAFETY: in the slab, each removed once.
+    let keys: Vec<_> = nodes
+        .into_iter()
+        .map(|node| unsafe { slab.remove(node) })
+        .collect();
+    slab.shrink();
+    drop(slab);
+    assert_eq!(
+        Arc::strong_count(&key),
+        501,
+        "the slab dropped a key it gave away"
+    );
+    drop(keys);
+    assert_eq!(Arc::strong_count(&key), 1);
+}

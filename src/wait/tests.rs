@@ -1,0 +1,298 @@
+//! The list of waiters against a plain line of people, and its notifications in a race.
+
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::task::Wake;
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Counts how often it is run, and panics then if it is told to.
+#[derive(Default)]
+struct Bell {
+    rings: AtomicUsize,
+    broken: bool,
+}
+
+impl Bell {
+    fn rings(&self) -> usize {
+        self.rings.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rings.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.broken, "a broken bell");
+    }
+}
+
+fn bells(count: usize) -> Vec<Arc<Bell>> {
+    (0..count).map(|_| Arc::default()).collect()
+}
+
+fn broken_bell() -> Arc<Bell> {
+    Arc::new(Bell {
+        broken: true,
+        ..Bell::default()
+    })
+}
+
+fn register(list: &WaitList, bells: &[Arc<Bell>]) -> Vec<Waiter> {
+    let wakers = bells.iter().map(|bell| Waker::from(Arc::clone(bell)));
+    wakers.map(|waker| list.register(&waker)).collect()
+}
+
+fn rings(bells: &[Arc<Bell>]) -> Vec<usize> {
+    bells.iter().map(|bell| bell.rings()).collect()
+}
+
+/// `woken` waiters that heard it once, and then those who have not, of `count`.
+fn first(woken: usize, count: usize) -> Vec<usize> {
+    (0..count).map(|place| usize::from(place < woken)).collect()
+}
+
+// C9
+#[test]
+fn a_notification_wakes_exactly_the_first_ones_in_line() {
+    // Around the size of one batch, which is woken with the list unlocked.
+    for count in [1, 2, 31, 32, 33, 64, 65, 100] {
+        for most in [0, 1, 2, 31, 32, 33, 64, 65, 99, 100, 1000, usize::MAX] {
+            let list = WaitList::new();
+            let bells = bells(count);
+            let waiters = register(&list, &bells);
+            list.notify(most);
+            let woken = most.min(count);
+            assert_eq!(rings(&bells), first(woken, count), "{most} of {count}");
+            assert_eq!(list.len(), count - woken, "{most} of {count}");
+            for (place, waiter) in waiters.into_iter().enumerate() {
+                assert_eq!(waiter.is_notified(Waker::noop()), place < woken);
+                assert_eq!(list.cancel(waiter), place < woken);
+            }
+            assert_eq!(list.len(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_notification_of_nobody_is_not_kept() {
+    let list = WaitList::new();
+    list.notify(1);
+    list.notify_all();
+    let bell = bells(1);
+    let waiter = register(&list, &bell).remove(0);
+    assert!(!waiter.is_notified(Waker::noop()));
+    assert_eq!(bell[0].rings(), 0);
+    assert!(!list.cancel(waiter));
+}
+
+// C9: what lets a waiter that leaves pass its notification on.
+#[test]
+fn cancel_tells_whether_the_waiter_had_been_notified() {
+    let list = WaitList::new();
+    let bells = bells(3);
+    let mut waiters = register(&list, &bells);
+    assert!(!list.cancel(waiters.remove(1)), "nobody notified it");
+    assert_eq!(list.len(), 2);
+    list.notify(1);
+    assert!(list.cancel(waiters.remove(0)), "notified before it left");
+    list.notify(1);
+    assert_eq!(rings(&bells), [1, 0, 1], "the one who left was skipped");
+    assert!(list.cancel(waiters.remove(0)));
+    assert_eq!(list.len(), 0);
+}
+
+#[test]
+fn the_waker_stored_last_is_the_one_that_is_run() {
+    let list = WaitList::new();
+    let bells = bells(2);
+    let waiter = register(&list, &bells[..1]).remove(0);
+    assert!(!waiter.is_notified(&Waker::from(Arc::clone(&bells[1]))));
+    list.notify(1);
+    assert_eq!(rings(&bells), [0, 1]);
+    assert!(waiter.is_notified(Waker::noop()));
+    list.cancel(waiter);
+}
+
+#[test]
+fn a_waiter_is_woken_once_however_many_notifications_follow() {
+    let list = WaitList::new();
+    let bells = bells(1);
+    let waiter = register(&list, &bells).remove(0);
+    list.notify(1);
+    list.notify(1);
+    list.notify_all();
+    assert_eq!(bells[0].rings(), 1);
+    assert!(list.cancel(waiter));
+}
+
+#[test]
+fn panicking_wakers_cost_nobody_else_the_wake_up() {
+    for broken in [&[0][..], &[31], &[0, 1], &[5, 40, 99]] {
+        let list = WaitList::new();
+        let mut bells = bells(100);
+        for place in broken {
+            bells[*place] = broken_bell();
+        }
+        let waiters = register(&list, &bells);
+        list.notify_all();
+        assert_eq!(rings(&bells), [1; 100], "broken: {broken:?}");
+        // The list goes on.
+        let late = Arc::<Bell>::default();
+        let waiter = list.register(&Waker::from(Arc::clone(&late)));
+        list.notify(1);
+        assert_eq!(late.rings(), 1);
+        assert!(list.cancel(waiter));
+        for waiter in waiters {
+            assert!(list.cancel(waiter));
+        }
+    }
+}
+
+/// A bell that, when rung, uses the list that it is rung from.
+struct Busybody {
+    list: Arc<WaitList>,
+    seen: AtomicUsize,
+}
+
+impl Wake for Busybody {
+    fn wake(self: Arc<Self>) {
+        let waiter = self.list.register(Waker::noop());
+        self.seen.store(self.list.len(), Ordering::SeqCst);
+        self.list.cancel(waiter);
+    }
+}
+
+#[test]
+fn a_waker_runs_with_the_list_unlocked() {
+    let list = Arc::new(WaitList::new());
+    let busybody = Arc::new(Busybody {
+        list: Arc::clone(&list),
+        seen: AtomicUsize::new(0),
+    });
+    let waiter = list.register(&Waker::from(Arc::clone(&busybody)));
+    // If the list were locked this would never return.
+    list.notify(1);
+    assert_eq!(busybody.seen.load(Ordering::SeqCst), 1);
+    assert!(list.cancel(waiter));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Register,
+    Cancel(usize),
+    Poll(usize),
+    Notify(usize),
+    NotifyAll,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => Just(Op::Register),
+        2 => any::<usize>().prop_map(Op::Cancel),
+        2 => any::<usize>().prop_map(Op::Poll),
+        3 => (0..4_usize).prop_map(Op::Notify),
+        1 => (0..80_usize).prop_map(Op::Notify),
+        1 => Just(Op::NotifyAll),
+    ];
+    prop::collection::vec(op, 1..200)
+}
+
+proptest! {
+    // C9
+    #[test]
+    fn the_list_is_a_line_of_people(ops in ops()) {
+        let list = WaitList::new();
+        let mut line = VecDeque::new();
+        let mut bells = Vec::<Arc<Bell>>::new();
+        let mut expected = Vec::<usize>::new();
+        let mut waiters = Vec::<(usize, Waiter)>::new();
+        for op in ops {
+            match op {
+                Op::Register => {
+                    let bell = Arc::<Bell>::default();
+                    let number = bells.len();
+                    waiters.push((number, list.register(&Waker::from(Arc::clone(&bell)))));
+                    line.push_back(number);
+                    bells.push(bell);
+                    expected.push(0);
+                }
+                Op::Cancel(which) if !waiters.is_empty() => {
+                    let (number, waiter) = waiters.swap_remove(which % waiters.len());
+                    let listed = line.contains(&number);
+                    line.retain(|other| *other != number);
+                    prop_assert_eq!(list.cancel(waiter), !listed);
+                }
+                Op::Poll(which) if !waiters.is_empty() => {
+                    let (number, waiter) = &waiters[which % waiters.len()];
+                    let notified = waiter.is_notified(&Waker::from(Arc::clone(&bells[*number])));
+                    prop_assert_eq!(notified, !line.contains(number));
+                }
+                Op::Cancel(_) | Op::Poll(_) => {}
+                Op::Notify(most) => {
+                    list.notify(most);
+                    line.drain(..most.min(line.len())).for_each(|woken| expected[woken] += 1);
+                }
+                Op::NotifyAll => {
+                    list.notify_all();
+                    line.drain(..).for_each(|woken| expected[woken] += 1);
+                }
+            }
+            prop_assert_eq!(list.len(), line.len());
+            prop_assert_eq!(&rings(&bells), &expected);
+        }
+        for (_, waiter) in waiters {
+            list.cancel(waiter);
+        }
+        prop_assert_eq!(list.len(), 0);
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+// C9: the protocol in the header, at full speed: who registers and looks again does not sleep
+// beside something that was published.
+#[test]
+fn no_wake_up_is_lost_in_a_race_of_waiting_and_publishing() {
+    const ROUNDS: usize = 20_000;
+    let list = WaitList::new();
+    let published = AtomicUsize::new(0);
+    let (taken, next) = mpsc::channel();
+    thread::scope(|scope| {
+        let (list, published) = (&list, &published);
+        scope.spawn(move || {
+            for _ in 0..ROUNDS {
+                published.fetch_add(1, Ordering::Relaxed);
+                list.notify(1);
+                // One at a time, so that each round is a race of its own.
+                if next.recv().is_err() {
+                    return;
+                }
+            }
+        });
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        for round in 1..=ROUNDS {
+            while published.load(Ordering::Relaxed) < round {
+                let waiter = list.register(&waker);
+                if published.load(Ordering::Relaxed) >= round {
+                    list.cancel(waiter);
+                    break;
+                }
+                while !waiter.is_notified(&waker) {
+                    thread::park();
+                }
+            }
+            taken.send(()).expect("the publisher lives");
+        }
+    });
+    assert_eq!(list.len(), 0);
+}
