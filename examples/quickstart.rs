@@ -4,32 +4,35 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use keyqueue::WorkQueue;
+use keyqueue::worker::Workers;
 
 const FRUIT: [&str; 3] = ["apple", "banana", "cherry"];
 const SALES: usize = 100_000;
 
-fn main() {
+fn main() -> Result<(), keyqueue::ConfigError> {
     // What the keys stand for. The queue carries the key alone; a worker reads the state itself.
     let sold = Mutex::new(HashMap::new());
     let shown = Mutex::new(HashMap::new());
+    let delivered = AtomicUsize::new(0);
     let queue = WorkQueue::new();
 
-    let delivered: usize = thread::scope(|scope| {
-        let worker = || {
-            let mut delivered = 0;
-            // `get` waits for a key. `None`: the queue is shut down, and empty.
-            while let Some(fruit) = queue.get() {
-                // While the item is held, no other worker gets the same fruit.
-                let count: usize = sold.lock().unwrap()[*fruit];
+    thread::scope(|scope| {
+        // Four threads take keys until the queue is shut down and empty.
+        let workers = Workers::new(&queue).threads(4);
+        let workers = scope.spawn(|| {
+            workers.run(|fruit| {
+                // While this runs, no other worker gets the same fruit. If the fruit is added
+                // meanwhile, it comes once more.
+                let count: usize = sold.lock().unwrap()[fruit];
                 shown.lock().unwrap().insert(*fruit, count);
-                delivered += 1;
-            } // Dropping the item is "done". If the fruit was added meanwhile, it comes once more.
-            delivered
-        };
-        let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+                // Ordering: Relaxed; a count that is read after the threads are joined.
+                delivered.fetch_add(1, Ordering::Relaxed);
+            })
+        });
 
         for sale in 0..SALES {
             let fruit = FRUIT[sale % FRUIT.len()];
@@ -40,9 +43,11 @@ fn main() {
 
         // Refuses further adds, and returns when everything added before is done.
         queue.shut_down_with_drain();
-        workers.into_iter().map(|w| w.join().unwrap()).sum()
-    });
+        workers.join().expect("what a worker panics with is caught")
+    })?;
 
+    // Ordering: Relaxed; as above.
+    let delivered = delivered.load(Ordering::Relaxed);
     println!(
         "{SALES} adds of {} keys: {delivered} deliveries",
         FRUIT.len()
@@ -53,4 +58,5 @@ fn main() {
     );
     let (sold, shown) = (sold.into_inner().unwrap(), shown.into_inner().unwrap());
     assert_eq!(sold, shown, "the last change of each key was seen");
+    Ok(())
 }

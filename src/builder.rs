@@ -3,15 +3,22 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::time::Duration;
 
-use crate::core::Core;
+use crate::clock::Clock;
+use crate::core::{Core, Settings};
 use crate::error::ConfigError;
 use crate::limiter::NoLimit;
+use crate::nanos;
 use crate::queue::{DefaultHasher, WorkQueue};
 use crate::sync::Arc;
+use crate::timer::DelayPolicy;
 
 const DEFAULT_RING: usize = 1024;
 const LARGEST_RING: usize = 1 << 24;
+const DEFAULT_TICK: Duration = Duration::from_millis(1);
+const SHORTEST_TICK: Duration = Duration::from_micros(100);
+const LONGEST_TICK: Duration = Duration::from_secs(60);
 const MOST_SHARDS: usize = 1 << 16;
 
 /// Settings for a [`WorkQueue`], made by [`WorkQueue::builder`].
@@ -30,6 +37,13 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     hasher: S,
     shards: usize,
     ring: usize,
+    clock: Option<Clock>,
+    manual_timers: bool,
+    tick: Duration,
+    delay_policy: DelayPolicy,
+    supersede_delays: bool,
+    drain_delays: bool,
+    steady_backoff: bool,
     _keys: PhantomData<fn(K)>,
 }
 
@@ -41,6 +55,13 @@ impl<K> Builder<K> {
             hasher: DefaultHasher::default(),
             shards: default_shards(),
             ring: DEFAULT_RING,
+            clock: None,
+            manual_timers: false,
+            tick: DEFAULT_TICK,
+            delay_policy: DelayPolicy::default(),
+            supersede_delays: false,
+            drain_delays: false,
+            steady_backoff: false,
             _keys: PhantomData,
         }
     }
@@ -57,14 +78,102 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Default: [`DefaultHasher`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
+        self.with(|limiter, _| (limiter, hasher))
+    }
+
+    /// Delays retries by `limiter`. Default: [`NoLimit`].
+    ///
+    /// Give a limiter that goes by time the queue's clock, too (`with_clock`).
+    pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
+        self.with(|_, hasher| (limiter, hasher))
+    }
+
+    /// The same settings with another limiter and hasher.
+    fn with<L2, S2>(self, change: impl FnOnce(L, S) -> (L2, S2)) -> Builder<K, L2, S2> {
+        let (limiter, hasher) = change(self.limiter, self.hasher);
         Builder {
             name: self.name,
-            limiter: self.limiter,
+            limiter,
             hasher,
             shards: self.shards,
             ring: self.ring,
+            clock: self.clock,
+            manual_timers: self.manual_timers,
+            tick: self.tick,
+            delay_policy: self.delay_policy,
+            supersede_delays: self.supersede_delays,
+            drain_delays: self.drain_delays,
+            steady_backoff: self.steady_backoff,
             _keys: PhantomData,
         }
+    }
+
+    /// Takes the time from `clock` (D9). Default: a [`Clock`] of the queue's own.
+    ///
+    /// With a mocked clock and [`manual_timers`](Self::manual_timers) everything about delays can
+    /// be tested without sleeping. Without the latter the queue's thread sleeps until the mocked
+    /// clock is advanced.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Lets delays end in calls of [`fire_due`](WorkQueue::fire_due) only. The queue starts no
+    /// thread then, ever: for tests, and for who has a loop already.
+    pub fn manual_timers(mut self) -> Self {
+        self.manual_timers = true;
+        self
+    }
+
+    /// Counts delays in ticks of this length, between 100 microseconds and a minute: how much
+    /// later than asked a delay may end, and how often, at most, the timer's thread wakes.
+    ///
+    /// Default: 1 ms.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// Decides which of two delays of one key counts (D3). Default: [`DelayPolicy::Earliest`].
+    pub fn delay_policy(mut self, policy: DelayPolicy) -> Self {
+        self.delay_policy = policy;
+        self
+    }
+
+    /// Whether a plain add of a key ends its pending delay (D5).
+    ///
+    /// By default it does not: the key is delivered now, and again when its delay is over, as with
+    /// client-go. With `true` the add takes the delay's place, as in controller-runtime's queue.
+    pub fn supersede_delays(mut self, supersede: bool) -> Self {
+        self.supersede_delays = supersede;
+        self
+    }
+
+    /// Whether a drain delivers pending delays first, now rather than at their time (S5).
+    ///
+    /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
+    pub fn drain_delays(mut self, deliver: bool) -> Self {
+        self.drain_delays = deliver;
+        self
+    }
+
+    /// Counts a failure only if no delay of its key is pending.
+    ///
+    /// A key that failed waits for its back-off. If events add it meanwhile, it runs at once and may
+    /// fail again, any number of times; counted each, those failures drive the back-off up far faster
+    /// than time passes. With `true` they count once for each back-off that has been waited for:
+    ///
+    /// ```text
+    /// failure: back-off 5 ms pending    event: runs, fails     5 ms later: runs, fails
+    /// default         1 failure            2 failures (10 ms)      3 failures (20 ms)
+    /// steady          1 failure            1 failure               2 failures (10 ms)
+    /// ```
+    ///
+    /// Default: `false`, which is what client-go does. Has no effect together with
+    /// [`supersede_delays`](Self::supersede_delays), where the event ends the pending delay.
+    pub fn steady_backoff(mut self, steady: bool) -> Self {
+        self.steady_backoff = steady;
+        self
     }
 
     /// Splits the table of keys into this many shards, each with a lock of its own: a power of
@@ -106,16 +215,30 @@ impl<K, L, S> Builder<K, L, S> {
             let requirement = format!("must be between 1 and {LARGEST_RING}");
             return refuse("ring", requirement, self.ring);
         }
+        if !(SHORTEST_TICK..=LONGEST_TICK).contains(&self.tick) {
+            let requirement = format!("must be between {SHORTEST_TICK:?} and {LONGEST_TICK:?}");
+            return Err(ConfigError::new("queue", "tick", requirement, self.tick));
+        }
         Ok(self.build_valid())
     }
 
     /// Makes the queue from settings known to be in range.
     pub(crate) fn build_valid(self) -> WorkQueue<K, L, S> {
         WorkQueue {
-            core: Arc::new(Core::new(self.shards, self.ring)),
+            core: Arc::new(Core::new(Settings {
+                name: self.name,
+                shards: self.shards,
+                ring: self.ring,
+                clock: self.clock.unwrap_or_default(),
+                tick: nanos::saturating(self.tick),
+                policy: self.delay_policy,
+                supersede: self.supersede_delays,
+                manual: self.manual_timers,
+            })),
             hasher: self.hasher,
             limiter: self.limiter,
-            name: self.name,
+            steady_backoff: self.steady_backoff,
+            drain_delays: self.drain_delays,
         }
     }
 }
@@ -127,6 +250,8 @@ impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
             .field("limiter", &self.limiter)
             .field("shards", &self.shards)
             .field("ring", &self.ring)
+            .field("tick", &self.tick)
+            .field("delay_policy", &self.delay_policy)
             .finish_non_exhaustive()
     }
 }

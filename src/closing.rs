@@ -29,6 +29,7 @@
 //!
 //! `shut_down` raises `releases`; a drainer that sees it rise after it began returns at once.
 
+use crate::outcome::Remaining;
 use crate::state::Phase;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wait::WaitList;
@@ -50,6 +51,8 @@ pub(crate) struct Census {
     pub(crate) queued: usize,
     pub(crate) processing: usize,
     pub(crate) dirty: usize,
+    /// Delays that were pending.
+    pub(crate) delayed: usize,
 }
 
 impl Census {
@@ -59,6 +62,14 @@ impl Census {
             Phase::Queued => self.queued += 1,
             Phase::Processing => self.processing += 1,
             Phase::Dirty => self.dirty += 1,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Remaining {
+        Remaining {
+            queued: self.queued,
+            processing: self.processing + self.dirty,
+            delayed: self.delayed,
         }
     }
 }

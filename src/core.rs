@@ -25,14 +25,16 @@
 //! A delivered key costs: the node's line, the line of its slot in the ring, and for the adder
 //! its shard. `get` and `done` take no lock and write nothing else.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
 use crate::closing::{Census, Closing};
 use crate::fifo::Fifo;
-use crate::keys::Keys;
+use crate::keys::{Keys, Shard};
 use crate::node::{self, Held, Pin, Queued};
 use crate::outcome::{Added, Remaining};
-use crate::sync;
+use crate::sync::{self, Arc};
+use crate::timer::{DelayPolicy, Driver, Timer};
 use crate::wait::{WaitList, Waiter};
 
 pub(crate) struct Core<K> {
@@ -40,6 +42,24 @@ pub(crate) struct Core<K> {
     fifo: Fifo<Queued<K>>,
     getters: WaitList,
     closing: Closing,
+    /// Whether a plain add ends a pending delay of its key (D5).
+    supersede: bool,
+    name: Option<Box<str>>,
+    timer: Timer<K>,
+    driver: Driver,
+}
+
+/// The settings of a core, all in range.
+pub(crate) struct Settings {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) shards: usize,
+    pub(crate) ring: usize,
+    pub(crate) clock: Clock,
+    /// In nanoseconds.
+    pub(crate) tick: u64,
+    pub(crate) policy: DelayPolicy,
+    pub(crate) supersede: bool,
+    pub(crate) manual: bool,
 }
 
 /// What a look at the FIFO found.
@@ -52,13 +72,21 @@ pub(crate) enum Taken<K> {
 }
 
 impl<K> Core<K> {
-    pub(crate) fn new(shards: usize, ring: usize) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Core {
-            keys: Keys::new(shards),
-            fifo: Fifo::new(ring),
+            keys: Keys::new(settings.shards),
+            fifo: Fifo::new(settings.ring),
             getters: WaitList::new(),
             closing: Closing::new(),
+            supersede: settings.supersede,
+            name: settings.name,
+            timer: Timer::new(settings.clock, settings.tick, settings.policy),
+            driver: Driver::new(settings.manual),
         }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     // ---- adding -----------------------------------------------------------------------------
@@ -73,6 +101,7 @@ impl<K> Core<K> {
             return Added::ShutDown;
         }
         let mut shard = self.keys.lock(hash);
+        self.supersede(&shard, hash, |interned| *interned == key);
         if let Some(added) = shard.add(hash, |interned| *interned == key) {
             drop(shard);
             // `key` is dropped on return, when nothing is owed to anybody any more.
@@ -92,11 +121,12 @@ impl<K> Core<K> {
 
     /// Adds the key for which `eq` holds, if it is interned.
     #[inline]
-    pub(crate) fn add_interned(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
+    pub(crate) fn add_interned(&self, hash: u64, eq: impl Fn(&K) -> bool) -> Option<Added> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
         let shard = self.keys.lock(hash);
+        self.supersede(&shard, hash, &eq);
         let added = shard.add(hash, eq)?;
         drop(shard);
         Some(self.settle(added, true))
@@ -107,7 +137,32 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
+        if self.supersede && pin.delay().due().is_some() {
+            return self.add_superseding(pin);
+        }
         self.settle(pin.add(), true)
+    }
+
+    /// Adds the pinned key in place of its pending delay.
+    #[cold]
+    fn add_superseding(&self, pin: &Pin<K>) -> Added {
+        // The lock keeps a shut-down from visiting the node in between: it would find neither
+        // the delay nor the add.
+        let shard = self.keys.lock(pin.hash());
+        if pin.delay().cancel() {
+            self.timer.note_stale();
+        }
+        let added = pin.add();
+        drop(shard);
+        self.settle(added, true)
+    }
+
+    /// Ends a pending delay if a plain add is to do so.
+    #[inline]
+    fn supersede(&self, shard: &Shard<'_, K>, hash: u64, eq: impl FnMut(&K) -> bool) {
+        if self.supersede && shard.cancel_delay(hash, eq) {
+            self.timer.note_stale();
+        }
     }
 
     /// Pins the node of `key`, interning it first if need be. Answers also the key if it was not
@@ -130,7 +185,7 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn settle(&self, added: node::Added<K>, announce: bool) -> Added {
+    pub(crate) fn settle(&self, added: node::Added<K>, announce: bool) -> Added {
         match added {
             node::Added::Queued(entry) => {
                 self.enqueue(entry, announce);
@@ -148,6 +203,47 @@ impl<K> Core<K> {
         if announce {
             self.getters.notify(1);
         }
+    }
+
+    // ---- delaying ---------------------------------------------------------------------------
+
+    /// Adds the pinned key after `delay`; true unless the queue is shut down.
+    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, delay: Duration) -> Added
+    where
+        K: Send + Sync + 'static,
+    {
+        if delay.is_zero() {
+            let added = self.add_pinned(&pin);
+            pin.unpin();
+            return added;
+        }
+        if !self.timer.delay(pin, delay) {
+            return Added::ShutDown;
+        }
+        self.driver.start(self);
+        Added::Delayed
+    }
+
+    /// Whether a delay is pending of the key for which `eq` holds.
+    pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        self.keys.lock(hash).is_delayed(hash, eq)
+    }
+
+    /// Ends the pending delay of the key for which `eq` holds; true if there was one.
+    pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        let cancelled = self.keys.lock(hash).cancel_delay(hash, eq);
+        if cancelled {
+            self.timer.note_stale();
+        }
+        cancelled
+    }
+
+    pub(crate) fn timer(&self) -> &Timer<K> {
+        &self.timer
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Notifies getters of `pushed` keys that were added without announcing them.
@@ -285,16 +381,31 @@ impl<K> Core<K> {
     }
 
     /// Refuses adds from now on, and says what is left to do. Harmless when done again.
-    pub(crate) fn close(&self) -> Remaining {
+    ///
+    /// Delays that are pending are dropped, or with `deliver` added now.
+    pub(crate) fn close(&self, deliver: bool) -> Remaining {
         let mut census = Census::default();
         if self.closing.begin() {
+            // From here on no delay comes up; those set meanwhile are found by the walk.
+            let ended = self.end_timer(deliver);
+            let mut owed = Vec::new();
             for shard in self.keys.shards() {
-                shard.for_each(|state, _| {
-                    if let Some(phase) = state.close() {
+                if deliver {
+                    shard.add_delayed(|entry| owed.push(entry));
+                }
+                shard.for_each(|node| {
+                    if let Some(phase) = node.state.close() {
                         census.count(phase);
+                    }
+                    if node.delay.close() {
+                        census.delayed += 1;
                     }
                 });
             }
+            for entry in owed {
+                self.enqueue(entry, true);
+            }
+            self.timer.clear(ended);
             let (delivered, finished) = self.closing.walked(&census);
             if delivered {
                 self.getters.notify_all();
@@ -305,16 +416,15 @@ impl<K> Core<K> {
         } else {
             self.count(&mut census);
         }
-        Remaining {
-            queued: census.queued,
-            processing: census.processing + census.dirty,
-            delayed: 0,
-        }
+        census.remaining()
     }
 
     fn count(&self, census: &mut Census) {
         for shard in self.keys.shards() {
-            shard.for_each(|state, _| census.count(state.phase()));
+            shard.for_each(|node| {
+                census.count(node.state.phase());
+                census.delayed += usize::from(node.delay.due().is_some());
+            });
         }
     }
 
@@ -322,11 +432,7 @@ impl<K> Core<K> {
     pub(crate) fn remaining(&self) -> Remaining {
         let mut census = Census::default();
         self.count(&mut census);
-        Remaining {
-            queued: census.queued,
-            processing: census.processing + census.dirty,
-            delayed: 0,
-        }
+        census.remaining()
     }
 
     pub(crate) fn closing(&self) -> &Closing {

@@ -24,10 +24,11 @@ enum End {
 }
 
 impl<'q, K> Drain<'q, K> {
-    /// Shuts the queue down. A `shut_down` that begins after this releases the drainer.
-    pub(crate) fn begin(core: &'q Core<K>) -> Self {
+    /// Shuts the queue down, and with `deliver` adds what is delayed now. A `shut_down` that
+    /// begins after this releases the drainer.
+    pub(crate) fn begin(core: &'q Core<K>, deliver: bool) -> Self {
         let releases = core.closing().releases();
-        core.close();
+        core.close(deliver);
         Drain {
             core,
             releases,

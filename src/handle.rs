@@ -1,6 +1,7 @@
 //! A resolved key: adds without hashing and without the table.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::core::Core;
 use crate::node::Pin;
@@ -40,6 +41,17 @@ impl<K> KeyHandle<K> {
     #[inline]
     pub fn add(&self) -> Added {
         self.core.add_pinned(&self.pin)
+    }
+
+    /// Adds the key after `delay`; see [`WorkQueue::add_after`](crate::WorkQueue::add_after).
+    pub fn add_after(&self, delay: Duration) -> Added
+    where
+        K: Send + Sync + 'static,
+    {
+        if self.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        self.core.delay(self.pin.clone(), delay)
     }
 
     /// The key.

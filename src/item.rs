@@ -3,8 +3,10 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::time::Duration;
 
 use crate::node::Held;
+use crate::outcome::Added;
 use crate::queue::WorkQueue;
 
 /// A key handed out to this worker alone (promises C3, C7).
@@ -25,6 +27,15 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
             queue,
             held: ManuallyDrop::new(held),
         }
+    }
+
+    pub(crate) fn queue(&self) -> &'q WorkQueue<K, L, S> {
+        self.queue
+    }
+
+    /// Whether a delay of the key is pending.
+    pub(crate) fn has_delay(&self) -> bool {
+        self.held.delay().due().is_some()
     }
 
     /// The key.
@@ -50,6 +61,39 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     #[inline]
     pub fn done(self) {
         drop(self);
+    }
+}
+
+impl<K, L, S> Item<'_, K, L, S>
+where
+    K: Send + Sync + 'static,
+{
+    /// Adds the key again after `delay`, and says that the work on it is done for now.
+    ///
+    /// The answer is that of [`add_after`](WorkQueue::add_after). With a delay of zero the key is
+    /// queued again at once, at the tail.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// let item = queue.get().unwrap();
+    /// assert_eq!(item.retry_after(Duration::from_millis(1)), Added::Delayed);
+    /// assert_eq!(*queue.get().unwrap(), "a"); // a millisecond later
+    /// ```
+    pub fn retry_after(self, delay: Duration) -> Added {
+        self.add_after(delay)
+        // Done by the drop of `self`, after the delay is set.
+    }
+
+    /// As [`retry_after`](Self::retry_after), but the item stays held.
+    pub(crate) fn add_after(&self, delay: Duration) -> Added {
+        let core = &self.queue.core;
+        if core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        core.delay(self.held.pin(), delay)
     }
 }
 

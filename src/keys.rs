@@ -42,6 +42,7 @@ use crate::slab::Slab;
 use crate::state::{KeyState, Phase, Residence};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ShardGuard, Table};
+use crate::timer::Delay;
 
 /// Up to this many nodes are kept without looking, as many in each shard.
 const RESIDENTS: usize = 8192;
@@ -253,6 +254,20 @@ impl<K> Shard<'_, K> {
             .map(|node| unsafe { node::add_locked(node) })
     }
 
+    /// Ends the pending delay of the key for which `eq` holds; true if there was one.
+    pub(crate) fn cancel_delay(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq)
+            .is_some_and(|node| unsafe { node.get() }.delay.cancel())
+    }
+
+    /// Whether a delay is pending of the key for which `eq` holds.
+    pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq)
+            .is_some_and(|node| unsafe { node.get() }.delay.serves())
+    }
+
     /// Pins the key for which `eq` holds, if it is interned.
     pub(crate) fn pin(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Pin<K>> {
         // SAFETY: found under the lock, which is held during the call.
@@ -263,23 +278,28 @@ impl<K> Shard<'_, K> {
     #[inline]
     pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Swept<K>) {
         let swept = self.make_room();
-        let node = self.insert(hash, key, KeyState::new(Phase::Queued, false));
+        let node = self.insert(hash, key, Phase::Queued, false);
         (Queued::of_new(node), swept)
     }
 
     /// Interns a key that is not there as idle, and pins it.
     pub(crate) fn insert_pinned(&mut self, hash: u64, key: K, closed: bool) -> (Pin<K>, Swept<K>) {
         let swept = self.make_room();
-        let node = self.insert(hash, key, KeyState::new(Phase::Idle, closed));
+        let node = self.insert(hash, key, Phase::Idle, closed);
         // SAFETY: just interned, under the lock.
         (unsafe { Pin::new(node) }, swept)
     }
 
     #[inline]
-    fn insert(&mut self, hash: u64, key: K, state: KeyState) -> NodeRef<K> {
+    fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
         let store = self.table.beside();
         store.ghosts.came(hash);
-        let node = store.slab.insert(Node { state, hash, key });
+        let node = store.slab.insert(Node {
+            state: KeyState::new(phase, closed),
+            hash,
+            delay: Delay::new(closed),
+            key,
+        });
         self.table.insert(hash, node, hash_of);
         self.earn(CREDIT_PER_NEW_KEY);
         node
@@ -405,12 +425,23 @@ impl<K> Shard<'_, K> {
         swept
     }
 
-    /// Runs `f` over the states of all keys of the shard.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&KeyState, &K)) {
+    /// Runs `f` over the nodes of the shard.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
+        // SAFETY: in the table of a shard whose lock is held.
+        self.table.for_each(|node| f(unsafe { node.get() }));
+    }
+
+    /// Adds the keys of the shard whose delay is pending, ends it, and passes on the entries that
+    /// the FIFO is owed for it.
+    pub(crate) fn add_delayed(&self, mut owed: impl FnMut(Queued<K>)) {
         self.table.for_each(|node| {
             // SAFETY: in the table of a shard whose lock is held.
-            let node = unsafe { node.get() };
-            f(&node.state, &node.key);
+            if unsafe { node.get() }.delay.cancel() {
+                // SAFETY: as above.
+                if let Added::Queued(entry) = unsafe { node::add_locked(node) } {
+                    owed(entry);
+                }
+            }
         });
     }
 }

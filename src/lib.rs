@@ -103,7 +103,9 @@
 //! starts no thread, needs no runtime, and allocates nothing for a recurring key while the ring has room.
 #![deny(missing_docs)]
 
+pub mod backoff;
 mod builder;
+mod clock;
 mod closing;
 mod core;
 pub mod docs;
@@ -116,21 +118,27 @@ mod handle;
 mod item;
 mod keys;
 pub mod limiter;
+mod nanos;
 mod node;
 mod outcome;
 mod queue;
+mod retry;
 mod slab;
 mod state;
 mod sync;
+mod timer;
 mod wait;
+pub mod worker;
 
 pub use builder::Builder;
+pub use clock::{Clock, MockClock};
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
 pub use get::GetAsync;
 pub use handle::KeyHandle;
 pub use item::{Batch, Item};
 pub use outcome::{Added, Remaining};
 pub use queue::{DefaultHasher, WorkQueue};
+pub use timer::DelayPolicy;
 
 /// The code of the README, as tests.
 #[cfg(doctest)]

@@ -20,6 +20,7 @@ use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
 
 use crate::state::{Finished, KeyState, Marked, Phase};
+use crate::timer::Delay;
 
 /// One key with its state. The key is written once, before the node is published.
 pub(crate) struct Node<K> {
@@ -27,6 +28,7 @@ pub(crate) struct Node<K> {
     /// The key's hash, so that the table can grow and a sweep can find its bucket without
     /// running user code.
     pub(crate) hash: u64,
+    pub(crate) delay: Delay,
     pub(crate) key: K,
 }
 
@@ -142,6 +144,17 @@ impl<K> Held<K> {
         &unsafe { self.0.get() }.key
     }
 
+    pub(crate) fn delay(&self) -> &Delay {
+        // SAFETY: the token; a node being processed stays interned.
+        &unsafe { self.0.get() }.delay
+    }
+
+    /// Pins the node.
+    pub(crate) fn pin(&self) -> Pin<K> {
+        // SAFETY: the token; a node being processed stays interned.
+        unsafe { Pin::new(self.0) }
+    }
+
     /// Ends the processing. Answers the entry the FIFO is owed if the key was dirty, and whether
     /// the key had been closed.
     #[inline]
@@ -181,6 +194,16 @@ impl<K> Pin<K> {
     pub(crate) fn add(&self) -> Added<K> {
         // SAFETY: pinned.
         Added::new(unsafe { self.0.get() }.state.add_pinned(), self.0)
+    }
+
+    pub(crate) fn delay(&self) -> &Delay {
+        // SAFETY: pinned.
+        &unsafe { self.0.get() }.delay
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        // SAFETY: pinned.
+        unsafe { self.0.get() }.hash
     }
 
     pub(crate) fn phase(&self) -> Phase {

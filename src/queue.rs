@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
 use crate::limiter::NoLimit;
+use crate::node::Pin;
 use crate::outcome::{Added, Remaining};
 use crate::sync::Arc;
 
@@ -66,7 +67,10 @@ pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) core: Arc<Core<K>>,
     pub(crate) hasher: S,
     pub(crate) limiter: L,
-    pub(crate) name: Option<Box<str>>,
+    /// Whether a failure counts only once while its key's delay is pending.
+    pub(crate) steady_backoff: bool,
+    /// Whether a drain delivers pending delays, or drops them.
+    pub(crate) drain_delays: bool,
 }
 
 impl<K> WorkQueue<K>
@@ -199,10 +203,95 @@ where
     ///
     /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
     pub fn handle(&self, key: K) -> KeyHandle<K> {
-        let (pin, known) = self.core.pin(self.hasher.hash_one(&key), key);
+        let (pin, known) = self.pin(key);
         let handle = KeyHandle::new(Arc::clone(&self.core), pin);
         drop(known);
         handle
+    }
+
+    /// Pins a key; see [`Core::pin`].
+    fn pin(&self, key: K) -> (Pin<K>, Option<K>) {
+        self.core.pin(self.hasher.hash_one(&key), key)
+    }
+
+    /// Adds a key after `delay`: no earlier, and at most a tick (1 ms by default) plus scheduling
+    /// later (promises D1 to D8).
+    ///
+    /// When the time has come it is a plain [`add`](Self::add), with all its rules. A key has one
+    /// pending delay at most; if one is pending already, the [`DelayPolicy`](crate::DelayPolicy) of the queue decides,
+    /// by default the earlier of the two counts. The state of the key does not matter: a queued or
+    /// processing key can be delayed, and is added again then.
+    ///
+    /// | delay | what happens | answer |
+    /// | --- | --- | --- |
+    /// | zero | a plain add, in this thread | as of [`add`](Self::add) |
+    /// | up to 100 years | the add is pending | [`Added::Delayed`] |
+    /// | more | as 100 years | [`Added::Delayed`] |
+    /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
+    ///
+    /// Never blocks. The first delay starts a thread, unless the queue was built with
+    /// [`manual_timers`](Builder::manual_timers).
+    ///
+    /// Time is that of the queue's clock, which is monotonic. While the machine is suspended it may
+    /// stand still or not, as the system has it; after a leap everything due is added at once, in
+    /// due order.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use keyqueue::{Added, Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let queue = WorkQueue::builder().clock(clock).manual_timers().build()?;
+    /// assert_eq!(queue.add_after("a", Duration::from_secs(5)), Added::Delayed);
+    /// assert_eq!(queue.add_after("a", Duration::from_secs(9)), Added::Delayed); // 5 s counts
+    /// assert_eq!(queue.add_after("b", Duration::ZERO), Added::Queued);
+    ///
+    /// time.advance(Duration::from_secs(5));
+    /// assert_eq!(queue.fire_due(), 1);
+    /// assert_eq!(queue.len(), 2);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn add_after(&self, key: K, delay: Duration) -> Added {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        if self.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        let (pin, known) = self.pin(key);
+        let added = self.core.delay(pin, delay);
+        drop(known);
+        added
+    }
+
+    /// Removes the pending delay of a key, and says whether there was one (D6).
+    ///
+    /// Never touches a queued or processing key: an add whose time has come is not taken back.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::<String>::new();
+    /// queue.add_after("a".into(), Duration::from_secs(3600));
+    /// assert!(queue.cancel("a"));
+    /// assert!(!queue.cancel("a"));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `Hash` or `Eq` panics; then nothing was cancelled.
+    pub fn cancel<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        self.core.cancel(hash, |known| known.borrow() == key)
     }
 }
 
@@ -224,7 +313,16 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// The name the queue was built with.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.core.name()
+    }
+
+    /// Adds the keys whose delays are over now, in due order, and says how many delays that were.
+    ///
+    /// For queues built with [`manual_timers`](Builder::manual_timers): their delays end in here
+    /// only, in the calling thread. With others it is harmless: what is due is added by this call
+    /// or by the queue's own thread. See [`add_after`](Self::add_after) for an example.
+    pub fn fire_due(&self) -> usize {
+        self.core.fire_due()
     }
 
     /// The rate limiter the queue was built with.
@@ -262,7 +360,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// Adds are refused from now on. What is queued is still handed out, and so is, once more, a
     /// key that was added again while it was processed. After that every `get` ends with `None`.
-    /// Whoever waits in a drain is released. Shutting down again is harmless.
+    /// Whoever waits in a drain is released. Pending delays are dropped, and counted in the answer
+    /// (S5). Shutting down again is harmless.
     ///
     /// Takes time proportional to the number of keys known to the queue.
     ///
@@ -276,7 +375,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!((left.queued, left.processing), (1, 1));
     /// ```
     pub fn shut_down(&self) -> Remaining {
-        let remaining = self.core.close();
+        let remaining = self.core.close(false);
         self.core.closing().release();
         remaining
     }
@@ -286,7 +385,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// The workers must go on getting and finishing keys meanwhile; a thread that holds an
     /// [`Item`](crate::Item) itself would wait for itself for ever. Any number of threads and
-    /// tasks may drain at once.
+    /// tasks may drain at once. Pending delays are dropped, or delivered now if the queue was built
+    /// with [`drain_delays`](Builder::drain_delays).
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -299,7 +399,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// });
     /// ```
     pub fn shut_down_with_drain(&self) {
-        let drain = Drain::begin(&self.core);
+        let drain = Drain::begin(&self.core, self.drain_delays);
         drain.wait(None);
     }
 
@@ -321,7 +421,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
     /// ```
     pub fn drain_timeout(&self, limit: Duration) -> Result<(), Remaining> {
-        let drain = Drain::begin(&self.core);
+        let drain = Drain::begin(&self.core, self.drain_delays);
         if drain.wait(deadline_in(limit)) {
             Ok(())
         } else {
@@ -338,7 +438,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Dropping the future ends the wait; the queue stays shut down.
     pub fn drain_async(&self) -> impl Future<Output = ()> {
         let core = &*self.core;
-        async move { Drain::begin(core).await }
+        let deliver = self.drain_delays;
+        async move { Drain::begin(core, deliver).await }
     }
 }
 
@@ -349,13 +450,15 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         if Arc::strong_count(&self.core) > 1 {
             self.shut_down();
         }
+        // Even if it has given its share back: it may be on its last instructions.
+        self.core.driver().join();
     }
 }
 
 impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueue")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("len", &self.len())
             .field("waiting", &self.core.getters().len())
             .field("shutting_down", &self.is_shutting_down())

@@ -1,91 +1,41 @@
-//! Which paths failed, how often, and when they are tried again.
+//! Which paths failed, and which of them were given up.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
-/// How often a path is tried before it is given up.
-const ATTEMPTS: u32 = 5;
-
-/// The wait after the first failure; each further one is twice as long (100, 200, 400, 800 ms).
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-
-/// What went wrong with one path, the last time.
-#[derive(Clone)]
-pub(crate) struct Failure {
-    attempts: u32,
-    given_up: bool,
-    error: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (attempts: {})", self.error, self.attempts)
-    }
-}
-
+/// By path: `None` while another attempt is to come, else why there is none.
 #[derive(Default)]
-pub(crate) struct Failures(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    failing: BTreeMap<PathBuf, Failure>,
-    no_more_waits: bool,
-}
+pub(crate) struct Failures(Mutex<BTreeMap<PathBuf, Option<String>>>);
 
 impl Failures {
-    /// Takes down a failed attempt, and says how long to wait before the next; `None`: given up.
-    pub(crate) fn record(&self, path: &Path, error: String) -> Option<Duration> {
-        let mut state = self.0.lock().unwrap();
-        let last_chance = state.no_more_waits;
-        // A path that was given up and is added once more starts afresh.
-        let before = state
-            .failing
-            .get(path)
-            .filter(|f| !f.given_up)
-            .map_or(0, |f| f.attempts);
-        let attempts = before + 1;
-        let given_up = last_chance || attempts >= ATTEMPTS;
-        state.failing.insert(
-            path.to_owned(),
-            Failure {
-                attempts,
-                given_up,
-                error,
-            },
-        );
-        (!given_up).then(|| FIRST_WAIT * 2_u32.pow(before))
+    /// Notes a failed attempt, of which there may be more.
+    pub(crate) fn note(&self, path: &Path) {
+        self.0.lock().unwrap().insert(path.to_owned(), None);
+    }
+
+    pub(crate) fn give_up(&self, path: &Path, why: String) {
+        self.0.lock().unwrap().insert(path.to_owned(), Some(why));
     }
 
     /// Forgets the failures of a path that succeeded.
     pub(crate) fn forget(&self, path: &Path) {
-        self.0.lock().unwrap().failing.remove(path);
-    }
-
-    /// From now on a failed path is given up at once.
-    pub(crate) fn no_more_waits(&self) {
-        self.0.lock().unwrap().no_more_waits = true;
+        self.0.lock().unwrap().remove(path);
     }
 
     /// How many failed paths have another attempt before them.
     pub(crate) fn waiting(&self) -> usize {
-        self.0
-            .lock()
-            .unwrap()
-            .failing
-            .values()
-            .filter(|f| !f.given_up)
-            .count()
+        let failing = self.0.lock().unwrap();
+        failing.values().filter(|why| why.is_none()).count()
     }
 
-    /// The failed paths that have none.
-    pub(crate) fn given_up(&self) -> Vec<(PathBuf, Failure)> {
-        let state = self.0.lock().unwrap();
-        let given_up = state.failing.iter().filter(|(_, failure)| failure.given_up);
-        given_up
-            .map(|(path, failure)| (path.clone(), failure.clone()))
-            .collect()
+    /// The paths that have none, with the reasons.
+    pub(crate) fn given_up(&self) -> Vec<(PathBuf, String)> {
+        let failing = self.0.lock().unwrap();
+        let given_up = failing.iter().filter_map(|(path, why)| {
+            let why = why.clone()?;
+            Some((path.clone(), why))
+        });
+        given_up.collect()
     }
 }

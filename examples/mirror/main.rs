@@ -13,10 +13,9 @@
 //! | `roots` | resolves SRC and DST and refuses what cannot be mirrored |
 //! | `scan` | lists paths, of both trees or of one directory |
 //! | `watch` | turns notifications into paths |
-//! | `delay` | adds a path later |
-//! | `worker` | the loop around the queue: get, synchronise, retry |
+//! | `worker` | what is done with a path: synchronise, retry, give up |
 //! | `sync` | makes one path of the target equal to the source |
-//! | `failures` | which paths failed, how often, and when to try again |
+//! | `failures` | which paths failed, and which of them were given up |
 //! | `tally` | counts, and the summary |
 //! | `verify` | compares the two trees at the end |
 //!
@@ -26,7 +25,6 @@
 //!
 //! Exit code: 0 the target is whole, 1 it is not (each failed path is named), 2 the arguments are wrong.
 
-mod delay;
 mod failures;
 mod roots;
 mod scan;
@@ -38,6 +36,7 @@ mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -103,14 +102,14 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     roots.create_target()?;
 
     let started = Instant::now();
-    let mut mirror = Mirror::new(roots);
+    let mut mirror = Mirror::new(roots)?;
     if args.watch {
         let (watch, events) = Watch::start()?;
         mirror.watch = Some(watch);
         let stop = interrupts()?;
-        work(args, &mirror, || follow(&mirror, events, &stop));
+        work(args, &mirror, || follow(&mirror, events, &stop))?;
     } else {
-        work(args, &mirror, || once(&mirror));
+        work(args, &mirror, || once(&mirror))?;
     }
     let elapsed = started.elapsed();
 
@@ -119,8 +118,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     mirror.progress.finish_and_clear();
 
     let given_up = mirror.failures.given_up();
-    for (path, failure) in &given_up {
-        eprintln!("failed: {}: {failure}", path.display());
+    for (path, why) in &given_up {
+        eprintln!("failed: {}: {why}", path.display());
     }
     for difference in &report.differences {
         eprintln!("differs: {difference}");
@@ -131,17 +130,14 @@ fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 /// Runs the workers while `feed` adds paths; returns when all that was added is settled.
-fn work(args: &Args, mirror: &Mirror, feed: impl FnOnce()) {
-    let workers = args.workers.map_or_else(cores, usize::from);
+fn work(args: &Args, mirror: &Mirror, feed: impl FnOnce()) -> anyhow::Result<()> {
+    let threads = args.workers.map_or_else(cores, usize::from);
     thread::scope(|scope| {
-        scope.spawn(|| mirror.delays.run(&mirror.queue));
-        for _ in 0..workers {
-            scope.spawn(|| worker::run(mirror));
-        }
+        let workers = scope.spawn(|| mirror.work(threads));
         feed();
-        mirror.delays.close(&mirror.queue);
         mirror.queue.shut_down_with_drain();
-    });
+        workers.join().expect("what a worker panics with is caught")
+    })
 }
 
 /// One pass over both trees, until nothing is queued and no failed path waits for its next attempt.
@@ -160,14 +156,16 @@ fn follow(mirror: &Mirror, events: Receiver<watch::Event>, stop: &Receiver<()>) 
     thread::scope(|scope| {
         scope.spawn(move || watch::listen(mirror, events));
         mirror.add(PathBuf::new()); // The root: a delivered directory adds its entries.
-        while stop.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+        while stop.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout)
+            && !mirror.queue.is_shutting_down()
+        {
             mirror.show_progress();
         }
         // Ends `listen`, after the notifications that have come.
         mirror.close_watch();
     });
-    // Whoever interrupts does not want to wait for what has failed before.
-    mirror.failures.no_more_waits();
+    // Ordering: Relaxed; as where it is read.
+    mirror.interrupted.store(true, Ordering::Relaxed);
     // One last look, for changes that were not notified any more.
     scan::trees(mirror);
 }

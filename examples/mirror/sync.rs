@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 use crate::roots::Roots;
 
 /// What was done at a path.
-pub(crate) enum Outcome {
+pub(crate) enum Done {
     Unchanged,
     Copied { bytes: u64 },
     Touched,
@@ -37,7 +37,7 @@ pub(crate) enum Outcome {
 ///
 /// Whatever the file system refuses, with the path that it was about. The target is then as before, or
 /// nothing is there. Also when the source changed while it was copied: the copy has what was read.
-pub(crate) fn path(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+pub(crate) fn path(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let source = roots.source.join(path);
     if !look(&roots.source)?.is_some_and(|root| root.is_dir()) {
         bail!("the source directory is gone");
@@ -54,7 +54,7 @@ pub(crate) fn path(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
         Some(wanted) if wanted.is_symlink() => link(roots, path),
         Some(_) => {
             delete(roots, path)?;
-            Ok(Outcome::Special)
+            Ok(Done::Special)
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn same_content(one: &Path, other: &Path) -> anyhow::Result<bool> {
     }
 }
 
-fn directory(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+fn directory(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let (source, target) = (roots.source.join(path), roots.target.join(path));
     make_parents(roots, path)?;
     let made = make_directory(&target)
@@ -101,10 +101,10 @@ fn directory(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
     for listed in [&source, &target] {
         fs::read_dir(listed).with_context(|| format!("cannot list {}", listed.display()))?;
     }
-    Ok(Outcome::Directory { made })
+    Ok(Done::Directory { made })
 }
 
-fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Outcome> {
+fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Done> {
     let (source, target) = (roots.source.join(path), roots.target.join(path));
     make_parents(roots, path)?;
     let there = look(&target)?;
@@ -113,19 +113,19 @@ fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Outcome
         let settled = wanted.modified()? < roots.settled_before;
         if (same_time && settled) || same_content(&source, &target)? {
             if same_time && there.permissions() == wanted.permissions() {
-                return Ok(Outcome::Unchanged);
+                return Ok(Done::Unchanged);
             }
             File::open(&target)
                 .and_then(|file| dress(&file, wanted))
                 .with_context(|| format!("cannot set time and mode of {}", target.display()))?;
-            return Ok(Outcome::Touched);
+            return Ok(Done::Touched);
         }
     }
     let bytes = copy(&source, &target, wanted)?;
     // The copy may be of no single moment. It has the old time, so that the next look sees it.
     match look(&source)? {
         Some(now) if now.len() == wanted.len() && now.modified()? == wanted.modified()? => {
-            Ok(Outcome::Copied { bytes })
+            Ok(Done::Copied { bytes })
         }
         _ => bail!("{} changed while it was copied", source.display()),
     }
@@ -148,7 +148,7 @@ fn copy(source: &Path, target: &Path, wanted: &Metadata) -> anyhow::Result<u64> 
     write().with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))
 }
 
-fn link(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+fn link(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let (source, target) = (roots.source.join(path), roots.target.join(path));
     make_parents(roots, path)?;
     let wanted =
@@ -156,7 +156,7 @@ fn link(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
     if look(&target)?.is_some_and(|there| there.is_symlink())
         && fs::read_link(&target).is_ok_and(|there| there == wanted)
     {
-        return Ok(Outcome::Unchanged);
+        return Ok(Done::Unchanged);
     }
     let write = || -> io::Result<()> {
         let output = tempfile::Builder::new()
@@ -168,25 +168,25 @@ fn link(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
         output.persist(&target).map_err(|refused| refused.error)
     };
     write().with_context(|| format!("cannot make link {}", target.display()))?;
-    Ok(Outcome::Linked)
+    Ok(Done::Linked)
 }
 
-fn delete(roots: &Roots, path: &Path) -> anyhow::Result<Outcome> {
+fn delete(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let target = roots.target.join(path);
     if !is_below_directories(&roots.target, path)? {
-        return Ok(Outcome::Unchanged);
+        return Ok(Done::Unchanged);
     }
     let removed = match look(&target)? {
-        None => return Ok(Outcome::Unchanged),
+        None => return Ok(Done::Unchanged),
         Some(there) if there.is_dir() => fs::remove_dir_all(&target),
         Some(_) => fs::remove_file(&target),
     };
     match removed {
         // With the directory above it, by another worker.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Outcome::Unchanged),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Done::Unchanged),
         removed => {
             removed.with_context(|| format!("cannot delete {}", target.display()))?;
-            Ok(Outcome::Deleted)
+            Ok(Done::Deleted)
         }
     }
 }

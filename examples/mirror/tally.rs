@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::sync::Outcome;
+use crate::sync::Done;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     /// Reasons to look at a path, from the scan and from notifications.
     pub(crate) events: u64,
-    /// Further attempts after a failure.
+    /// Further attempts after a failure: the failures, without those that ended in giving up.
     pub(crate) retries: u64,
     /// Paths handed to a worker, and attempts that a worker repeats by itself while the queue drains.
     pub(crate) delivered: u64,
@@ -26,18 +26,18 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn record(&mut self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Copied { bytes } => {
+    pub(crate) fn record(&mut self, done: &Done) {
+        match done {
+            Done::Copied { bytes } => {
                 self.copied += 1;
                 self.bytes += bytes;
             }
-            Outcome::Touched => self.touched += 1,
-            Outcome::Directory { made } => self.directories += u64::from(*made),
-            Outcome::Linked => self.links += 1,
-            Outcome::Deleted => self.deleted += 1,
-            Outcome::Special => self.specials += 1,
-            Outcome::Unchanged => {}
+            Done::Touched => self.touched += 1,
+            Done::Directory { made } => self.directories += u64::from(*made),
+            Done::Linked => self.links += 1,
+            Done::Deleted => self.deleted += 1,
+            Done::Special => self.specials += 1,
+            Done::Unchanged => {}
         }
     }
 

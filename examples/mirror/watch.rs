@@ -5,9 +5,10 @@
 //! after it is notified, so nothing falls between. (A recursive watch sees a new directory too late for
 //! the files that are made in it at once.)
 //!
-//! A notified path is added a moment later, not at once: a burst of writes is one delivery.
+//! A notified path is added a moment later, not at once, and each further notification starts that
+//! moment anew: a burst of writes is one delivery.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Wa
 use crate::scan::relative;
 use crate::worker::Mirror;
 
-/// How long a path is left alone after its first notification.
+/// How long a path is left alone after its last notification.
 const SETTLE: Duration = Duration::from_millis(50);
 
 pub(crate) type Event = notify::Result<notify::Event>;
@@ -75,17 +76,17 @@ pub(crate) fn listen(mirror: &Mirror, events: Receiver<Event>) {
     for event in events {
         match event {
             // Notifications were lost: look at everything, from the root on.
-            Ok(event) if event.need_rescan() => mirror.add_after(Path::new(""), SETTLE),
+            Ok(event) if event.need_rescan() => mirror.add_after(PathBuf::new(), SETTLE),
             Ok(event) => {
                 for path in event.paths {
-                    mirror.add_after(&relative(&mirror.roots.source, &path), SETTLE);
+                    mirror.add_after(relative(&mirror.roots.source, &path), SETTLE);
                 }
             }
             Err(error) => {
                 mirror.say(&format!(
                     "notification failed, looking at everything: {error}"
                 ));
-                mirror.add_after(Path::new(""), SETTLE);
+                mirror.add_after(PathBuf::new(), SETTLE);
             }
         }
     }

@@ -1,57 +1,129 @@
-//! The loop around the queue, and what its threads share.
+//! What is done with a path, and what the threads share.
 
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::backoff::{Backoff, retry};
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{Failure, GivenUp, Reason, Workers};
+use keyqueue::{Added, DelayPolicy, WorkQueue};
 
-use crate::delay::Delays;
 use crate::failures::Failures;
 use crate::roots::Roots;
 use crate::scan;
-use crate::sync::{self, Outcome};
+use crate::sync::{self, Done};
 use crate::tally::Tally;
 use crate::watch::Watch;
 
+/// How often a path that fails is tried again, and the waits: 100, 200, 400, 800 ms.
+const RETRIES: u32 = 4;
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
 pub(crate) struct Mirror {
-    pub(crate) queue: WorkQueue<PathBuf>,
-    pub(crate) delays: Delays,
+    pub(crate) queue: WorkQueue<PathBuf, ItemExponentialFailure<PathBuf>>,
     pub(crate) failures: Failures,
     pub(crate) tally: Tally,
     pub(crate) roots: Roots,
     /// Only when following.
     pub(crate) watch: Option<Watch>,
+    /// Whoever interrupts does not want to wait for what fails.
+    pub(crate) interrupted: AtomicBool,
     /// Silent where standard error is no terminal.
     pub(crate) progress: ProgressBar,
 }
 
 impl Mirror {
-    pub(crate) fn new(roots: Roots) -> Self {
-        Self {
-            queue: WorkQueue::new(),
-            delays: Delays::default(),
+    pub(crate) fn new(roots: Roots) -> anyhow::Result<Self> {
+        let queue = WorkQueue::builder()
+            .rate_limiter(ItemExponentialFailure::new(FIRST_WAIT, LONGEST_WAIT)?)
+            // The last notification of a burst counts, and also before a retry that is further off.
+            .delay_policy(DelayPolicy::Replace)
+            // In the end what waits is looked at at once, and not dropped.
+            .drain_delays(true)
+            .build()?;
+        Ok(Self {
+            queue,
             failures: Failures::default(),
             tally: Tally::default(),
             roots,
             watch: None,
+            interrupted: AtomicBool::new(false),
             progress: ProgressBar::new_spinner(),
-        }
+        })
     }
 
     /// Has `path` looked at, once more if it is being looked at.
     pub(crate) fn add(&self, path: PathBuf) {
-        if self.queue.add(path) != Added::ShutDown {
+        self.count(self.queue.add(path));
+    }
+
+    /// Has `path` looked at in a while.
+    pub(crate) fn add_after(&self, path: PathBuf, delay: Duration) {
+        self.count(self.queue.add_after(path, delay));
+    }
+
+    fn count(&self, added: Added) {
+        if added.is_accepted() {
             self.tally.update(|counts| counts.events += 1);
         }
     }
 
-    /// Has `path` looked at in a while.
-    pub(crate) fn add_after(&self, path: &Path, delay: Duration) {
-        if self.delays.add_after(path, delay) != Added::ShutDown {
-            self.tally.update(|counts| counts.events += 1);
+    /// Works on what is added, until the queue is shut down and empty.
+    pub(crate) fn work(&self, threads: usize) -> anyhow::Result<()> {
+        Workers::new(&self.queue)
+            .threads(threads)
+            .max_retries(RETRIES)
+            .on_give_up(|path, end: GivenUp<anyhow::Error>| self.give_up(path, end))
+            .run(|path: &PathBuf| {
+                let looked_at = self.look_at(path);
+                match &looked_at {
+                    Ok(()) => self.failures.forget(path),
+                    Err(_) => self.failed(path),
+                }
+                looked_at
+            })
+            .context("cannot work on any path")
+            .inspect_err(|_| {
+                // There is nobody else to take them.
+                self.queue.shut_down();
+                while self.queue.get().is_some() {}
+            })
+    }
+
+    fn failed(&self, path: &Path) {
+        self.failures.note(path);
+        self.tally.update(|counts| counts.retries += 1);
+    }
+
+    fn give_up(&self, path: &Path, end: GivenUp<anyhow::Error>) {
+        self.tally.update(|counts| counts.retries -= 1);
+        let mut failure = end.failure;
+        let mut attempts = end.retries + 1;
+        // Ordering: Relaxed; a late answer costs a second.
+        if end.reason == Reason::ShutDown && !self.interrupted.load(Ordering::Relaxed) {
+            // The queue drains and takes nothing back: see it through here.
+            let backoff = Backoff {
+                duration: FIRST_WAIT,
+                factor: 2.0,
+                steps: RETRIES - end.retries,
+                ..Backoff::default()
+            };
+            let again = retry(backoff, || {
+                attempts += 1;
+                self.tally.update(|counts| counts.retries += 1);
+                self.look_at(path)
+            });
+            match again {
+                Ok(()) => return self.failures.forget(path),
+                Err(error) => failure = Failure::Error(error),
+            }
         }
+        let why = format!("{failure:#} (attempts: {attempts})");
+        self.failures.give_up(path, why);
     }
 
     pub(crate) fn close_watch(&self) {
@@ -68,50 +140,30 @@ impl Mirror {
     pub(crate) fn show_progress(&self) {
         let counts = self.tally.counts();
         self.progress.set_message(format!(
-            "{} delivered, {} queued, {} waiting, {} failing, {} copied ({})",
+            "{} delivered, {} queued, {} failing, {} copied ({})",
             counts.delivered,
             self.queue.len(),
-            self.delays.len(),
             self.failures.waiting(),
             counts.copied,
             HumanBytes(counts.bytes),
         ));
         self.progress.tick();
     }
-}
 
-/// One worker: takes paths until the queue is shut down and empty.
-pub(crate) fn run(mirror: &Mirror) {
-    while let Some(path) = mirror.queue.get() {
-        while let Err(error) = look_at(mirror, &path) {
-            let Some(wait) = mirror.failures.record(&path, format!("{error:#}")) else {
-                break;
-            };
-            mirror.tally.update(|counts| counts.retries += 1);
-            if mirror.delays.add_after(&path, wait) != Added::ShutDown {
-                break;
+    /// Makes the target equal at one path; a directory that is followed has its entries added.
+    fn look_at(&self, path: &Path) -> anyhow::Result<()> {
+        self.tally.update(|counts| counts.delivered += 1);
+        let done = sync::path(&self.roots, path)?;
+        if let (Done::Directory { .. }, Some(watch)) = (&done, &self.watch) {
+            // First the watch, then the list.
+            if watch.directory(&self.roots.source.join(path))? {
+                scan::directory(self, path)?;
             }
-            // The queue drains and takes nothing back: see it through here.
-            thread::sleep(wait);
         }
-        // Here the item is dropped: done. Only now may another worker get the path.
-    }
-}
-
-/// Makes the target equal at one path; a directory that is followed has its entries added.
-fn look_at(mirror: &Mirror, path: &Path) -> anyhow::Result<()> {
-    mirror.tally.update(|counts| counts.delivered += 1);
-    let outcome = sync::path(&mirror.roots, path)?;
-    if let (Outcome::Directory { .. }, Some(watch)) = (&outcome, &mirror.watch) {
-        // First the watch, then the list.
-        if watch.directory(&mirror.roots.source.join(path))? {
-            scan::directory(mirror, path)?;
+        if let Done::Special = done {
+            self.say(&format!("skipped: {} is a special file", path.display()));
         }
+        self.tally.update(|counts| counts.record(&done));
+        Ok(())
     }
-    if let Outcome::Special = outcome {
-        mirror.say(&format!("skipped: {} is a special file", path.display()));
-    }
-    mirror.failures.forget(path);
-    mirror.tally.update(|counts| counts.record(&outcome));
-    Ok(())
 }

@@ -10,8 +10,8 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
-use keyqueue::WorkQueue;
 use keyqueue::limiter::NoLimit;
+use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 use loom::sync::Arc;
 
 /// A hasher that answers the same in every run: loom replays its runs.
@@ -28,6 +28,22 @@ pub fn queue(ring: usize) -> Arc<Queue> {
         .ring(ring)
         .build();
     Arc::new(queue.expect("the settings are in range"))
+}
+
+/// A queue of few shards and its clock, which stands still until it is moved. `set` makes the other
+/// settings; without `manual_timers` the first delay starts the driver's thread, which ends when
+/// the last share of the queue is dropped.
+pub fn delayed_queue(
+    set: impl FnOnce(Builder<u8, NoLimit, FixedHasher>) -> Builder<u8, NoLimit, FixedHasher>,
+) -> (Arc<Queue>, MockClock) {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder()
+        .hasher(FixedHasher::default())
+        .shards(2)
+        .ring(2)
+        .clock(clock);
+    let queue = set(builder).build().expect("the settings are in range");
+    (Arc::new(queue), time)
 }
 
 /// Explores all interleavings of `model` with at most `preemptions` preemptions a run

@@ -1,8 +1,11 @@
 //! No add is lost, none is doubled, and a delivery sees what its add was about (C2 to C5, C11).
 #![cfg(keyqueue_loom)]
 
-use keyqueue::{Added, TryGetError};
-use keyqueue_loom_tests::{Queue, check, queue};
+use std::hash::{Hash, Hasher};
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Added, TryGetError, WorkQueue};
+use keyqueue_loom_tests::{FixedHasher, Queue, check, queue};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
@@ -66,16 +69,18 @@ fn a_delivery_sees_what_was_stored_before_an_add_through_a_handle() {
     });
 }
 
-/// C5. What a worker did under a key is visible to the key's next delivery, without a lock.
+/// C5. What a worker did under a key is visible to the key's next delivery, without a lock. The
+/// add between the two is a third thread's: it hands on what it learned from the first worker.
 ///
-/// Fails when `finish` does not release, or `begin` does not acquire.
+/// Fails when `finish` does not release, and when `begin` neither acquires nor has its fence, which
+/// alone would do.
 #[test]
 fn a_delivery_sees_what_the_last_worker_did() {
-    check("worker_to_worker", 5, || {
+    check("worker_to_worker", 3, || {
         let queue = queue(2);
         let data = Arc::new(loom::cell::UnsafeCell::new(0));
         let work = |queue: &Queue, data: &loom::cell::UnsafeCell<i32>| {
-            while let Ok(item) = queue.try_get() {
+            if let Ok(item) = queue.try_get() {
                 // SAFETY: the queue hands a key to one worker at a time; loom checks it.
                 data.with_mut(|data| unsafe { *data += 1 });
                 item.done();
@@ -86,10 +91,31 @@ fn a_delivery_sees_what_the_last_worker_did() {
             let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
             thread::spawn(move || work(&queue, &data))
         };
-        queue.add(1);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1))
+        };
         work(&queue, &data);
         worker.join().unwrap();
-        work(&queue, &data);
+        adder.join().unwrap();
+    });
+}
+
+/// C2, C11. An add under the shard's lock beside one through a handle, which takes none: one of
+/// them queues the key.
+///
+/// Fails when `add_locked` stores plainly although the key is pinned.
+#[test]
+fn an_add_beside_an_add_through_a_handle_queues_the_key_once() {
+    check("add_handle", 5, || {
+        let queue = queue(2);
+        let handle = queue.handle(1);
+        let adder = thread::spawn(move || handle.add());
+        let mut added = [queue.add(1), adder.join().unwrap()];
+        added.sort_unstable_by_key(|added| *added != Added::Queued);
+        assert_eq!(added, [Added::Queued, Added::Merged]);
+        queue.try_get().unwrap().done();
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
     });
 }
 
@@ -157,6 +183,8 @@ fn a_sweep_beside_an_add_loses_nothing() {
 
 /// C10. A sweep beside a `done` takes the key before it is held or after it is idle, never
 /// between.
+///
+/// Fails when `residence` takes a processing or a dirty key for idle.
 #[test]
 fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
     check("sweep_done", 5, || {
@@ -193,5 +221,93 @@ fn a_sweep_beside_a_handle_keeps_its_key() {
         sweeper.join().unwrap();
         assert_eq!(*queue.try_get().unwrap(), 1);
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    });
+}
+
+/// A key that notes, when it is dropped, what it then sees in `data`.
+struct Watched {
+    data: Arc<AtomicUsize>,
+    seen: Arc<std::sync::Mutex<Option<usize>>>,
+}
+
+impl PartialEq for Watched {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Watched {}
+
+impl Hash for Watched {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u8(1);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Ordering: Relaxed; the queue promises that it is visible.
+        let seen = self.data.load(Ordering::Relaxed);
+        *self.seen.lock().unwrap() = Some(seen);
+    }
+}
+
+/// Runs `last_use` of a watched key beside a sweep. If the sweep took the key, it must have seen
+/// what was stored before the use ended.
+fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
+    let queue: Arc<WatchedQueue> = Arc::new(
+        WorkQueue::builder()
+            .hasher(FixedHasher::default())
+            .shards(2)
+            .ring(2)
+            .build()
+            .expect("the settings are in range"),
+    );
+    let data = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::new(std::sync::Mutex::new(None));
+    let key = Watched {
+        data: Arc::clone(&data),
+        seen: Arc::clone(&seen),
+    };
+    let sweeper = {
+        let queue = Arc::clone(&queue);
+        thread::spawn(move || queue.shrink())
+    };
+    last_use(&queue, key, &data);
+    sweeper.join().unwrap();
+    let seen = *seen.lock().unwrap();
+    assert!(seen.is_none_or(|seen| seen == 1), "{seen:?}");
+}
+
+type WatchedQueue = WorkQueue<Watched, NoLimit, FixedHasher>;
+
+/// C10. A sweep drops a key when its worker has done with it, and after everything the worker did.
+///
+/// Fails when `finish` does not release, or `residence` does not acquire.
+#[test]
+fn a_sweep_drops_a_key_after_its_worker_has_done_with_it() {
+    check("sweep_worker_drop", 5, || {
+        sweep_beside(|queue, key, data| {
+            queue.add(key);
+            let item = queue.try_get().unwrap();
+            // Ordering: Relaxed; `done` publishes it.
+            data.store(1, Ordering::Relaxed);
+            item.done();
+        });
+    });
+}
+
+/// C10, C11. The same for the last handle of a key.
+///
+/// Fails when `unpin` does not release, or `residence` does not acquire.
+#[test]
+fn a_sweep_drops_a_key_after_its_last_handle_was() {
+    check("sweep_handle_drop", 5, || {
+        sweep_beside(|queue, key, data| {
+            let handle = queue.handle(key);
+            // Ordering: Relaxed; dropping the handle publishes it.
+            data.store(1, Ordering::Relaxed);
+            drop(handle);
+        });
     });
 }

@@ -17,7 +17,7 @@ fn work_until_the_end(queue: &Queue) -> usize {
 
 /// S1. A getter that waits is woken by a shut-down and gets `None`.
 ///
-/// Fails when `close` does not notify the getters, or without the fences of `wait.rs`.
+/// Fails when `close` does not notify the getters, or without the fence in `notify`.
 #[test]
 fn a_shut_down_wakes_a_waiting_getter() {
     check("shut_down_get", 5, || {
@@ -33,8 +33,8 @@ fn a_shut_down_wakes_a_waiting_getter() {
 
 /// S1, C5. An add beside a shut-down is either refused or delivered before the end.
 ///
-/// Fails when `close` does not visit the keys, when a new key does not look at `begun` under its
-/// shard's lock, or when the last delivery wakes nobody.
+/// Fails when `close` sets no flags, or when a new key does not look at `begun` under its shard's
+/// lock.
 #[test]
 fn an_add_beside_a_shut_down_is_refused_or_delivered() {
     check("shut_down_add", 3, || {
@@ -74,6 +74,51 @@ fn an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered() {
     });
 }
 
+/// S1, C5. The same for a key that is interned and idle, so that its own word decides.
+///
+/// Fails when `add_locked` stores plainly although the key is closed.
+#[test]
+fn an_add_of_an_idle_key_beside_a_shut_down_is_refused_or_delivered() {
+    check("shut_down_idle", 5, || {
+        let queue = queue(2);
+        queue.add(1);
+        queue.try_get().unwrap().done();
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1).is_accepted())
+        };
+        queue.shut_down();
+        let delivered = work_until_the_end(&queue);
+        let accepted = adder.join().unwrap();
+        assert!(queue.is_empty());
+        assert_eq!(delivered, usize::from(accepted));
+    });
+}
+
+/// S1, C11. Interleaving: an add finds the queue open; the shut-down walks; a handle interns the
+/// key; the add finds it there and looks at its word alone.
+///
+/// Fails when a key that is interned after the shut-down began is not born closed.
+#[test]
+fn an_add_beside_a_shut_down_and_a_new_handle_is_refused_or_delivered() {
+    check("shut_down_new_handle", 3, || {
+        let queue = queue(2);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1).is_accepted())
+        };
+        let handle = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.handle(1))
+        };
+        queue.shut_down();
+        let delivered = work_until_the_end(&queue);
+        let accepted = adder.join().unwrap();
+        assert_eq!(delivered, usize::from(accepted));
+        assert!(!handle.join().unwrap().add().is_accepted());
+    });
+}
+
 /// S2. A key made dirty before the shut-down is delivered again, and no getter ends before that.
 ///
 /// Fails when dirty keys are not counted as undelivered.
@@ -95,10 +140,52 @@ fn a_dirty_key_is_delivered_after_a_shut_down() {
     });
 }
 
+/// S1. Every getter that waits is woken, thread or task.
+///
+/// Fails when `close` notifies one getter only.
+#[test]
+fn a_shut_down_wakes_every_waiting_getter() {
+    check("shut_down_getters", 2, || {
+        let queue = queue(2);
+        let getter = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.get().is_none())
+        };
+        let task = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || block_on(queue.get_async()).is_none())
+        };
+        queue.shut_down();
+        assert!(getter.join().unwrap());
+        assert!(task.join().unwrap());
+    });
+}
+
+/// S1, S2. The delivery of the last key ends the waiting of every other getter.
+///
+/// Fails when the last delivery after a shut-down does not notify the getters.
+#[test]
+fn the_last_delivery_after_a_shut_down_wakes_the_other_getter() {
+    check("last_delivery", 3, || {
+        let queue = queue(2);
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        queue.add(1);
+        queue.shut_down();
+        let other = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || work_until_the_end(&queue))
+        };
+        item.done();
+        let deliveries = work_until_the_end(&queue);
+        assert_eq!(deliveries + other.join().unwrap(), 1);
+    });
+}
+
 /// S3. A drain returns when everything is done, and not before.
 ///
 /// Fails when the drain looks at what is processing only, or when the last `done` does not
-/// notify the drainers.
+/// notify the drainers; also without either fence of `wait.rs`.
 #[test]
 fn a_drain_waits_for_what_is_queued_and_processed() {
     check("drain", 3, || {
@@ -118,7 +205,7 @@ fn a_drain_waits_for_what_is_queued_and_processed() {
 
 /// S3. An add beside a drain is refused, or done before the drain returns.
 ///
-/// Fails when `close` ends its walk before it has counted.
+/// Fails when the counters do not start above the truth by `WALKING`.
 #[test]
 fn an_add_beside_a_drain_is_refused_or_drained() {
     check("drain_add", 3, || {

@@ -29,9 +29,12 @@ fn what_overflows_keeps_the_order() {
 }
 
 /// Interleaving: one popper finds the ring empty; another refills it from the overflow and lowers
-/// the count to 0; the first reads 0. It must not take the FIFO for empty.
+/// the count to 0, which the first reads; pushes find the ring full and go to the overflow; the
+/// other takes what is in the ring; the first finds the ring empty, again; the other refills it,
+/// and the count is 0, again. The first must not take the FIFO for empty.
 ///
-/// Fails when `pop_slow` reads `backlog` only once.
+/// Fails when `pop_slow` reads `backlog` only once, when a refill leaves no trace in `backlog`, and
+/// when a refiller that finds the overflow empty does not look at the ring.
 #[test]
 fn a_refill_hides_no_key_from_another_popper() {
     check("refill_hides_nothing", 5, || {
@@ -39,17 +42,46 @@ fn a_refill_hides_no_key_from_another_popper() {
         for key in 1..=3 {
             queue.add(key);
         }
-        let popper = {
+        drop(queue.try_get());
+        // 2 and 3 are in the overflow, the ring is empty. There is always a key left from now on.
+        let other = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.try_get().map(|item| *item))
+            thread::spawn(move || {
+                let take = || queue.try_get().map(|item| *item).expect("one is left");
+                let first = take();
+                queue.add(4);
+                queue.add(5);
+                [first, take(), take()]
+            })
         };
-        // Three keys, two poppers: neither may come away with nothing.
-        let mine = queue.try_get().map(|item| *item);
-        let theirs = popper.join().unwrap();
-        let mut got = [mine.expect("two are left"), theirs.expect("two are left")];
+        let mine = queue.try_get().map(|item| *item).expect("one is left");
+        let mut got = other.join().unwrap().to_vec();
+        got.push(mine);
         got.sort_unstable();
-        assert_eq!(got, [1, 2]);
-        assert_eq!(*queue.try_get().unwrap(), 3);
+        assert_eq!(got, [2, 3, 4, 5]);
+    });
+}
+
+/// C8. `len` never counts more than what was added and not taken.
+///
+/// Fails when a push puts its entry into the overflow before it counts it.
+#[test]
+fn the_length_beside_an_add_is_what_is_left() {
+    check("length", 5, || {
+        let queue = queue(1);
+        queue.add(1);
+        queue.add(2);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(3))
+        };
+        for left in [2, 1] {
+            queue.try_get().expect("two were there").done();
+            let len = queue.len();
+            assert!((left - 1..=left).contains(&len), "{len} of {left}");
+        }
+        adder.join().unwrap();
+        assert_eq!(queue.len(), 1);
     });
 }
 

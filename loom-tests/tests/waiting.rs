@@ -17,7 +17,9 @@ use loom::thread;
 /// Interleaving: the getter finds the FIFO empty; the adder pushes and finds no waiter; the getter
 /// registers and sleeps.
 ///
-/// Fails without either fence of `wait.rs`, and without the second look after registering.
+/// Fails without the fence in `notify`, and without the second look after registering. (The one in
+/// `register` has a stand-in here: a ring found empty has had a full fence. The drainers have none,
+/// see `a_drain_waits_for_what_is_queued_and_processed`.)
 #[test]
 fn an_add_wakes_a_thread() {
     check("wake_thread", 5, || {
@@ -31,8 +33,7 @@ fn an_add_wakes_a_thread() {
     });
 }
 
-/// Fails as the model above, and without the acquiring look at `notified` after the waker is
-/// stored.
+/// Fails as the model above; the second look is that of `GetAsync::poll`.
 #[test]
 fn an_add_wakes_a_task() {
     check("wake_task", 5, || {
@@ -42,6 +43,29 @@ fn an_add_wakes_a_task() {
             thread::spawn(move || queue.add(1))
         };
         assert_eq!(block_on(queue.get_async()).map(|item| *item), Some(1));
+        adder.join().unwrap();
+    });
+}
+
+/// Interleaving: the task is polled with a new waker, and looks whether it has been notified; the
+/// add notifies it and runs the waker of the first poll; the task stores the new one and sleeps.
+///
+/// Fails when the waker is stored after the look at `notified`, or is not stored again at all.
+#[test]
+fn an_add_wakes_a_task_through_the_waker_of_its_last_poll() {
+    check("new_waker", 5, || {
+        let queue = queue(2);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(1))
+        };
+        let mut task = queue.get_async();
+        let mut context = Context::from_waker(Waker::noop());
+        let item = match pin!(&mut task).poll(&mut context) {
+            Poll::Ready(item) => item,
+            Poll::Pending => block_on(task),
+        };
+        assert_eq!(item.map(|item| *item), Some(1));
         adder.join().unwrap();
     });
 }
@@ -70,59 +94,58 @@ fn two_adds_wake_two_waiters() {
     });
 }
 
-/// Interleaving: the task registers; the add notifies it; it is dropped unpolled; the thread
-/// sleeps beside the key.
+/// Interleaving: the task registers, then the thread; the add notifies the task; it is dropped
+/// unpolled; the thread sleeps beside the key.
 ///
-/// Fails when `GetAsync`'s drop does not pass the notification on.
+/// Fails when `GetAsync`'s drop does not pass the notification on, or does not leave the list.
 #[test]
 fn a_dropped_task_passes_its_wake_up_on() {
     check("dropped_task", 2, || {
         let queue = queue(2);
-        let task = {
+        let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
-                let future = pin!(queue.get_async());
-                let mut context = Context::from_waker(Waker::noop());
-                if let Poll::Ready(item) = future.poll(&mut context) {
-                    // It was quick: then there must be another key for the other one.
-                    drop(item);
-                    queue.add(2);
-                }
-            })
+            thread::spawn(move || queue.get().expect("not shut down").done())
         };
         let adder = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.add(1))
         };
-        queue.get().expect("not shut down").done();
-        task.join().unwrap();
+        let mut task = queue.get_async();
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(item) = pin!(&mut task).poll(&mut context) {
+            // It was quick: then there must be another key for the other one.
+            drop(item);
+            queue.add(2);
+        }
+        drop(task);
+        getter.join().unwrap();
         adder.join().unwrap();
     });
 }
 
 /// Interleaving: as above, with a thread whose time is over in place of the task.
 ///
-/// Fails when a getter that times out neither looks again nor passes its notification on.
+/// Fails when a getter that times out does not look again.
 #[test]
 fn a_timed_out_thread_keeps_no_wake_up() {
     check("timed_out", 2, || {
         let queue = queue(2);
-        let timed = {
+        let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || match queue.get_timeout(Duration::ZERO) {
-                Ok(item) => {
-                    drop(item);
-                    queue.add(2);
-                }
-                Err(error) => assert_eq!(error, GetTimeoutError::Timeout),
-            })
+            thread::spawn(move || queue.get().expect("not shut down").done())
         };
         let adder = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.add(1))
         };
-        queue.get().expect("not shut down").done();
-        timed.join().unwrap();
+        match queue.get_timeout(Duration::ZERO) {
+            Ok(item) => {
+                drop(item);
+                queue.add(2);
+            }
+            Err(error) => assert_eq!(error, GetTimeoutError::Timeout),
+        }
+        getter.join().unwrap();
         adder.join().unwrap();
     });
 }

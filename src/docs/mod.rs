@@ -7,7 +7,11 @@
 //! | [`semantics`] | who uses the queue: what is promised, state by state |
 //! | [`performance`] | who chooses it, or tunes it: what an operation costs, and where it loses |
 //! | [`limitations`] | who is about to be surprised |
+//! | [`coming_from_client_go`] | who knows the Go queue: each call beside ours, and what differs |
 //! | [`internals`] | who changes it: the parts, the protocols, and why they are so |
+
+#[doc = include_str!("coming_from_client_go.md")]
+pub mod coming_from_client_go {}
 
 #[doc = include_str!("internals.md")]
 pub mod internals {}

@@ -59,7 +59,7 @@ fn recur(keys: &Keys<usize>, number: usize) {
 /// The interned keys of the first shard, in order.
 fn interned(keys: &Keys<usize>) -> Vec<usize> {
     let mut found = Vec::new();
-    keys.lock(0).for_each(|_, key| found.push(*key));
+    keys.lock(0).for_each(|node| found.push(node.key));
     found.sort_unstable();
     found
 }
@@ -104,7 +104,7 @@ fn a_key_is_found_by_its_hash_and_then_by_itself() {
     assert!(matches!(added, Some(Added::Queued(_))));
     assert!(asked.contains(&"b"));
     let mut phases = Vec::new();
-    shard.for_each(|state, key| phases.push((*key, state.phase())));
+    shard.for_each(|node| phases.push((node.key, node.state.phase())));
     phases.sort_by_key(|(key, _)| *key);
     assert_eq!(phases, [("a", Phase::Idle), ("b", Phase::Queued)]);
 }

@@ -8,11 +8,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::state::{KeyState, Phase};
+use crate::timer::Delay;
 
 fn node<K>(key: K) -> Node<K> {
     Node {
         state: KeyState::new(Phase::Idle, false),
         hash: 0x5eed,
+        delay: Delay::new(false),
         key,
     }
 }

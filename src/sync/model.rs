@@ -103,6 +103,18 @@ impl ThreadParker {
     }
 }
 
+pub(crate) struct Thread(loom::thread::JoinHandle<()>);
+
+impl Thread {
+    pub(crate) fn spawn(_name: &str, run: impl FnOnce() + 'static) -> std::io::Result<Self> {
+        Ok(Thread(loom::thread::spawn(run)))
+    }
+
+    pub(crate) fn join_unless_current(self) {
+        let _ = self.0.join();
+    }
+}
+
 /// The unbounded queue behind the ring.
 pub(crate) struct SegQueue<T>(Mutex<VecDeque<T>>);
 

@@ -3,11 +3,13 @@
 mod lock;
 mod park;
 mod table;
+mod thread;
 
 pub(crate) use crossbeam_queue::{ArrayQueue, SegQueue};
 pub(crate) use park::ThreadParker;
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) use table::{ShardGuard, Table};
+pub(crate) use thread::Thread;
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};

@@ -53,7 +53,8 @@ fn a_burst_of_writes_to_one_file_is_few_copies() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let summary = Summary::of(&output);
     assert!(summary.get("events in") >= WRITES, "{summary:?}");
-    assert!(summary.get("delivered") < WRITES / 4, "{summary:?}");
+    // One, but for pauses that a busy machine makes.
+    assert!(summary.get("delivered") < WRITES / 20, "{summary:?}");
     pair.assert_equal();
 }
 

@@ -7,6 +7,7 @@
 //! it, so that each is compiled for each queue and nothing is called through a pointer in a timed
 //! loop.
 
+mod delay;
 mod limit;
 
 use std::borrow::Borrow;
@@ -40,6 +41,8 @@ pub(crate) fn all() -> Vec<Box<dyn Contender>> {
         )),
         Box::new(limit::array_queue()),
         Box::new(limit::seg_queue()),
+        Box::new(delay::heap()),
+        Box::new(delay::delay_queue()),
     ]
 }
 
@@ -68,6 +71,11 @@ pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
     fn len(&self) -> usize;
     fn shut_down(&self);
     fn shrink(&self);
+
+    /// A round of a workload of delays, for queues that have them.
+    fn delayed(_: workloads::delay::Kind, _: &Scale) -> Option<Vec<f64>> {
+        None
+    }
 }
 
 /// A deduplicating queue in this process: `U` holds `u64` keys, `S` strings.
@@ -91,6 +99,9 @@ impl<U: Queue<u64>, S: Queue<str>> Contender for Keyed<U, S> {
     }
 
     fn run(&self, workload: Kind, scale: &Scale, round: &Round) -> Option<Vec<f64>> {
+        if let Kind::Delay(kind) = workload {
+            return U::delayed(kind, scale);
+        }
         Some(if workload.is_of_strings() {
             workloads::run::<str, S>(workload, scale, round)
         } else {
@@ -154,6 +165,10 @@ where
 
     fn shrink(&self) {
         self.shrink();
+    }
+
+    fn delayed(kind: workloads::delay::Kind, scale: &Scale) -> Option<Vec<f64>> {
+        Some(workloads::delay::run::<WorkQueue<u64>>(kind, scale))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every workload by its id, what it measures, and what is asked of it.
 
-use super::{By, Crowd, Keys, Kind};
+use super::{By, Crowd, Keys, Kind, delay};
 
 /// One id of the table: a row for each metric.
 pub(crate) struct Workload {
@@ -81,6 +81,15 @@ pub(crate) fn all() -> Vec<Workload> {
         workload("wake", Kind::Wake)
             .measures("p50", "ns", &[])
             .measures("p99", "ns", &[]),
+        workload("delay-insert", Kind::Delay(delay::Kind::Insert)).measures("", "ns/key", &[]),
+        workload("delay-fire", Kind::Delay(delay::Kind::Fire))
+            .measures("late, p50", "us", &[])
+            .measures("late, p99", "us", &[])
+            .measures("late, most", "us", &[]),
+        workload("delay-reset", Kind::Delay(delay::Kind::Reset))
+            .measures("moved", "ns/key", &[])
+            .measures("cancelled", "ns/key", &[]),
+        workload("delay-memory", Kind::Delay(delay::Kind::Memory)).measures("", "bytes/key", &[]),
     ]);
     all
 }

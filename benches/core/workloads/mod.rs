@@ -8,11 +8,13 @@
 //! | `flow` | producers and consumers, each key once: unique, string, work |
 //! | `hot` | producers and consumers, few keys over and over |
 //! | `wake` | a parked consumer |
+//! | `delay` | delays: insert, fire, reset, memory |
 //!
 //! A round returns one figure for each metric of its workload, always "less is better", and panics
 //! with the values when a count is wrong.
 
 mod catalogue;
+pub(crate) mod delay;
 mod duplicate;
 mod flow;
 mod hot;
@@ -27,6 +29,7 @@ use crate::keys::Key;
 use crate::work::Work;
 
 pub(crate) use catalogue::{Metric, Target, Workload, all};
+pub(crate) use delay::Delays;
 
 /// What to run.
 #[derive(Clone, Copy)]
@@ -39,6 +42,7 @@ pub(crate) enum Kind {
     Memory,
     Start,
     Wake,
+    Delay(delay::Kind),
 }
 
 /// How keys are added.
@@ -100,6 +104,8 @@ pub(crate) struct Scale {
     hot_adds: usize,
     starts: usize,
     wakes: usize,
+    /// Delays that come up in a burst.
+    fired: usize,
     /// Real work on one key.
     work: Work,
 }
@@ -116,6 +122,7 @@ impl Scale {
             hot_adds: 2_000_000 / divisor,
             starts: 10_000 / divisor,
             wakes: (1000 / divisor).max(1),
+            fired: 200_000 / divisor,
             work: Work::calibrated(Duration::from_nanos(500)),
         }
     }
@@ -143,6 +150,7 @@ pub(crate) fn run<Q: Key + ?Sized, C: Queue<Q>>(
     round: &Round,
 ) -> Vec<f64> {
     match kind {
+        Kind::Delay(_) => unreachable!("its contenders run it themselves"),
         Kind::Cycle(By::Handle) => one_thread::cycle_handle::<Q, C>(scale),
         Kind::Cycle(By::U64 | By::Str) => one_thread::cycle::<Q, C>(scale),
         Kind::Duplicate(threads, by) => duplicate::run::<Q, C>(scale, threads, by),

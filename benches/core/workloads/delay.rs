@@ -1,0 +1,129 @@
+//! Delays: setting a million, letting many come up within a moment, moving and cancelling, and what
+//! a delayed key takes.
+//!
+//! Only `u64` keys: what a longer key costs is the table's matter, and measured elsewhere. The
+//! contenders are told apart by [`Delays`]: whatever delays keys.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::Scale;
+use crate::keys::{Key, Tally};
+use crate::memory::Meter;
+
+/// Delays due in this time are set by the workloads in which none is to come up.
+const FAR: Duration = Duration::from_secs(600);
+/// Delays of `fire` are due within this time of their start.
+const BURST: Duration = Duration::from_millis(200);
+/// The time that setting them may take.
+const LEAD: Duration = Duration::from_millis(300);
+
+/// Something that hands out keys when their time has come; the earlier of two times counts.
+pub(crate) trait Delays: Sync {
+    fn new() -> Self;
+    fn add_after(&self, key: u64, delay: Duration);
+    /// True if a delay was pending.
+    fn cancel(&self, key: u64) -> bool;
+    /// Blocks.
+    fn get(&self) -> u64;
+}
+
+/// Which of them.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Insert,
+    Fire,
+    Reset,
+    Memory,
+}
+
+pub(crate) fn run<D: Delays>(kind: Kind, scale: &Scale) -> Vec<f64> {
+    match kind {
+        Kind::Insert => insert::<D>(scale.keys),
+        Kind::Fire => fire::<D>(scale.fired),
+        Kind::Reset => reset::<D>(scale.keys),
+        Kind::Memory => memory::<D>(scale.keys),
+    }
+}
+
+/// Below `most`, the same for each key in every run.
+fn random(key: u64, most: Duration) -> Duration {
+    let wide = u128::from(key.wrapping_mul(0xD6E8_FEB8_6659_FD93)) * most.as_nanos();
+    Duration::from_nanos((wide >> 64) as u64)
+}
+
+fn keys(n: usize) -> impl Iterator<Item = u64> {
+    (0..n).map(u64::nth)
+}
+
+/// Between half of [`FAR`] and all of it.
+fn far(key: u64) -> Duration {
+    FAR / 2 + random(key, FAR / 2)
+}
+
+fn set_far<D: Delays>(delays: &D, n: usize) {
+    keys(n).for_each(|key| delays.add_after(key, far(key)));
+}
+
+/// Nanoseconds to set a delay of up to ten minutes.
+fn insert<D: Delays>(n: usize) -> Vec<f64> {
+    let delays = D::new();
+    let start = Instant::now();
+    set_far(&delays, n);
+    let elapsed = start.elapsed();
+    assert!(delays.cancel(u64::nth(n - 1)));
+    vec![elapsed.as_nanos() as f64 / n as f64]
+}
+
+/// How late keys come that are due within a moment of each other: median, 99th percentile, most.
+fn fire<D: Delays>(n: usize) -> Vec<f64> {
+    let delays = D::new();
+    let start = Instant::now() + LEAD;
+    let due = |key: u64| start + random(key, BURST);
+    let mut delivered = Tally::default();
+    let mut lateness = Histogram::<u64>::new(3).expect("three digits are allowed");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in keys(n) {
+                delays.add_after(key, due(key).saturating_duration_since(Instant::now()));
+            }
+        });
+        for _ in 0..n {
+            let key = delays.get();
+            lateness += due(key).elapsed().as_nanos() as u64;
+            delivered.count(&key);
+        }
+    });
+    assert_eq!(delivered, Tally::of_first::<u64>(n));
+    let at = |quantile| lateness.value_at_quantile(quantile) as f64 / 1000.0;
+    vec![at(0.5), at(0.99), lateness.max() as f64 / 1000.0]
+}
+
+/// Nanoseconds for each of a million delays to move it once, to an earlier time, and to cancel
+/// every other one.
+fn reset<D: Delays>(n: usize) -> Vec<f64> {
+    let delays = D::new();
+    set_far(&delays, n);
+    let start = Instant::now();
+    for key in keys(n) {
+        delays.add_after(key, far(key) - FAR / 4);
+    }
+    let moved = start.elapsed();
+    let cancelled = keys(n).step_by(2).filter(|&key| delays.cancel(key)).count();
+    let both = start.elapsed();
+    assert_eq!(cancelled, n.div_ceil(2));
+    vec![
+        moved.as_nanos() as f64 / n as f64,
+        (both - moved).as_nanos() as f64 / cancelled as f64,
+    ]
+}
+
+/// Bytes a delayed key, with the table and what the timer has of it.
+fn memory<D: Delays>(n: usize) -> Vec<f64> {
+    let meter = Meter::start();
+    let delays = D::new();
+    set_far(&delays, n);
+    vec![meter.bytes() / n as f64]
+}

@@ -1,0 +1,163 @@
+//! Rate limiters: asking and forgetting, on keys that fail over and over.
+//!
+//! The baseline is what client-go has: for each limiter one mutex around a map, or around the two
+//! numbers of a bucket, with the same clock and hasher. It never forgets by itself.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::Duration;
+
+use keyqueue::limiter::{
+    Bucket, ItemExponentialFailure, ItemFastSlow, RateLimiter, default_controller,
+};
+use keyqueue::{Clock, DefaultHasher};
+use parking_lot::Mutex;
+
+use super::Scale;
+use crate::keys::Key;
+use crate::race::{self, Racer};
+
+const BASE: Duration = Duration::from_millis(5);
+const MAX: Duration = Duration::from_secs(1000);
+const FAST_RETRIES: u32 = 3;
+const PER_SECOND: u32 = 10;
+const BURST: u32 = 100;
+
+/// Which limiter.
+#[derive(Clone, Copy)]
+pub(crate) enum Limiter {
+    Exponential,
+    FastSlow,
+    Bucket,
+    /// The longest of exponential and bucket: client-go's default.
+    Controller,
+}
+
+impl Limiter {
+    pub(super) const ALL: [(Self, &str); 4] = [
+        (Self::Exponential, "exponential"),
+        (Self::FastSlow, "fast-slow"),
+        (Self::Bucket, "bucket"),
+        (Self::Controller, "controller"),
+    ];
+}
+
+/// Runs one round on so many threads.
+pub(crate) type Run = fn(Limiter, usize, &Scale) -> Vec<f64>;
+
+/// The crate's limiters.
+pub(crate) fn ours(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {
+    let exponential = ItemExponentialFailure::new(BASE, MAX).expect("in range");
+    let fast_slow = ItemFastSlow::new(BASE, MAX, FAST_RETRIES).expect("in range");
+    let bucket = Bucket::new(f64::from(PER_SECOND), BURST).expect("in range");
+    match limiter {
+        Limiter::Exponential => measure(&exponential, threads, scale),
+        Limiter::FastSlow => measure(&fast_slow, threads, scale),
+        Limiter::Bucket => measure(&bucket, threads, scale),
+        Limiter::Controller => measure(&default_controller(), threads, scale),
+    }
+}
+
+/// The same, each behind a mutex.
+pub(crate) fn locked(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {
+    let exponential = LockedMap::new(|n| BASE * 1_u32.checked_shl(n).unwrap_or(u32::MAX));
+    let fast_slow = LockedMap::new(|n| if n < FAST_RETRIES { BASE } else { MAX });
+    let bucket = LockedBucket::default();
+    match limiter {
+        Limiter::Exponential => measure(&exponential, threads, scale),
+        Limiter::FastSlow => measure(&fast_slow, threads, scale),
+        Limiter::Bucket => measure(&bucket, threads, scale),
+        Limiter::Controller => measure(&LongestOf(exponential, bucket), threads, scale),
+    }
+}
+
+/// Nanoseconds for one failure that is forgotten at once, on all threads together.
+fn measure(limiter: &impl RateLimiter<u64>, threads: usize, scale: &Scale) -> Vec<f64> {
+    let keys: Vec<u64> = (0..scale.recurring).map(u64::nth).collect();
+    let passes = (scale.cycles / keys.len() / threads).max(1);
+    let racers = (0..threads).map(|_| -> Racer<'_, ()> {
+        Box::new(|| {
+            for key in std::iter::repeat_n(&keys, passes).flatten() {
+                black_box(limiter.when(key));
+                limiter.forget(key);
+            }
+        })
+    });
+    let laps = race::run(racers.collect());
+    for key in &keys {
+        assert_eq!(limiter.num_requeues(key), 0, "failures of {key:#x}");
+    }
+    vec![race::ns(&laps) / (passes * threads * keys.len()) as f64]
+}
+
+/// Failures by key, and the delay after so many.
+struct LockedMap {
+    failures: Mutex<HashMap<u64, u32, DefaultHasher>>,
+    delay: fn(u32) -> Duration,
+}
+
+impl LockedMap {
+    fn new(delay: fn(u32) -> Duration) -> Self {
+        Self {
+            failures: Mutex::default(),
+            delay,
+        }
+    }
+}
+
+impl RateLimiter<u64> for LockedMap {
+    fn when(&self, key: &u64) -> Duration {
+        let mut failures = self.failures.lock();
+        let count = failures.entry(*key).or_default();
+        *count += 1;
+        (self.delay)(*count - 1).min(MAX)
+    }
+
+    fn forget(&self, key: &u64) {
+        self.failures.lock().remove(key);
+    }
+
+    fn num_requeues(&self, key: &u64) -> u32 {
+        self.failures.lock().get(key).copied().unwrap_or(0)
+    }
+}
+
+/// When all tokens handed out so far will be filled in again.
+#[derive(Default)]
+struct LockedBucket {
+    arrival: Mutex<Duration>,
+    clock: Clock,
+}
+
+impl RateLimiter<u64> for LockedBucket {
+    fn when(&self, _: &u64) -> Duration {
+        const TOKEN: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND as u64);
+        let mut arrival = self.arrival.lock();
+        let now = self.clock.now();
+        *arrival = (*arrival).max(now) + TOKEN;
+        arrival.saturating_sub(TOKEN * BURST + now)
+    }
+
+    fn forget(&self, _: &u64) {}
+
+    fn num_requeues(&self, _: &u64) -> u32 {
+        0
+    }
+}
+
+struct LongestOf(LockedMap, LockedBucket);
+
+impl RateLimiter<u64> for LongestOf {
+    fn when(&self, key: &u64) -> Duration {
+        self.0.when(key).max(self.1.when(key))
+    }
+
+    fn forget(&self, key: &u64) {
+        self.0.forget(key);
+        self.1.forget(key);
+    }
+
+    fn num_requeues(&self, key: &u64) -> u32 {
+        self.0.num_requeues(key).max(self.1.num_requeues(key))
+    }
+}

@@ -1,0 +1,289 @@
+//! Delays: who sets, moves, cancels and ends them, beside each other and beside a shut-down.
+//!
+//! Most models end delays by `fire_due`, on a thread of the model; those about sleeping have the
+//! driver's own thread.
+#![cfg(keyqueue_loom)]
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use keyqueue::Added;
+use keyqueue_loom_tests::{Queue, check, delayed_queue};
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicUsize;
+use loom::thread;
+
+const NS: Duration = Duration::from_nanos(1);
+/// A tick.
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Takes what is queued, each key done before the next, and says how many deliveries that were.
+fn deliveries(queue: &Queue) -> usize {
+    std::iter::from_fn(|| queue.try_get().ok()).count()
+}
+
+/// D7. Interleaving: the driver finds nothing to do until an hour from now; the delay is
+/// registered; the clock is advanced; the driver goes to sleep, for good.
+///
+/// Fails without either fence of `timer/mod.rs`, without the second look at the registrations, and
+/// when `register` does not wake a driver that sleeps for longer.
+#[test]
+fn an_earlier_delay_wakes_the_sleeping_driver() {
+    check("register_sleep", 2, || {
+        let (queue, time) = delayed_queue(|builder| builder);
+        queue.add_after(1, HOUR);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                queue.add_after(2, NS);
+                time.advance(MS);
+            })
+        };
+        assert_eq!(queue.get().map(|item| *item), Some(2));
+        adder.join().unwrap();
+    });
+}
+
+/// D9. Interleaving: the driver finds that the delay is not due; the clock is advanced; the driver
+/// goes to sleep.
+///
+/// Fails when the driver does not look at the clock again once it is on the clock's list, and when
+/// advancing does not wake.
+#[test]
+fn an_advance_wakes_the_sleeping_driver() {
+    check("advance_sleep", 2, || {
+        let (queue, time) = delayed_queue(|builder| builder);
+        queue.add_after(1, NS);
+        let hand = thread::spawn(move || time.advance(MS));
+        assert_eq!(queue.get().map(|item| *item), Some(1));
+        hand.join().unwrap();
+    });
+}
+
+/// D6. Exactly one of the two ends the delay.
+///
+/// Fails when either ends it by a store in place of the exchange.
+#[test]
+fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
+    check("cancel_fire", 5, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let driver = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.fire_due())
+        };
+        let cancelled = queue.cancel(&1);
+        let fired = driver.join().unwrap();
+        assert_eq!(fired + usize::from(cancelled), 1);
+        assert_eq!(deliveries(&queue), fired);
+    });
+}
+
+/// D4. A plain add and the add of a delay, of an idle key: none is lost, none is double.
+///
+/// Fails when the end of a delay queues a key whatever its state.
+#[test]
+fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
+    check("add_fire", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let driver = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || assert_eq!(queue.fire_due(), 1))
+        };
+        let added = queue.add(1);
+        let early = deliveries(&queue);
+        driver.join().unwrap();
+        let all = early + deliveries(&queue);
+        match added {
+            Added::Queued => assert!(all == 1 || all == 2, "{all}"),
+            Added::Merged => assert_eq!(all, 1),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(queue.add(1), Added::Queued, "idle again");
+    });
+}
+
+/// D4. The delay of a key ends while a worker is about to be done with it: one more delivery.
+///
+/// Fails when a deferred add is dropped, or the driver pushes for a processing key.
+#[test]
+fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
+    check("done_fire", 5, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let driver = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || assert_eq!(queue.fire_due(), 1))
+        };
+        item.done();
+        let early = deliveries(&queue);
+        driver.join().unwrap();
+        assert_eq!(early + deliveries(&queue), 1);
+    });
+}
+
+/// D3. Two delays of one key beside the end of the first: the key is added once or twice, and no
+/// delay is left over.
+///
+/// Fails when an entry that is stale ends the delay that took its place.
+#[test]
+fn two_delays_beside_the_end_of_one() {
+    check("two_delays_fire", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let handle = queue.handle(1);
+        let adder = {
+            let handle = handle.clone();
+            thread::spawn(move || handle.add_after(2 * MS))
+        };
+        let driver = {
+            let (queue, time) = (Arc::clone(&queue), time.clone());
+            thread::spawn(move || {
+                time.advance(MS);
+                queue.fire_due()
+            })
+        };
+        assert_eq!(handle.add_after(NS), Added::Delayed);
+        assert_eq!(adder.join().unwrap(), Added::Delayed);
+        let early = driver.join().unwrap();
+        time.advance(HOUR);
+        let fired = early + queue.fire_due();
+        assert!(fired == 1 || fired == 2, "{fired}");
+        assert_eq!(queue.shut_down().delayed, 0);
+    });
+}
+
+/// D3, C5. Interleaving: the data is still in the caller's store buffer when it finds an earlier
+/// delay pending; that one ends; the worker reads the data.
+///
+/// Fails without either fence of `timer/delay.rs`.
+#[test]
+fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
+    check("kept_visible", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let data = Arc::new(AtomicUsize::new(0));
+        queue.add_after(1, NS);
+        let handle = queue.handle(1);
+        time.advance(MS);
+        let worker = {
+            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
+            thread::spawn(move || {
+                queue.fire_due();
+                let item = queue.try_get().unwrap();
+                // Ordering: Relaxed; the queue's own ordering is what is tested.
+                let seen = data.load(Ordering::Relaxed);
+                item.done();
+                seen
+            })
+        };
+        // Ordering: Relaxed; as above.
+        data.store(1, Ordering::Relaxed);
+        assert_eq!(handle.add_after(HOUR), Added::Delayed);
+        let seen = worker.join().unwrap();
+        time.advance(2 * HOUR);
+        let later = queue.fire_due();
+        assert!(seen == 1 || later == 1, "nobody saw the data");
+    });
+}
+
+/// S5. A delay that ends beside a shut-down is delivered, or counted as dropped.
+///
+/// Fails when the driver adds the key after it has let go of the wheel: the shut-down then finds
+/// neither the delay nor the key, and the add comes too late.
+#[test]
+fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
+    check("shut_down_fire", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let driver = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.fire_due())
+        };
+        let left = queue.shut_down();
+        let fired = driver.join().unwrap();
+        assert_eq!(deliveries(&queue), fired);
+        assert_eq!(fired + left.delayed, 1, "{left:?}");
+    });
+}
+
+/// S5. With a drain that delivers delays it is delivered, by whichever of the two.
+///
+/// Fails as the model above.
+#[test]
+fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
+    check("drain_fire", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().drain_delays(true));
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let driver = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.fire_due())
+        };
+        let _ = queue.drain_timeout(Duration::ZERO);
+        driver.join().unwrap();
+        assert_eq!(deliveries(&queue), 1);
+    });
+}
+
+/// S1, S5. A delay that is set beside a shut-down is refused, or counted as dropped.
+///
+/// Fails when the walk does not close the delays, and when a node that is interned behind its back
+/// is not born closed.
+#[test]
+fn a_delay_set_beside_a_shut_down_is_refused_or_counted() {
+    check("shut_down_delay", 3, || {
+        let (queue, _time) = delayed_queue(|builder| builder.manual_timers());
+        let known = queue.handle(1);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let delayed = |added| usize::from(added == Added::Delayed);
+                delayed(known.add_after(NS)) + delayed(queue.add_after(2, NS))
+            })
+        };
+        let left = queue.shut_down();
+        assert_eq!(adder.join().unwrap(), left.delayed);
+        assert_eq!(deliveries(&queue), 0);
+    });
+}
+
+/// D5, S5. An add in place of a delay, beside a shut-down: the add is delivered, or the delay is
+/// counted as dropped.
+///
+/// Fails when the delay is cancelled and the key added without the shard's lock.
+#[test]
+fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
+    check("shut_down_supersede", 3, || {
+        let (queue, _time) =
+            delayed_queue(|builder| builder.manual_timers().supersede_delays(true));
+        let handle = queue.handle(1);
+        handle.add_after(NS);
+        let adder = thread::spawn(move || handle.add());
+        let left = queue.shut_down();
+        let added = adder.join().unwrap();
+        assert_eq!(deliveries(&queue), usize::from(added == Added::Queued));
+        assert_eq!(usize::from(added == Added::ShutDown), left.delayed);
+    });
+}
+
+/// S6. The queue is dropped while the driver is about to go to sleep, or to end a delay.
+///
+/// Fails when `stop` does not wake the driver, and when the driver does not look for it again
+/// before it sleeps.
+#[test]
+fn dropping_the_queue_ends_the_driver() {
+    check("drop_driver", 2, || {
+        let (queue, time) = delayed_queue(|builder| builder);
+        queue.add_after(1, NS);
+        let hand = thread::spawn(move || time.advance(MS));
+        drop(queue);
+        hand.join().unwrap();
+    });
+}

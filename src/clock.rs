@@ -1,0 +1,315 @@
+//! The clock: nanoseconds since it was created, monotonic, and replaceable by a mock.
+//!
+//! Real time comes from `quanta`, which reads the processor's cycle counter. Two things are added:
+//!
+//! * **Lazily.** quanta calibrates itself once in a process, which takes up to 200 ms. A clock that
+//!   is never read must not cost that, so a new clock notes `Instant::now` only; its first reading
+//!   calibrates quanta and anchors it to that instant.
+//! * **Monotonic.** Cycle counters of different cores may differ by some nanoseconds. Each reading is
+//!   raised to the highest one that any clone of the clock has returned. That writes a line which all
+//!   threads share; who only compares ages leaves it out (`nanos_of_this_core`).
+//!
+//! Ground rules: all clones of a clock share one time; nothing but `RealTime::nanos` touches `latest`,
+//! and nothing but `MockClock::advance` moves a mocked time.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use crate::nanos;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::wait::WaitList;
+
+/// A monotonic clock, which a test can replace by one that it moves by hand.
+///
+/// A clone tells the same time as its original. Creating a clock is cheap and reads no cycle counter;
+/// the first reading in a process calibrates the counter, which may take some milliseconds.
+///
+/// # Examples
+///
+/// ```
+/// use keyqueue::Clock;
+/// use std::time::Duration;
+///
+/// let clock = Clock::new();
+/// let earlier = clock.now();
+/// assert!(clock.now() >= earlier);
+///
+/// let (clock, mock) = Clock::mock();
+/// assert_eq!(clock.now(), Duration::ZERO);
+/// mock.advance(Duration::from_secs(3600));
+/// assert_eq!(clock.now(), Duration::from_secs(3600));
+/// ```
+#[derive(Clone)]
+pub struct Clock {
+    time: Time,
+}
+
+/// The hand on a mocked [`Clock`]: time stands still until it is advanced.
+///
+/// A clone moves the same clock. Any thread may advance it.
+#[derive(Clone)]
+pub struct MockClock {
+    time: Arc<MockTime>,
+}
+
+#[derive(Clone)]
+enum Time {
+    Real(Arc<RealTime>),
+    Mock(Arc<MockTime>),
+}
+
+struct MockTime {
+    /// Nanoseconds since the clock was created.
+    now: AtomicU64,
+    /// Who sleeps by this clock.
+    sleepers: WaitList,
+}
+
+struct RealTime {
+    created: Instant,
+    /// Set by the first reading.
+    counter: OnceLock<Counter>,
+    /// The highest reading returned so far. Each reading writes it: a line of its own.
+    latest: CachePadded<AtomicU64>,
+}
+
+struct Counter {
+    quanta: quanta::Clock,
+    /// The counter's raw value at the anchor.
+    anchor: u64,
+    /// Nanoseconds from the creation of the clock to the anchor.
+    offset: u64,
+}
+
+impl Clock {
+    /// Creates a clock of real time, which starts at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            time: Time::Real(Arc::new(RealTime {
+                created: Instant::now(),
+                counter: OnceLock::new(),
+                latest: CachePadded::new(AtomicU64::new(0)),
+            })),
+        }
+    }
+
+    /// Creates a clock that stands at zero, and the [`MockClock`] that moves it.
+    #[must_use]
+    pub fn mock() -> (Self, MockClock) {
+        let mock = MockClock {
+            time: Arc::new(MockTime {
+                now: AtomicU64::new(0),
+                sleepers: WaitList::new(),
+            }),
+        };
+        (mock.clock(), mock)
+    }
+
+    /// Returns the time since the clock was created.
+    ///
+    /// Never less than what an earlier call returned, on whatever thread that was. Stops at 584 years.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.nanos())
+    }
+
+    /// [`now`](Self::now) in nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.nanos(),
+            Time::Mock(time) => time.nanos(),
+        }
+    }
+
+    /// Whom a mocked clock wakes when it is advanced; none for real time, which passes by itself.
+    pub(crate) fn sleepers(&self) -> Option<&WaitList> {
+        match &self.time {
+            Time::Real(_) => None,
+            Time::Mock(time) => Some(&time.sleepers),
+        }
+    }
+
+    /// As [`nanos`](Self::nanos), but may be some nanoseconds behind what another core has read.
+    ///
+    /// For ages that saturate at zero: it writes no memory that other threads use.
+    pub(crate) fn nanos_of_this_core(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.nanos_of_this_core(),
+            Time::Mock(time) => time.nanos(),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("now", &self.now()).finish()
+    }
+}
+
+impl MockClock {
+    /// Moves the clock forward by `d`, at most to 584 years after its creation, and wakes who
+    /// sleeps by it.
+    pub fn advance(&self, d: Duration) {
+        let by = nanos::saturating(d);
+        let now = &self.time.now;
+        // Ordering: Release; pairs with the Acquire load in `MockTime::nanos`: who sees the new time
+        // sees what the advancing thread did before. Relaxed on failure: a number to try with.
+        let advanced = now.fetch_update(Ordering::Release, Ordering::Relaxed, |now| {
+            Some(now.saturating_add(by))
+        });
+        debug_assert!(advanced.is_ok(), "the closure never declines");
+        self.time.sleepers.notify_all();
+    }
+
+    /// Returns a clock that this hand moves.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock {
+            time: Time::Mock(Arc::clone(&self.time)),
+        }
+    }
+}
+
+impl fmt::Debug for MockClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MockClock")
+            .field("now", &self.clock().now())
+            .finish()
+    }
+}
+
+impl MockTime {
+    fn nanos(&self) -> u64 {
+        // Ordering: Acquire; pairs with the Release update in `MockClock::advance`.
+        self.now.load(Ordering::Acquire)
+    }
+}
+
+impl RealTime {
+    fn nanos_of_this_core(&self) -> u64 {
+        let anchored = || Counter::anchored(self.created);
+        self.counter.get_or_init(anchored).nanos()
+    }
+
+    fn nanos(&self) -> u64 {
+        let now = self.nanos_of_this_core();
+        // Ordering: Relaxed; the readings of one atomic are totally ordered by themselves, and it
+        // publishes nothing but its own number.
+        let earlier = self.latest.fetch_max(now, Ordering::Relaxed);
+        now.max(earlier)
+    }
+}
+
+impl Counter {
+    #[cold]
+    fn anchored(created: Instant) -> Self {
+        let quanta = quanta::Clock::new();
+        let anchor = quanta.raw();
+        let offset = nanos::saturating(created.elapsed());
+        Self {
+            quanta,
+            anchor,
+            offset,
+        }
+    }
+
+    fn nanos(&self) -> u64 {
+        let since_anchor = self.quanta.delta_as_nanos(self.anchor, self.quanta.raw());
+        self.offset.saturating_add(since_anchor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_clock_that_is_not_read_does_not_calibrate() {
+        let clock = Clock::new();
+        let Time::Real(real) = &clock.time else {
+            unreachable!("Clock::new makes real time")
+        };
+        assert!(real.counter.get().is_none());
+        let _ = clock.now();
+        assert!(real.counter.get().is_some());
+    }
+
+    #[test]
+    fn time_before_the_first_reading_counts() {
+        let before = Instant::now();
+        let clock = Clock::new();
+        let upper_start = before.elapsed();
+        // Calibrates another clock, which takes a while that the first clock must not lose.
+        let _ = Clock::new().now();
+        let at_least = before.elapsed().saturating_sub(upper_start);
+        assert!(clock.now() >= at_least);
+    }
+
+    // D9
+    #[test]
+    fn a_reading_is_raised_to_the_latest_of_any_core() {
+        let clock = Clock::new();
+        let Time::Real(real) = &clock.time else {
+            unreachable!("Clock::new makes real time")
+        };
+        let ahead = clock.nanos() + 1_000_000_000_000;
+        // Ordering: Relaxed; one thread.
+        real.latest.store(ahead, Ordering::Relaxed);
+        assert_eq!(clock.nanos(), ahead);
+        assert_eq!(clock.clone().nanos(), ahead);
+    }
+
+    // D9
+    #[test]
+    fn no_thread_sees_time_go_back() {
+        let clock = Clock::new();
+        let latest = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        // Ordering: SeqCst; the plain order of events is what is being tested.
+                        let seen = latest.load(Ordering::SeqCst);
+                        let now = clock.nanos();
+                        assert!(now >= seen, "{now} is before {seen}");
+                        // Ordering: SeqCst; as above.
+                        latest.fetch_max(now, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_mock_moves_all_clones_and_saturates() {
+        let (clock, mock) = Clock::mock();
+        let other = clock.clone();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let mock = mock.clone();
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        mock.advance(Duration::from_nanos(1));
+                    }
+                });
+            }
+        });
+        assert_eq!(other.now(), Duration::from_nanos(4000));
+        assert_eq!(mock.clock().now(), Duration::from_nanos(4000));
+        mock.advance(Duration::MAX);
+        mock.advance(Duration::MAX);
+        assert_eq!(clock.now(), Duration::from_nanos(u64::MAX));
+    }
+}

@@ -1,0 +1,274 @@
+//! A token bucket over all keys, in one atomic.
+//!
+//! The generic cell rate algorithm (ITU-T I.371), reserving: the only state is the theoretical arrival
+//! time, the time at which all tokens handed out so far will have been filled in again.
+//!
+//! ```text
+//!     arrival' = max(arrival, now) + token        token: the time that one token takes to fill in
+//!     delay    = max(0, arrival' - burst * token - now)
+//! ```
+//!
+//! # Units
+//!
+//! One token must be a whole number of time units, or each call would round, and the errors add up: at
+//! 3 a second, a third of a nanosecond each time. So time is counted in units that divide a token, a
+//! little shorter than a nanosecond each (and of exactly one if the rate divides a second):
+//!
+//! ```text
+//!     T = 10^9 / rate        nanoseconds a token, not whole in general
+//!     token = ceil(T)        units a token, exactly
+//!     scale = token / T      units a nanosecond, from 1 to 2, with 64 bits behind it
+//!     now in units = floor(nanoseconds of the clock * scale), from the clock's start each time
+//! ```
+//!
+//! Arrival is a sum of whole tokens on top of some `now`: nothing adds up but exact numbers. What rounding
+//! there is (`now`, and the delay on its way back) is below 2 ns at each call, however long the bucket
+//! runs, and the rate itself is kept to one part in 2^52, as an `f64` holds it: 1 ns in 52 days.
+//!
+//! For a bucket that takes more than 146 years to fill, the unit is made longer, so that the whole burst
+//! fits the 64 bits.
+//!
+//! # Orderings
+//!
+//! All Relaxed: the atomic publishes nothing but its own number, and read-modify-writes of one
+//! atomic are totally ordered by themselves. Each successful exchange is one reservation.
+
+use std::fmt;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use super::RateLimiter;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{Clock, ConfigError};
+
+const NANOS_PER_SECOND: f64 = 1e9;
+
+/// The longest time in units that a whole burst may take: a quarter of what an arrival can hold.
+const LONGEST_BURST: f64 = (1_u64 << 62) as f64;
+
+/// `scale` is a fixed-point number with so many binary places.
+const SCALE_BITS: u32 = 62;
+const SCALE_ONE: u64 = 1 << SCALE_BITS;
+
+/// A token bucket for all keys together: at most `burst` calls at once, `per_second` in the long run.
+///
+/// Each call reserves a token, and the answer is how long until that token is there. Reservations queue
+/// up: a caller that does not wait is still charged, and with 10 a second and a burst of 100, the
+/// 10 000th call at the same moment waits 990 s. [`WithMaxWait`](super::WithMaxWait) cuts that off.
+///
+/// It counts nothing per key: [`forget`](RateLimiter::forget) does nothing and
+/// [`num_requeues`](RateLimiter::num_requeues) is zero.
+///
+/// Delays are off by less than 2 ns, and never drift, whatever the rate. A rate above a token per nanosecond
+/// counts as that one, and a rate below a token in 584 years as that one.
+///
+/// # Examples
+///
+/// ```
+/// use keyqueue::Clock;
+/// use keyqueue::limiter::{Bucket, RateLimiter};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), keyqueue::ConfigError> {
+/// let (clock, mock) = Clock::mock();
+/// let bucket = Bucket::new(10.0, 2)?.with_clock(clock);
+/// assert_eq!(bucket.when("a"), Duration::ZERO);
+/// assert_eq!(bucket.when("b"), Duration::ZERO);
+/// assert_eq!(bucket.when("c"), Duration::from_millis(100));
+/// assert_eq!(bucket.when("d"), Duration::from_millis(200));
+///
+/// mock.advance(Duration::from_millis(300));
+/// assert_eq!(bucket.when("e"), Duration::ZERO);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Bucket {
+    per_second: f64,
+    burst: u32,
+    /// Units a token, at least 1.
+    token: u64,
+    /// Units of a full bucket: `burst * token`.
+    full: u64,
+    /// Units a nanosecond, in fixed point; never zero.
+    scale: u64,
+    clock: Clock,
+    /// The theoretical arrival time, in units since the clock's start. Every call writes it.
+    arrival: CachePadded<AtomicU64>,
+}
+
+impl Bucket {
+    /// Creates a full bucket of `burst` tokens, which fills up by `per_second` tokens a second.
+    ///
+    /// # Errors
+    ///
+    /// Refuses a `per_second` that is not above zero and finite, and a `burst` of zero.
+    pub fn new(per_second: f64, burst: u32) -> Result<Self, ConfigError> {
+        if !(per_second > 0.0 && per_second.is_finite()) {
+            let requirement = "must be above 0 and finite";
+            return Err(ConfigError::new(
+                "rate limiter",
+                "per_second",
+                requirement,
+                per_second,
+            ));
+        }
+        if burst == 0 {
+            return Err(ConfigError::new(
+                "rate limiter",
+                "burst",
+                "must be above 0",
+                burst,
+            ));
+        }
+        Ok(Self::of(per_second, burst))
+    }
+
+    /// [`new`](Self::new) for settings that are known to be valid.
+    pub(super) fn of(per_second: f64, burst: u32) -> Self {
+        let nanos_per_token = (NANOS_PER_SECOND / per_second).clamp(1.0, u64::MAX as f64);
+        let nanos_per_unit = (nanos_per_token * f64::from(burst) / LONGEST_BURST).max(1.0);
+        let token = (nanos_per_token / nanos_per_unit).ceil();
+        let scale = token / nanos_per_token * SCALE_ONE as f64;
+        // All three casts are of numbers above zero and below 2^64.
+        let token = token as u64;
+        Self {
+            per_second,
+            burst,
+            token,
+            full: token.saturating_mul(u64::from(burst)),
+            scale: scale as u64,
+            clock: Clock::new(),
+            arrival: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Tells the time by `clock`; for a new bucket.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Takes one token, and returns how long until it is there.
+    fn reserve(&self) -> Duration {
+        let now = self.units(self.clock.nanos_of_this_core());
+        // Ordering: Relaxed; a first guess, which the exchange confirms.
+        let mut arrival = self.arrival.load(Ordering::Relaxed);
+        loop {
+            let next = arrival.max(now).saturating_add(self.token);
+            // Ordering: Relaxed, both; see the head of the file.
+            let exchange = self.arrival.compare_exchange_weak(
+                arrival,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match exchange {
+                Ok(_) => return self.time(next.saturating_sub(self.full).saturating_sub(now)),
+                Err(newer) => arrival = newer,
+            }
+        }
+    }
+
+    /// Rounds down, so that no token comes early.
+    fn units(&self, nanos: u64) -> u64 {
+        if self.scale == SCALE_ONE {
+            return nanos;
+        }
+        let units = (u128::from(nanos) * u128::from(self.scale)) >> SCALE_BITS;
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// Rounds to the nearest nanosecond.
+    fn time(&self, units: u64) -> Duration {
+        if self.scale == SCALE_ONE || units == 0 {
+            return Duration::from_nanos(units);
+        }
+        let scale = u128::from(self.scale);
+        let nanos = ((u128::from(units) << SCALE_BITS) + scale / 2) / scale;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl<K: ?Sized> RateLimiter<K> for Bucket {
+    fn when(&self, _: &K) -> Duration {
+        self.reserve()
+    }
+
+    fn forget(&self, _: &K) {}
+
+    fn num_requeues(&self, _: &K) -> u32 {
+        0
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket")
+            .field("per_second", &self.per_second)
+            .field("burst", &self.burst)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// No settings make a number of the arithmetic meaningless.
+    fn assert_sound(bucket: &Bucket) {
+        assert!(bucket.token >= 1, "{bucket:?}: token {}", bucket.token);
+        assert!(bucket.scale >= 1, "{bucket:?}: scale {}", bucket.scale);
+        let full = u128::from(bucket.token) * u128::from(bucket.burst);
+        assert_eq!(u128::from(bucket.full), full, "{bucket:?} saturates");
+    }
+
+    #[test]
+    fn a_rate_that_divides_a_second_counts_in_nanoseconds() {
+        for rate in [0.1, 1.0, 10.0, 64.0, 100.0, 1000.0, 1e9] {
+            let bucket = Bucket::of(rate, 1);
+            assert_eq!(bucket.scale, SCALE_ONE, "{rate}");
+            assert_eq!(bucket.token as f64, 1e9 / rate, "{rate}");
+        }
+    }
+
+    // L5, L13
+    #[test]
+    fn the_most_extreme_settings_are_sound() {
+        for rate in [f64::MIN_POSITIVE, 5e-324, 1e-12, 1.0 / 3.0, 1e12, f64::MAX] {
+            for burst in [1, 3, u32::MAX] {
+                let bucket = Bucket::of(rate, burst);
+                assert_sound(&bucket);
+                assert_eq!(bucket.reserve(), Duration::ZERO, "{rate}, {burst}");
+            }
+        }
+        let (clock, _mock) = Clock::mock();
+        let slowest = Bucket::of(f64::MIN_POSITIVE, 1).with_clock(clock);
+        slowest.reserve();
+        for _ in 0..10 {
+            assert!(slowest.reserve() > Duration::from_secs(500 * 365 * 86_400));
+        }
+    }
+
+    proptest! {
+        // L5
+        #[test]
+        fn every_setting_is_sound_and_gives_its_burst_at_once(
+            bits in any::<u64>(),
+            burst in 1..=u32::MAX,
+        ) {
+            let rate = f64::from_bits(bits >> 1);
+            prop_assume!(rate > 0.0 && rate.is_finite());
+            let (clock, _mock) = Clock::mock();
+            let bucket = Bucket::of(rate, burst).with_clock(clock);
+            assert_sound(&bucket);
+            // As if all but one token of the burst had been taken.
+            // Ordering: Relaxed; one thread.
+            bucket.arrival.store(bucket.full - bucket.token, Ordering::Relaxed);
+            prop_assert_eq!(bucket.reserve(), Duration::ZERO);
+            prop_assert!(bucket.reserve() > Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! The failures of each key: how often it failed, and when last. What the per-key limiters share.
+//!
+//! Keys are not kept. A key is hashed to a fingerprint of 128 bits, keyed with seeds that nobody
+//! outside knows; two keys that share one (for a billion keys, one chance in 10^20) would share a count.
+//!
+//! | who | may touch what |
+//! | --- | --- |
+//! | a call | the shard of its fingerprint, under that shard's lock |
+//! | every [`CALLS_PER_VISIT`]th `record` of a shard | one other shard, after it has let go of its own |
+//!
+//! Ground rules: the user's `Hash` runs, and the clock is read, before a lock is taken; under a lock
+//! there is nothing but table look-ups. So no user code can panic or call back under one, and no
+//! thread ever holds two.
+//!
+//! # How the idle are forgotten
+//!
+//! A count is valid until its key has been idle for longer than `memory`. Every look at it checks that.
+//! To free its place as well without ever walking a table, a shard has two of them:
+//!
+//! ```text
+//!     record --> young --turn--> old --turn--> freed as a whole
+//!                  ^--- record ---'
+//! ```
+//!
+//! A shard turns when its last turn is longer than `memory` ago. What is in `old` at a turn was last
+//! recorded before the turn that put it there, so it has been idle for longer than `memory`. An idle
+//! count hence takes up space for at most two spans of `memory` and until the next visit, the
+//! work of a call is bounded, and a table that a burst made large goes back to the allocator. The
+//! visits are for limiters whose few remaining keys all live in some shards: they keep the others turning.
+
+use std::collections::HashMap;
+use std::collections::hash_map::{Entry, RandomState};
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::marker::PhantomData;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use foldhash::SharedSeed;
+use foldhash::fast::FoldHasher;
+
+use crate::Clock;
+use crate::nanos;
+use crate::sync::{Mutex, MutexGuard};
+
+/// A power of two, well above the threads that fail keys at the same moment.
+const SHARDS: usize = 64;
+
+/// How often a shard's callers look after another shard.
+const CALLS_PER_VISIT: usize = 64;
+
+/// An emptied table that has room for more than this is given back.
+const KEPT_CAPACITY: usize = 64;
+
+/// How long the counts of a limiter are remembered whose delays are all zero.
+const MEMORY_WITHOUT_DELAY: Duration = Duration::from_secs(60);
+
+/// Counts the failures of each key.
+pub(super) struct PerKey<K: ?Sized> {
+    fingerprints: Fingerprints,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// How long a key may be idle before it is forgotten, in nanoseconds.
+    memory: u64,
+    clock: Clock,
+    // Keys are only ever borrowed: sharing the counts asks nothing of K.
+    keys: PhantomData<fn(&K)>,
+}
+
+#[derive(Default)]
+struct Shard {
+    young: Table,
+    old: Table,
+    /// When `young` last became `old`, in nanoseconds of the clock.
+    turned: u64,
+    /// How many records there were.
+    calls: usize,
+}
+
+type Table = HashMap<u128, Failures, BuildHasherDefault<Identity>>;
+
+#[derive(Clone, Copy)]
+struct Failures {
+    /// When the key last failed, in nanoseconds of the clock.
+    last: u64,
+    count: u32,
+}
+
+impl<K: ?Sized> PerKey<K> {
+    /// For a limiter whose longest delay is `max_delay`: idle keys are remembered for twice that.
+    pub(super) fn new(max_delay: Duration) -> Self {
+        let memory = if max_delay.is_zero() {
+            MEMORY_WITHOUT_DELAY
+        } else {
+            max_delay.saturating_mul(2)
+        };
+        Self {
+            fingerprints: Fingerprints::new(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            memory: nanos::saturating(memory),
+            clock: Clock::new(),
+            keys: PhantomData,
+        }
+    }
+
+    pub(super) fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Remembers idle keys for at least `idle`.
+    pub(super) fn remember_for(mut self, idle: Duration) -> Self {
+        self.memory = self.memory.max(nanos::saturating(idle));
+        self
+    }
+
+    /// How many keys take up space, the forgotten ones included that are not yet freed.
+    pub(super) fn tracked(&self) -> usize {
+        self.shards
+            .iter()
+            .map(|shard| {
+                let shard = lock(shard);
+                shard.young.len() + shard.old.len()
+            })
+            .sum()
+    }
+}
+
+impl<K: Hash + ?Sized> PerKey<K> {
+    /// Records one more failure, and returns how many there were before it.
+    pub(super) fn record(&self, key: &K) -> u32 {
+        let print = self.fingerprints.of(key);
+        let now = self.clock.nanos_of_this_core();
+        let home = shard_of(print);
+        let mut shard = lock(&self.shards[home]);
+        shard.turn_if_due(now, self.memory);
+        let before = shard.record(print, now, self.memory);
+        shard.calls = shard.calls.wrapping_add(1);
+        let calls = shard.calls;
+        drop(shard);
+        if calls.is_multiple_of(CALLS_PER_VISIT) {
+            let visited = home.wrapping_add(calls / CALLS_PER_VISIT) % SHARDS;
+            lock(&self.shards[visited]).turn_if_due(now, self.memory);
+        }
+        before
+    }
+
+    /// How many failures there were.
+    pub(super) fn count(&self, key: &K) -> u32 {
+        let print = self.fingerprints.of(key);
+        let now = self.clock.nanos_of_this_core();
+        let shard = lock(&self.shards[shard_of(print)]);
+        shard
+            .young
+            .get(&print)
+            .or_else(|| shard.old.get(&print))
+            .map_or(0, |failures| failures.valid(now, self.memory))
+    }
+
+    /// Starts over with `key`.
+    pub(super) fn forget(&self, key: &K) {
+        let print = self.fingerprints.of(key);
+        lock(&self.shards[shard_of(print)]).forget(print);
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for PerKey<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerKey")
+            .field("tracked", &self.tracked())
+            .field("memory", &Duration::from_nanos(self.memory))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    fn turn_if_due(&mut self, now: u64, memory: u64) {
+        if now.saturating_sub(self.turned) > memory {
+            self.old = std::mem::take(&mut self.young);
+            self.turned = now;
+        }
+    }
+
+    fn record(&mut self, print: u128, now: u64, memory: u64) -> u32 {
+        match self.young.entry(print) {
+            Entry::Occupied(mut entry) => {
+                let failures = entry.get_mut();
+                let before = failures.valid(now, memory);
+                *failures = Failures::after(before, now);
+                before
+            }
+            Entry::Vacant(entry) => {
+                let moved = remove(&mut self.old, print);
+                let before = moved.map_or(0, |failures| failures.valid(now, memory));
+                entry.insert(Failures::after(before, now));
+                before
+            }
+        }
+    }
+
+    fn forget(&mut self, print: u128) {
+        // A print is in one of them at most.
+        if remove(&mut self.young, print).is_none() {
+            remove(&mut self.old, print);
+        }
+    }
+}
+
+impl Failures {
+    fn after(before: u32, now: u64) -> Self {
+        Self {
+            last: now,
+            count: before.saturating_add(1),
+        }
+    }
+
+    /// The count, unless the key has been idle for too long.
+    fn valid(&self, now: u64, memory: u64) -> u32 {
+        if now.saturating_sub(self.last) > memory {
+            0
+        } else {
+            self.count
+        }
+    }
+}
+
+/// Removes an entry, and with the last one the memory of a large table.
+fn remove(table: &mut Table, print: u128) -> Option<Failures> {
+    // Most often there is nothing at all: a key that succeeds is forgotten without having failed.
+    if table.is_empty() {
+        return None;
+    }
+    let removed = table.remove(&print);
+    if table.is_empty() && table.capacity() > KEPT_CAPACITY {
+        *table = Table::default();
+    }
+    removed
+}
+
+/// Locks a shard, also after a panic under the lock: only an allocation can have failed there, and
+/// the tables are whole between any two operations on them.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The shard comes from the half of the fingerprint that the tables do not hash by.
+fn shard_of(print: u128) -> usize {
+    (print >> 64) as usize % SHARDS
+}
+
+/// Turns keys into fingerprints: two hashes of 64 bits with independent random seeds.
+struct Fingerprints {
+    low: Seed,
+    high: Seed,
+}
+
+struct Seed {
+    shared: SharedSeed,
+    own: u64,
+}
+
+impl Fingerprints {
+    fn new() -> Self {
+        Self {
+            low: Seed::random(),
+            high: Seed::random(),
+        }
+    }
+
+    /// Runs the user's `Hash` once, over both hashers.
+    fn of<K: Hash + ?Sized>(&self, key: &K) -> u128 {
+        let mut pair = Pair(self.low.hasher(), self.high.hasher());
+        key.hash(&mut pair);
+        u128::from(pair.0.finish()) | u128::from(pair.1.finish()) << 64
+    }
+}
+
+impl Seed {
+    fn random() -> Self {
+        // The standard library's hasher is keyed by the operating system's randomness.
+        let random = || RandomState::new().hash_one("fingerprint");
+        Self {
+            shared: SharedSeed::from_u64(random()),
+            own: random(),
+        }
+    }
+
+    fn hasher(&self) -> FoldHasher<'_> {
+        FoldHasher::with_seed(self.own, &self.shared)
+    }
+}
+
+/// Two hashers that read the same key.
+struct Pair<'a>(FoldHasher<'a>, FoldHasher<'a>);
+
+/// Passes each kind of write on to both hashers as it is: integers are much faster than byte slices.
+macro_rules! write_both {
+    ($($write:ident: $value:ty),* $(,)?) => {$(
+        #[inline]
+        fn $write(&mut self, value: $value) {
+            self.0.$write(value);
+            self.1.$write(value);
+        }
+    )*};
+}
+
+impl Hasher for Pair<'_> {
+    write_both! {
+        write: &[u8],
+        write_u8: u8,
+        write_u16: u16,
+        write_u32: u32,
+        write_u64: u64,
+        write_u128: u128,
+        write_usize: usize,
+    }
+
+    /// The low half; a fingerprint takes both.
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+}
+
+/// Hashes a fingerprint to its low half: it is a good hash already.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a fingerprint is hashed as one u128")
+    }
+
+    #[inline]
+    fn write_u128(&mut self, print: u128) {
+        self.0 = print as u64;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: Duration = Duration::from_secs(1);
+
+    fn mocked() -> (PerKey<u64>, crate::MockClock) {
+        let (clock, mock) = Clock::mock();
+        (PerKey::new(MAX).with_clock(clock), mock)
+    }
+
+    fn capacity(counts: &PerKey<u64>) -> usize {
+        let capacities = counts.shards.iter().map(|shard| {
+            let shard = lock(shard);
+            shard.young.capacity() + shard.old.capacity()
+        });
+        capacities.sum()
+    }
+
+    // L12
+    #[test]
+    fn one_busy_key_frees_the_shards_of_all_others() {
+        let (counts, mock) = mocked();
+        for key in 0..10_000 {
+            counts.record(&key);
+        }
+        for _ in 0..2 {
+            mock.advance(MAX * 2 + Duration::from_nanos(1));
+            for _ in 0..SHARDS * CALLS_PER_VISIT {
+                counts.record(&0);
+            }
+        }
+        assert_eq!(counts.tracked(), 1);
+        assert!(capacity(&counts) <= 8, "{} places", capacity(&counts));
+    }
+
+    // L12
+    #[test]
+    fn forgetting_the_last_key_of_a_burst_gives_its_table_back() {
+        let (counts, _mock) = mocked();
+        for key in 0..100_000 {
+            counts.record(&key);
+        }
+        for key in 0..100_000 {
+            counts.forget(&key);
+        }
+        assert_eq!(counts.tracked(), 0);
+        assert!(capacity(&counts) <= SHARDS * 2 * KEPT_CAPACITY);
+    }
+
+    // L12
+    #[test]
+    fn a_count_survives_turns_while_its_key_is_not_idle() {
+        let (counts, mock) = mocked();
+        for n in 0..100 {
+            assert_eq!(counts.record(&7), n);
+            // Busy neighbours turn every shard whenever that is due.
+            for key in 1000..2000 {
+                counts.record(&key);
+            }
+            mock.advance(MAX * 2);
+        }
+    }
+
+    // L2, L12
+    #[test]
+    fn a_key_in_the_old_table_is_counted_and_forgotten_as_any() {
+        let (counts, mock) = mocked();
+        for key in [7, 8] {
+            counts.record(&key);
+        }
+        mock.advance(MAX * 2);
+        for key in [7, 8] {
+            counts.record(&key);
+        }
+        // Turns every shard, a nanosecond after the two keys were recorded.
+        mock.advance(Duration::from_nanos(1));
+        for key in 1000..2000 {
+            counts.record(&key);
+        }
+        assert_eq!((counts.count(&7), counts.count(&8)), (2, 2));
+        counts.forget(&7);
+        assert_eq!((counts.count(&7), counts.count(&8)), (0, 2));
+        assert_eq!((counts.record(&7), counts.record(&8)), (0, 2));
+    }
+
+    proptest! {
+        // L2, L12: against one map that never frees anything.
+        #[test]
+        fn counts_are_those_of_a_map_with_the_time_of_each_failure(
+            calls in prop::collection::vec((0..4_u64, 0..3_u8, 0..1300_u32), 1..200),
+        ) {
+            let (counts, mock) = mocked();
+            let memory = MAX * 2;
+            let mut model = HashMap::<u64, (u32, Duration)>::new();
+            for (key, call, thousandths) in calls {
+                mock.advance(memory * thousandths / 1000 / 2);
+                let now = mock.clock().now();
+                let failed = model.entry(key).or_insert((0, now));
+                if now - failed.1 > memory {
+                    failed.0 = 0;
+                }
+                prop_assert_eq!(counts.count(&key), failed.0);
+                if call == 0 {
+                    counts.forget(&key);
+                    failed.0 = 0;
+                } else {
+                    prop_assert_eq!(counts.record(&key), failed.0);
+                    *failed = (failed.0 + 1, now);
+                    // In the same shard or not: look after all of them.
+                    for shard in &counts.shards {
+                        lock(shard).turn_if_due(counts.clock.nanos(), counts.memory);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equal_keys_have_one_fingerprint_and_each_limiter_its_own_seeds() {
+        let (one, other) = (Fingerprints::new(), Fingerprints::new());
+        assert_eq!(one.of("key"), one.of(&String::from("key")));
+        assert_ne!(one.of("key"), one.of("kez"));
+        assert_ne!(one.of("key"), other.of("key"));
+        assert_ne!(one.of(&1_u64) as u64, (one.of(&1_u64) >> 64) as u64);
+    }
+}

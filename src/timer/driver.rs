@@ -1,0 +1,166 @@
+//! The thread that drives the timer: started with the first delay, gone with the queue.
+//!
+//! A queue that never delays a key has no thread (S6). The thread ends when it is told to stop, by
+//! a shut-down or by the queue's drop, which waits for it. It holds a share of the queue's inside
+//! until then, never of the queue itself, so the queue's drop is not kept off by it.
+
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use super::{Ended, Timer, Turn};
+use crate::core::Core;
+use crate::node::Pin;
+use crate::outcome::Added;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{self, Arc, Mutex, Thread, ThreadParker};
+
+/// The thread of one queue, or the place for it.
+pub(crate) struct Driver {
+    /// Whether there is no thread to be: somebody calls `fire_due`.
+    manual: bool,
+    started: AtomicBool,
+    stopped: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Driver {
+    pub(crate) fn new(manual: bool) -> Self {
+        Driver {
+            manual,
+            started: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Starts the thread, unless it runs or is not wanted.
+    ///
+    /// If the system has no thread to give, the next call tries again; the delays wait meanwhile.
+    #[inline]
+    pub(crate) fn start<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+        // Ordering: Relaxed; the thread's handle is behind the mutex.
+        if !self.manual && !self.started.load(Ordering::Relaxed) {
+            self.start_slow(core);
+        }
+    }
+
+    #[cold]
+    fn start_slow<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() || self.is_stopped() {
+            return;
+        }
+        let name = format!("keyqueue-timer {}", core.name().unwrap_or_default());
+        let core = Arc::clone(core);
+        if let Ok(started) = Thread::spawn(name.trim_end(), move || drive(&core)) {
+            *thread = Some(started);
+            // Ordering: Relaxed; as above.
+            self.started.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the thread to end, without waiting.
+    pub(crate) fn stop<K>(&self, timer: &Timer<K>) {
+        // Ordering: Release; pairs with the Acquire in `is_stopped`. The wake-up after it finds
+        // the sleeper's waker, or the sleeper finds the flag: see `Timer::sleep`.
+        self.stopped.store(true, Ordering::Release);
+        timer.wake();
+    }
+
+    fn is_stopped(&self) -> bool {
+        // Ordering: Acquire; pairs with the Release in `stop`.
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Waits for the thread to end. Does not wait for itself: a waker that the thread runs may
+    /// drop the queue.
+    pub(crate) fn join(&self) {
+        let thread = {
+            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.take()
+        };
+        if let Some(thread) = thread {
+            thread.join_unless_current();
+        }
+    }
+}
+
+fn drive<K>(core: &Core<K>) {
+    ThreadParker::with(|parker| {
+        while !core.driver().is_stopped() {
+            if let (0, Turn::Rest(until)) = core.turn() {
+                core.timer().sleep(until, parker, core.driver());
+            }
+        }
+    });
+}
+
+impl<K> Timer<K> {
+    /// Sleeps until tick `until` or until woken; not at all if there is something to do.
+    fn sleep(&self, until: Option<u64>, parker: &ThreadParker, driver: &Driver) {
+        if !self.rest(until, parker.waker()) {
+            // Whoever has announced a registration may be yet to push it.
+            sync::yield_now();
+            return;
+        }
+        // A mocked clock wakes its sleepers when it is advanced.
+        let mocked = self.clock.sleepers();
+        let waiter = mocked.map(|sleepers| sleepers.register(parker.waker()));
+        let early = until.is_none_or(|tick| self.now() < tick);
+        if early && !driver.is_stopped() {
+            let deadline = match (mocked, until) {
+                (None, Some(tick)) => Instant::now().checked_add(self.until(tick)),
+                _ => None,
+            };
+            parker.park(deadline);
+        }
+        if let (Some(sleepers), Some(waiter)) = (mocked, waiter) {
+            sleepers.cancel(waiter);
+        }
+        self.rise();
+    }
+}
+
+impl<K> Core<K> {
+    /// Takes a turn: adds keys whose delays are over, and says how many delays that were.
+    fn turn(&self) -> (usize, Turn) {
+        let mut fired = 0;
+        let mut queued = 0;
+        let turn = self.timer().turn(|pin| {
+            fired += 1;
+            queued += self.add_and_unpin(&pin);
+        });
+        self.announce(queued);
+        (fired, turn)
+    }
+
+    /// Takes what is due now, adds it, and says how many delays that were.
+    pub(crate) fn fire_due(&self) -> usize {
+        let mut all = 0;
+        loop {
+            let (fired, turn) = self.turn();
+            all += fired;
+            if matches!(turn, Turn::Rest(_)) {
+                return all;
+            }
+        }
+    }
+
+    /// Ends the timer; with `deliver` adds every key whose delay is pending first, in due order.
+    pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
+        let mut queued = 0;
+        let add = |pin: Pin<K>| queued += self.add_and_unpin(&pin);
+        let ended = self.timer().end(deliver.then_some(add));
+        self.announce(queued);
+        self.driver().stop(self.timer());
+        ended
+    }
+
+    /// Adds a key whose delay has ended, and says how many keys that queued. Notifies nobody.
+    fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
+        let added = pin.add();
+        // A queued or dirty key stays interned by itself, and the others owe nothing.
+        pin.unpin();
+        usize::from(self.settle(added, false) == Added::Queued)
+    }
+}

@@ -1,0 +1,107 @@
+//! What happens to a key after the function: promises W2 and W3, for threads and tasks alike.
+//!
+//! Ground rules: the item is held to the very end, so that no other worker has the key before its
+//! retry is counted and its end reported. Whatever is the user's (limiter, hook, the drop of an error,
+//! the wakers that a re-add runs) may panic, and each stage catches that.
+
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use super::caught::caught;
+use super::{Failure, GivenUp, Outcome, Reason, Workers};
+use crate::item::Item;
+use crate::limiter::{ItemExponentialFailure, RateLimiter};
+use crate::outcome::Added;
+
+/// How long the workers remember the retries of a key whose limiter does not count.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+/// What the function said, or how it failed: `Err` of a message is a panic.
+pub(super) type Said<E> = Result<Result<Outcome, E>, String>;
+
+/// Why a key was not added again, and how often it had been.
+struct Refused {
+    reason: Reason,
+    retries: u32,
+}
+
+impl<K, L, S, E> Workers<'_, K, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
+    /// Does with a key what `said` asks for. Never panics.
+    pub(super) fn settle(&self, item: Item<'_, K, L, S>, said: Said<E>) {
+        // A panic in here has been printed by the panic hook, and nobody else is to be told: the key
+        // is done, by the drop of the item.
+        let _ = caught(move || match said {
+            Ok(Ok(Outcome::Done)) => self.forget(&item),
+            Ok(Ok(Outcome::RequeueAfter(delay))) => {
+                self.forget(&item);
+                item.retry_after(delay);
+            }
+            Ok(Err(error)) => self.failed(&item, Failure::Error(error)),
+            Err(message) => self.failed(&item, Failure::Panic(message)),
+        });
+    }
+
+    fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>) {
+        let limiter_panicked = Err(Refused {
+            reason: Reason::Limiter,
+            retries: 0,
+        });
+        let tried = caught(|| self.try_again(item)).unwrap_or(limiter_panicked);
+        let Err(Refused { reason, retries }) = tried else {
+            return;
+        };
+        // Told even if the limiter cannot forget.
+        let _ = caught(|| self.forget(item));
+        if let Some(hook) = &self.on_give_up {
+            let given_up = GivenUp {
+                failure,
+                retries,
+                reason,
+            };
+            hook(item.key(), given_up);
+        }
+    }
+
+    /// Adds the key again, rate limited, if it may be.
+    fn try_again(&self, item: &Item<'_, K, L, S>) -> Result<(), Refused> {
+        let retries = self.retries(item);
+        let refused = |reason| Err(Refused { reason, retries });
+        if self.max_retries.is_some_and(|max| retries >= max) {
+            return refused(Reason::MaxRetries);
+        }
+        if item.add_rate_limited() == Added::ShutDown {
+            return refused(Reason::ShutDown);
+        }
+        // The item is held: nobody forgets the key for having succeeded meanwhile.
+        if self.queue().num_requeues(item) == 0 {
+            let uncounted = self.uncounted.get_or_init(|| {
+                ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO)
+                    .expect("no delay is in range")
+                    .remember_for(REMEMBERED)
+            });
+            uncounted.when(item);
+        }
+        Ok(())
+    }
+
+    /// How often the key was tried again since it was last forgotten.
+    fn retries(&self, key: &K) -> u32 {
+        let counted = self.queue().num_requeues(key);
+        match self.uncounted.get() {
+            Some(uncounted) if counted == 0 => uncounted.num_requeues(key),
+            _ => counted,
+        }
+    }
+
+    fn forget(&self, key: &K) {
+        self.queue().forget(key);
+        if let Some(uncounted) = self.uncounted.get() {
+            uncounted.forget(key);
+        }
+    }
+}

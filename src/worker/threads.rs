@@ -1,0 +1,218 @@
+//! Workers that are threads.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Builder, JoinHandle};
+
+use super::caught::caught;
+use super::{IntoOutcome, Source, Workers};
+use crate::error::ConfigError;
+use crate::limiter::RateLimiter;
+use crate::outcome::Remaining;
+
+impl<K, L, S, E> Workers<'_, K, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher + Send + Sync,
+{
+    /// Runs `f` on every key, on so many threads, and returns once the queue is shut down and empty
+    /// and every thread has finished its key (W1, W4).
+    ///
+    /// The calling thread is one of the workers, so with one worker there is no other thread. `f` may
+    /// borrow from the caller. It is not called for a key that another worker holds.
+    ///
+    /// A panic of `f` counts as a failure of the key. What `f` shares between calls should bear it.
+    ///
+    /// # Errors
+    ///
+    /// A number of threads that is out of range, or more than the system can start; then no key was
+    /// taken.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::Workers;
+    /// let queue = WorkQueue::<u64>::new();
+    /// let refused = Workers::new(&queue).threads(0).run(|_| ()).unwrap_err();
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "workers `threads` must be between 1 and 65536, but is 0",
+    /// );
+    /// ```
+    pub fn run<R>(self, f: impl Fn(&K) -> R + Sync) -> Result<(), ConfigError>
+    where
+        R: IntoOutcome<Error = E>,
+    {
+        let count = self.count()?;
+        let (workers, f, gate) = (&self, &f, &Gate::default());
+        thread::scope(|scope| {
+            let worker = || gate.wait_and(|| workers.work(f));
+            let started: io::Result<Vec<_>> = (1..count)
+                .map(|n| workers.thread(n).spawn_scoped(scope, worker))
+                .collect();
+            gate.open(started.is_ok());
+            started.map(|_| workers.work(f))
+        })
+        .map_err(|error| workers.too_many(count, &error))
+    }
+
+    /// One thread's life.
+    fn work<R>(&self, f: &impl Fn(&K) -> R)
+    where
+        R: IntoOutcome<Error = E>,
+    {
+        while let Some(item) = self.queue().get() {
+            let said = caught(|| f(item.key()).into_outcome());
+            self.settle(item, said);
+        }
+    }
+
+    /// The `n`th thread, to be spawned.
+    fn thread(&self, n: usize) -> Builder {
+        let queue = self.queue().name().unwrap_or_default();
+        let name = format!("keyqueue-worker-{n} {queue}");
+        Builder::new().name(name.trim_end().to_owned())
+    }
+
+    #[cold]
+    fn too_many(&self, count: usize, error: &io::Error) -> ConfigError {
+        let requirement = format!("must be a number of threads that can be started ({error})");
+        let field = self.count.map_or("threads", |(field, _)| field);
+        ConfigError::new("workers", field, requirement, count)
+    }
+}
+
+impl<K, L, S, E> Workers<'static, K, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K> + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: 'static,
+{
+    /// As [`run`](Self::run), on threads of their own, and returns at once, with a handle to them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::Workers;
+    /// # use std::sync::{Arc, mpsc};
+    /// let queue = Arc::new(WorkQueue::new());
+    /// let (done, results) = mpsc::channel();
+    /// let running = Workers::shared(Arc::clone(&queue))
+    ///     .threads(2)
+    ///     .spawn(move |key: &u64| done.send(key * 2))?;
+    ///
+    /// queue.add(21);
+    /// assert_eq!(results.recv(), Ok(42));
+    /// running.stop();
+    /// running.join();
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn spawn<R>(
+        self,
+        f: impl Fn(&K) -> R + Send + Sync + 'static,
+    ) -> Result<Running<K, L, S>, ConfigError>
+    where
+        R: IntoOutcome<Error = E>,
+    {
+        let count = self.count()?;
+        let queue = self.queue.clone();
+        let shared = Arc::new((self, f, Gate::default()));
+        let started: io::Result<Vec<_>> = (0..count)
+            .map(|n| {
+                let mine = Arc::clone(&shared);
+                shared.0.thread(n).spawn(move || {
+                    let (workers, f, gate) = &*mine;
+                    gate.wait_and(|| workers.work(f));
+                })
+            })
+            .collect();
+        let (workers, _, gate) = &*shared;
+        gate.open(started.is_ok());
+        let threads = started.map_err(|error| workers.too_many(count, &error))?;
+        Ok(Running { queue, threads })
+    }
+}
+
+/// Where threads wait until all of them are there: all start, or none.
+#[derive(Default)]
+struct Gate(OnceLock<bool>);
+
+impl Gate {
+    fn open(&self, all_there: bool) {
+        self.0.get_or_init(|| all_there);
+    }
+
+    fn wait_and(&self, work: impl FnOnce()) {
+        if *self.0.wait() {
+            work();
+        }
+    }
+}
+
+/// Workers that run on threads of their own: the handle of [`Workers::spawn`].
+///
+/// Dropping it stops and joins them.
+#[must_use = "dropping it stops the workers"]
+pub struct Running<K: 'static, L: 'static, S: 'static> {
+    queue: Source<'static, K, L, S>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
+    /// Shuts the queue down, without waiting, and says what is left to do: the workers will do it.
+    ///
+    /// The same as [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), which stops the workers as well.
+    pub fn stop(&self) -> Remaining {
+        self.queue.get().shut_down()
+    }
+
+    /// Waits until the workers have ended, which they do once the queue is shut down and empty. Does
+    /// not shut it down.
+    ///
+    /// A worker that calls this does not wait for itself.
+    pub fn join(mut self) {
+        self.join_threads();
+    }
+
+    /// Whether the workers have ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    fn join_threads(&mut self) {
+        let myself = thread::current().id();
+        for thread in self.threads.drain(..) {
+            if thread.thread().id() != myself {
+                // It catches what it runs; had it panicked all the same, it has ended as well.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl<K: 'static, L: 'static, S: 'static> Drop for Running<K, L, S> {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.stop();
+            self.join_threads();
+        }
+    }
+}
+
+impl<K: 'static, L: 'static, S: 'static> fmt::Debug for Running<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("queue", self.queue.get())
+            .field("threads", &self.threads.len())
+            .finish()
+    }
+}

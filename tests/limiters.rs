@@ -1,0 +1,481 @@
+//! The rate limiters: client-go's own tests under their names, then what the contract promises beyond.
+
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use keyqueue::limiter::{
+    Bucket, ItemExponentialFailure, ItemFastSlow, Jitter, Jittered, MaxOf, NoLimit, RateLimiter,
+    WithMaxWait, default_controller_with_clock,
+};
+use keyqueue::{Clock, MockClock};
+
+const NANO: Duration = Duration::from_nanos(1);
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn exponential<K: ?Sized>(base: Duration, max: Duration) -> ItemExponentialFailure<K> {
+    ItemExponentialFailure::new(base, max).unwrap()
+}
+
+fn fast_slow<K: ?Sized>(fast: Duration, slow: Duration, max_fast: u32) -> ItemFastSlow<K> {
+    ItemFastSlow::new(fast, slow, max_fast).unwrap()
+}
+
+fn mocked_exponential(max: Duration) -> (ItemExponentialFailure<u64>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    (exponential(NANO, max).with_clock(clock), mock)
+}
+
+fn mocked_bucket(per_second: f64, burst: u32) -> (Bucket, MockClock) {
+    let (clock, mock) = Clock::mock();
+    let bucket = Bucket::new(per_second, burst).unwrap().with_clock(clock);
+    (bucket, mock)
+}
+
+/// The next `n` delays of `key`.
+fn delays(limiter: &impl RateLimiter<str>, key: &str, n: usize) -> Vec<Duration> {
+    (0..n).map(|_| limiter.when(key)).collect()
+}
+
+// L2, L3
+#[test]
+fn test_item_exponential_failure_rate_limiter() {
+    let limiter = exponential(ms(1), secs(1));
+    assert_eq!(delays(&limiter, "one", 5), [1, 2, 4, 8, 16].map(ms));
+    assert_eq!(limiter.num_requeues("one"), 5);
+
+    assert_eq!(delays(&limiter, "two", 2), [1, 2].map(ms));
+    assert_eq!(limiter.num_requeues("two"), 2);
+
+    limiter.forget("one");
+    assert_eq!(limiter.num_requeues("one"), 0);
+    assert_eq!(limiter.num_requeues("two"), 2);
+    assert_eq!(limiter.when("one"), ms(1));
+}
+
+// L3
+#[test]
+fn test_item_exponential_failure_rate_limiter_over_flow() {
+    let limiter = exponential(ms(1), secs(1000));
+    delays(&limiter, "one", 5);
+    assert_eq!(limiter.when("one"), ms(32));
+    delays(&limiter, "overflow1", 1000);
+    assert_eq!(limiter.when("overflow1"), secs(1000));
+
+    let limiter = exponential(secs(60), secs(1000 * 3600));
+    delays(&limiter, "two", 2);
+    assert_eq!(limiter.when("two"), secs(4 * 60));
+    delays(&limiter, "overflow2", 1000);
+    assert_eq!(limiter.when("overflow2"), secs(1000 * 3600));
+}
+
+// L2, L4
+#[test]
+fn test_item_fast_slow_rate_limiter() {
+    let limiter = fast_slow(ms(5), secs(10), 3);
+    let first = [ms(5), ms(5), ms(5), secs(10), secs(10)];
+    assert_eq!(delays(&limiter, "one", 5), first);
+    assert_eq!(limiter.num_requeues("one"), 5);
+
+    assert_eq!(delays(&limiter, "two", 2), [ms(5); 2]);
+    assert_eq!(limiter.num_requeues("two"), 2);
+
+    limiter.forget("one");
+    assert_eq!(limiter.num_requeues("one"), 0);
+    assert_eq!(limiter.when("one"), ms(5));
+}
+
+// L2, L6
+#[test]
+fn test_max_of_rate_limiter() {
+    let limiter = MaxOf::<str>::new([
+        Box::new(fast_slow(ms(5), secs(3), 3)) as Box<dyn RateLimiter<str>>,
+        Box::new(exponential(ms(1), secs(1000))),
+    ])
+    .unwrap();
+    let first = [ms(5), ms(5), ms(5), secs(3), secs(3)];
+    assert_eq!(delays(&limiter, "one", 5), first);
+    assert_eq!(limiter.num_requeues("one"), 5);
+
+    assert_eq!(delays(&limiter, "two", 2), [ms(5); 2]);
+    assert_eq!(limiter.num_requeues("two"), 2);
+
+    limiter.forget("one");
+    assert_eq!(limiter.num_requeues("one"), 0);
+    assert_eq!(limiter.when("one"), ms(5));
+}
+
+// L7
+#[test]
+fn test_with_max_wait_rate_limiter() {
+    let limiter = WithMaxWait::new(fast_slow(ms(5), secs(1000), 3), secs(500)).unwrap();
+    let first = [ms(5), ms(5), ms(5), secs(500), secs(500)];
+    assert_eq!(delays(&limiter, "one", 5), first);
+    assert_eq!(limiter.num_requeues("one"), 5);
+    limiter.forget("one");
+    assert_eq!(limiter.num_requeues("one"), 0);
+}
+
+// L3
+#[test]
+fn the_default_exponential_takes_eighteen_failures_to_its_maximum() {
+    let limiter = exponential(ms(5), secs(1000));
+    for n in 0..18 {
+        assert_eq!(limiter.when("key"), ms(5 << n), "after {n} failures");
+    }
+    assert_eq!(ms(5 << 17), ms(655_360));
+    assert_eq!(delays(&limiter, "key", 3), [secs(1000); 3]);
+}
+
+// L3: the base with which client-go's overflow guard fails, at its 64th failure.
+#[test]
+fn a_base_that_doubles_to_exactly_two_to_the_63_never_retries_at_once() {
+    let limiter = exponential(NANO, secs(1000));
+    let mut last = Duration::ZERO;
+    for n in 0..200 {
+        let delay = limiter.when("key");
+        assert!(delay >= last && delay >= NANO, "{delay:?} after {n}");
+        last = delay;
+    }
+    assert_eq!(last, secs(1000));
+}
+
+// L3
+#[test]
+fn the_longest_durations_neither_panic_nor_shrink() {
+    let limiter = exponential(Duration::MAX, Duration::MAX);
+    assert_eq!(delays(&limiter, "key", 3), [Duration::MAX; 3]);
+    let limiter = exponential(Duration::ZERO, Duration::MAX);
+    assert_eq!(delays(&limiter, "key", 300), [Duration::ZERO; 300]);
+}
+
+// L2, L3
+#[test]
+fn failures_of_one_key_on_many_threads_all_count_once() {
+    const EACH: usize = 500;
+    let limiter = exponential(NANO, Duration::from_nanos(1 << 50));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| delays(&limiter, "key", EACH));
+        }
+    });
+    assert_eq!(limiter.num_requeues("key"), 4 * EACH as u32);
+}
+
+// L2: a count of each key among very many, so no two of them share one.
+#[test]
+fn two_hundred_thousand_keys_do_not_get_into_each_others_way() {
+    let (limiter, _mock) = mocked_exponential(secs(1000));
+    for key in 0..200_000_u64 {
+        assert_eq!(limiter.when(&key), NANO);
+    }
+    for key in (0..200_000_u64).step_by(2) {
+        limiter.forget(&key);
+    }
+    for key in 0..200_000_u64 {
+        assert_eq!(limiter.num_requeues(&key), u32::from(key % 2 == 1));
+    }
+    assert_eq!(limiter.tracked(), 100_000);
+}
+
+// L4
+#[test]
+fn without_fast_retries_a_key_is_slow_from_the_first() {
+    assert_eq!(fast_slow(ms(1), secs(1), 0).when("key"), secs(1));
+}
+
+// L6
+#[test]
+fn every_child_of_a_max_of_is_asked_and_forgotten() {
+    let slow = Arc::new(exponential::<str>(ms(1), secs(1000)));
+    let fast = Arc::new(exponential::<str>(NANO, secs(1000)));
+    let limiter = MaxOf::<str>::new([
+        Box::new(Arc::clone(&slow)) as Box<dyn RateLimiter<str>>,
+        Box::new(Arc::clone(&fast)),
+    ])
+    .unwrap();
+    fast.when("key");
+    assert_eq!(delays(&limiter, "key", 2), [ms(1), ms(2)]);
+    assert_eq!(slow.num_requeues("key"), 2);
+    assert_eq!(fast.num_requeues("key"), 3);
+    assert_eq!(limiter.num_requeues("key"), 3);
+    limiter.forget("key");
+    assert_eq!(slow.num_requeues("key") + fast.num_requeues("key"), 0);
+}
+
+// L6
+#[test]
+fn a_max_of_nothing_does_not_delay() {
+    let limiter = MaxOf::<str>::new([]).unwrap();
+    assert_eq!(limiter.when("key"), Duration::ZERO);
+    assert_eq!(limiter.num_requeues("key"), 0);
+    limiter.forget("key");
+}
+
+// L7
+#[test]
+fn a_max_wait_still_charges_the_limiter_inside() {
+    let (bucket, mock) = mocked_bucket(10.0, 1);
+    let limiter = WithMaxWait::new(&bucket, ms(50)).unwrap();
+    assert_eq!(delays(&limiter, "key", 3), [ms(0), ms(50), ms(50)]);
+    mock.advance(ms(100));
+    assert_eq!(bucket.when("key"), ms(200));
+}
+
+// L8
+#[test]
+fn the_default_controller_limiter_is_exponential_and_a_bucket() {
+    let (clock, mock) = Clock::mock();
+    let limiter = default_controller_with_clock::<str>(clock);
+    for n in 0..18 {
+        assert_eq!(limiter.when("key"), ms(5 << n));
+    }
+    assert_eq!(delays(&limiter, "key", 2), [secs(1000); 2]);
+    assert_eq!(limiter.num_requeues("key"), 20);
+    for key in 0..80 {
+        assert_eq!(limiter.when(&key.to_string()), ms(5));
+    }
+    assert_eq!(limiter.when("101st"), ms(100));
+    assert_eq!(limiter.when("102nd"), ms(200));
+    mock.advance(secs(2001));
+    assert_eq!(limiter.when("key"), ms(5));
+}
+
+// L12
+#[test]
+fn a_key_is_remembered_for_twice_the_maximum_and_no_longer() {
+    let (limiter, mock) = mocked_exponential(secs(1));
+    for n in 0..5 {
+        assert_eq!(limiter.num_requeues(&1), n);
+        assert_eq!(limiter.when(&1), Duration::from_nanos(1 << n));
+        mock.advance(secs(2));
+    }
+    assert_eq!(limiter.num_requeues(&1), 5);
+    mock.advance(NANO);
+    assert_eq!(limiter.num_requeues(&1), 0);
+    assert_eq!(limiter.when(&1), NANO);
+    assert_eq!(limiter.num_requeues(&1), 1);
+}
+
+// L12
+#[test]
+fn the_slow_delay_decides_how_long_a_fast_slow_remembers() {
+    let (clock, mock) = Clock::mock();
+    let limiter = fast_slow::<u8>(ms(1), secs(1), 1).with_clock(clock);
+    limiter.when(&1);
+    mock.advance(secs(2));
+    assert_eq!(limiter.when(&1), secs(1));
+    mock.advance(secs(2) + NANO);
+    assert_eq!(limiter.when(&1), ms(1));
+}
+
+// L12
+#[test]
+fn a_longer_memory_can_be_asked_for_and_a_shorter_cannot() {
+    let (longer, mock) = mocked_exponential(ms(10));
+    let longer = longer.remember_for(secs(60)).remember_for(NANO);
+    longer.when(&1);
+    mock.advance(secs(60));
+    assert_eq!(longer.num_requeues(&1), 1);
+    mock.advance(NANO);
+    assert_eq!(longer.num_requeues(&1), 0);
+}
+
+// L2, L12: twice nothing would forget between any two calls.
+#[test]
+fn a_limiter_without_delays_still_counts() {
+    let (clock, mock) = Clock::mock();
+    let limiter = exponential::<u8>(Duration::ZERO, Duration::ZERO).with_clock(clock);
+    limiter.when(&1);
+    mock.advance(secs(60));
+    limiter.when(&1);
+    assert_eq!(limiter.num_requeues(&1), 2);
+}
+
+// L12
+#[test]
+fn a_million_idle_keys_take_up_no_memory_for_long() {
+    const KEYS: u64 = 1_000_000;
+    let max = secs(1000);
+    let (limiter, mock) = mocked_exponential(max);
+    for key in 0..KEYS {
+        limiter.when(&key);
+    }
+    assert_eq!(limiter.tracked(), KEYS as usize);
+
+    // At once nothing is known of them any more. Their memory goes with the calls for other keys.
+    mock.advance(max * 2 + NANO);
+    for key in (0..KEYS).step_by(997) {
+        assert_eq!(limiter.num_requeues(&key), 0);
+    }
+    for _ in 0..2 {
+        for other in 0..2000 {
+            limiter.when(&(KEYS + other));
+        }
+        mock.advance(max * 2 + NANO);
+    }
+    assert!(limiter.tracked() <= 2000, "{} keys", limiter.tracked());
+}
+
+// L12
+#[test]
+fn a_stream_of_new_keys_is_tracked_for_two_spans_at_most() {
+    const PER_SPAN: u64 = 10_000;
+    let max = secs(1);
+    let (limiter, mock) = mocked_exponential(max);
+    for key in 0..20 * PER_SPAN {
+        limiter.when(&key);
+        mock.advance(max * 2 / PER_SPAN as u32);
+        let bound = 2 * PER_SPAN as usize + 2000;
+        assert!(
+            key % 1000 != 0 || limiter.tracked() <= bound,
+            "{} keys after {key}",
+            limiter.tracked()
+        );
+    }
+}
+
+/// Refused, naming the field and the value, and with both in the message.
+fn assert_refused<L: std::fmt::Debug>(
+    built: Result<L, keyqueue::ConfigError>,
+    field: &str,
+    value: &str,
+) {
+    let refused = built.unwrap_err();
+    assert_eq!((refused.field(), refused.value()), (field, value));
+    let message = refused.to_string();
+    assert!(message.contains(&format!("`{field}`")), "{message}");
+    assert!(message.ends_with(&format!("but is {value}")), "{message}");
+}
+
+// L13
+#[test]
+fn a_limiter_with_invalid_settings_is_refused_by_name() {
+    for (rate, value) in [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (-1.0, "-1.0"),
+        (f64::NAN, "NaN"),
+        (f64::INFINITY, "inf"),
+        (f64::NEG_INFINITY, "-inf"),
+    ] {
+        assert_refused(Bucket::new(rate, 1), "per_second", value);
+    }
+    assert_refused(Bucket::new(1.0, 0), "burst", "0");
+    assert_refused(
+        ItemExponentialFailure::<str>::new(ms(5), ms(4)),
+        "max",
+        "4ms",
+    );
+    assert_refused(ItemFastSlow::<str>::new(ms(5), ms(4), 3), "slow", "4ms");
+}
+
+// L13
+#[test]
+fn settings_on_the_edge_are_accepted() {
+    assert!(ItemExponentialFailure::<str>::new(ms(5), ms(5)).is_ok());
+    assert!(ItemFastSlow::<str>::new(ms(5), ms(5), 0).is_ok());
+    assert!(Bucket::new(f64::MIN_POSITIVE, u32::MAX).is_ok());
+    assert!(Bucket::new(f64::MAX, 1).is_ok());
+}
+
+fn jittered(jitter: Jitter, seed: u64) -> Jittered<ItemFastSlow<str>> {
+    let inner = fast_slow(secs(1), secs(1), 0);
+    Jittered::new(inner, jitter).unwrap().with_seed(seed)
+}
+
+#[test]
+fn jitter_spreads_over_its_whole_range_and_not_beyond() {
+    for (jitter, shortest) in [(Jitter::Full, ms(0)), (Jitter::Equal, ms(500))] {
+        let delays = delays(&jittered(jitter, 1), "key", 10_000);
+        let range = secs(1) - shortest;
+        let (least, most) = (*delays.iter().min().unwrap(), *delays.iter().max().unwrap());
+        assert!(shortest <= least && most <= secs(1), "{least:?} {most:?}");
+        assert!(least < shortest + range / 100, "{jitter:?}: {least:?}");
+        assert!(most > secs(1) - range / 100, "{jitter:?}: {most:?}");
+        let mean = delays.iter().sum::<Duration>() / 10_000;
+        let off = mean.abs_diff(shortest + range / 2);
+        assert!(off < range / 50, "{jitter:?}: mean {mean:?}");
+    }
+}
+
+#[test]
+fn one_seed_gives_one_sequence() {
+    let of = |seed| delays(&jittered(Jitter::Full, seed), "key", 100);
+    assert_eq!(of(7), of(7));
+    assert_ne!(of(7), of(8));
+    let limiter = jittered(Jitter::Full, 7);
+    delays(&limiter, "key", 3);
+    assert_eq!(limiter.num_requeues("key"), 3);
+    limiter.forget("key");
+    assert_eq!(limiter.num_requeues("key"), 0);
+}
+
+#[test]
+fn jitter_of_the_shortest_and_longest_delays_is_sound() {
+    for jitter in [Jitter::Full, Jitter::Equal] {
+        let longest = exponential::<str>(Duration::MAX, Duration::MAX);
+        let limiter = Jittered::new(longest, jitter).unwrap();
+        let distinct: HashSet<_> = delays(&limiter, "key", 10).into_iter().collect();
+        assert_eq!(distinct.len(), 10);
+        let limiter = Jittered::new(NoLimit, jitter).unwrap();
+        assert_eq!(delays(&limiter, "key", 10), [Duration::ZERO; 10]);
+    }
+}
+
+/// A key without `Clone`, whose hash can do anything.
+struct Odd<'a>(&'a dyn Fn());
+
+impl Hash for Odd<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0)();
+        state.write_u8(1);
+    }
+}
+
+#[test]
+fn a_panic_in_the_hash_of_a_key_leaves_the_limiter_usable() {
+    let limiter = exponential::<Odd<'_>>(ms(1), secs(1));
+    let bad = Odd(&|| panic!("from the user's Hash"));
+    let good = Odd(&|| ());
+    limiter.when(&good);
+    assert!(catch_unwind(AssertUnwindSafe(|| limiter.when(&bad))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| limiter.forget(&bad))).is_err());
+    assert_eq!(limiter.num_requeues(&good), 1);
+    assert_eq!(limiter.when(&good), ms(2));
+}
+
+// It would hang if a lock were held.
+#[test]
+fn the_hash_of_a_key_may_call_the_limiter() {
+    let limiter = exponential::<Odd<'_>>(ms(1), secs(1));
+    let calls_back = || {
+        limiter.when(&Odd(&|| ()));
+        limiter.forget(&Odd(&|| ()));
+    };
+    assert_eq!(limiter.when(&Odd(&calls_back)), ms(1));
+}
+
+#[test]
+fn limiters_work_through_any_pointer_and_across_threads() {
+    fn assert_limiter<L: RateLimiter<str> + 'static>(_: &L) {}
+    let boxed: Box<dyn RateLimiter<str>> = Box::new(exponential::<str>(ms(1), secs(1)));
+    assert_limiter(&boxed);
+    let shared: Arc<dyn RateLimiter<str>> = Arc::from(boxed);
+    assert_limiter(&shared);
+    let limiter = WithMaxWait::new(&*shared, ms(3)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(delays(&limiter, "key", 3), [ms(1), ms(2), ms(3)]));
+    });
+    assert_eq!(shared.num_requeues("key"), 3);
+}
