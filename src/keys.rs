@@ -205,7 +205,7 @@ impl<K> Keys<K> {
     pub(crate) fn shrink(&self) {
         for mut shard in self.shards() {
             let swept = shard.sweep(true).0;
-            shard.table.shrink_to(shard.table.len(), hash_of);
+            shard.table.shrink_to(shard.table.len());
             let store = shard.table.beside();
             store.slab.shrink();
             store.ghosts.clear();
@@ -231,18 +231,12 @@ fn bit(shard: usize) -> u64 {
     1 << (shard % 64)
 }
 
-fn hash_of<K>(node: NodeRef<K>) -> u64 {
-    // SAFETY: called for nodes in the table of a shard whose lock is held.
-    unsafe { node.get() }.hash
-}
-
 impl<K> Shard<'_, K> {
     #[inline]
     fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
         self.table.find(hash, |node| {
             // SAFETY: in the table of a shard whose lock is held.
-            let node = unsafe { node.get() };
-            node.hash == hash && eq(&node.key)
+            eq(&unsafe { node.get() }.key)
         })
     }
 
@@ -300,7 +294,7 @@ impl<K> Shard<'_, K> {
             delay: Delay::new(closed),
             key,
         });
-        self.table.insert(hash, node, hash_of);
+        self.table.insert(hash, node);
         self.earn(CREDIT_PER_NEW_KEY);
         node
     }
@@ -350,7 +344,7 @@ impl<K> Shard<'_, K> {
         let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);
         if self.table.capacity() > 4 * room {
-            self.table.shrink_to(2 * nodes, hash_of);
+            self.table.shrink_to(2 * nodes);
         }
         let store = self.table.beside();
         store.limit = (2 * nodes).max(self.keys.residents);
@@ -391,7 +385,7 @@ impl<K> Shard<'_, K> {
     fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
         let mut swept = Swept(Vec::new());
         let mut busy = 0;
-        self.table.retain(|node, store| {
+        self.table.retain(|hash, node, store| {
             // SAFETY: in the table of a shard whose lock is held.
             match unsafe { node.get() }.state.residence(forget) {
                 Residence::Stay => true,
@@ -400,7 +394,7 @@ impl<K> Shard<'_, K> {
                     true
                 }
                 Residence::Leave => {
-                    store.ghosts.went(hash_of(node));
+                    store.ghosts.went(hash);
                     // SAFETY: `Leave` says that nobody else can reach the node any more, and
                     // here it leaves the table; it is of this slab, as all in this table.
                     let key = unsafe { store.slab.remove(node) };
@@ -417,7 +411,7 @@ impl<K> Shard<'_, K> {
     /// Takes out every node, whatever its state: for the queue's end.
     fn take_all(&mut self) -> Swept<K> {
         let mut swept = Swept(Vec::new());
-        self.table.retain(|node, store| {
+        self.table.retain(|_, node, store| {
             // SAFETY: called from `Keys::drop` alone, so no token is left that would be used.
             swept.0.push(unsafe { store.slab.remove(node) });
             false

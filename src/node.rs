@@ -25,8 +25,7 @@ use crate::timer::Delay;
 /// One key with its state. The key is written once, before the node is published.
 pub(crate) struct Node<K> {
     pub(crate) state: KeyState,
-    /// The key's hash, so that the table can grow and a sweep can find its bucket without
-    /// running user code.
+    /// The key's hash, for who comes from the node and needs its shard.
     pub(crate) hash: u64,
     pub(crate) delay: Delay,
     pub(crate) key: K,

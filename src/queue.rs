@@ -33,7 +33,7 @@ pub type DefaultHasher = foldhash::fast::RandomState;
 /// * `L` is the rate limiter of retries, by default none.
 /// * `S` is the hasher.
 ///
-/// Share it between threads by reference or in an [`Arc`](std::sync::Arc). Dropping it shuts it
+/// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it
 /// down.
 ///
 /// # Memory ordering

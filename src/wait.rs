@@ -19,7 +19,7 @@
 //!
 //! * A notification takes the waiter off the list and belongs to it. A waiter that does not act
 //!   on its notification (it was cancelled, timed out, or found what it wanted on the second
-//!   look) passes it on: [`Waiter::cancel`] tells whether there was one.
+//!   look) passes it on: [`WaitList::cancel`] tells whether there was one.
 //! * A woken waiter looks for itself. If another was faster it registers again; nothing is lost,
 //!   since the faster one took what the notification was about.
 //! * Wakers are run after the list is unlocked: they may be anybody's code.

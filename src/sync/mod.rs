@@ -3,7 +3,7 @@
 //! Everything concurrent in the crate imports its atomics, locks, cells, queues and the sharded
 //! table from here. A normal build gets the standard library, crossbeam-queue and dashmap
 //! ([`real`]); a build with `--cfg keyqueue_loom` gets loom's types and small stand-ins written
-//! on top of them ([`model`]), because loom sees nothing of what another crate does inside.
+//! on top of them (`model`), because loom sees nothing of what another crate does inside.
 //! There is no `cfg` for it anywhere else.
 
 #[cfg(not(keyqueue_loom))]

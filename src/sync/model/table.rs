@@ -54,22 +54,22 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
         self.0.entries.iter().find(found).map(|entry| entry.1)
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, value: T, _hash_of: impl Fn(T) -> u64) {
+    pub(crate) fn insert(&mut self, hash: u64, value: T) {
         self.0.entries.push((hash, value));
     }
 
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(T, &mut X) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, T, &mut X) -> bool) {
         let contents = &mut *self.0;
         contents
             .entries
-            .retain(|entry| keep(entry.1, &mut contents.beside));
+            .retain(|entry| keep(entry.0, entry.1, &mut contents.beside));
     }
 
     pub(crate) fn for_each(&self, mut f: impl FnMut(T)) {
         self.0.entries.iter().for_each(|entry| f(entry.1));
     }
 
-    pub(crate) fn shrink_to(&mut self, len: usize, _hash_of: impl Fn(T) -> u64) {
+    pub(crate) fn shrink_to(&mut self, len: usize) {
         self.0.entries.shrink_to(len);
     }
 }
