@@ -87,6 +87,9 @@
 //! | finish a key | drop its [`Item`], or call [`done`](Item::done) |
 //! | end at once, handing out what is queued | [`shut_down`](WorkQueue::shut_down) |
 //! | end when all is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async) |
+//! | add a key later, or take that back | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
+//! | try a key again | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
+//! | not write the loop around it | [`worker`] |
 //! | give idle keys' memory back now | [`shrink`](WorkQueue::shrink) |
 //! | set the shards, the ring, the hasher, a name | [`WorkQueue::builder`] |
 //!
@@ -95,12 +98,12 @@
 //!
 //! # What is there
 //!
-//! The FIFO queue, waiting by threads and tasks alike, shutting down, and draining. Delayed adds, rate limits,
-//! back-off, the worker loop and metrics are in the works.
+//! The FIFO queue, waiting by threads and tasks alike, shutting down, and draining; delays; rate limits and
+//! back-off; the worker loop. Metrics are in the works.
 //!
 //! No operation takes a lock that all share. An add takes the lock of one shard of the table, for a probe; `get`,
 //! `done`, and adds through a handle take none, unless somebody has to be woken or the ring has run over. The crate
-//! starts no thread, needs no runtime, and allocates nothing for a recurring key while the ring has room.
+//! starts no thread before the first delay, needs no runtime, and allocates nothing for a recurring key while the ring has room.
 #![deny(missing_docs)]
 
 pub mod backoff;
