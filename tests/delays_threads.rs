@@ -54,6 +54,15 @@ fn a_queue_that_never_delays_has_no_thread() {
     });
 }
 
+#[test] // D1: whatever can be a queue's name, its delays end.
+fn a_queue_with_a_nul_in_its_name_delays_like_any_other() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::builder().name("a\0b").build().unwrap();
+    assert_eq!(queue.add_after(1, MS), Added::Delayed);
+    assert_eq!(*queue.get().unwrap(), 1);
+    assert_eq!(queue.name(), Some("a\0b"));
+}
+
 #[cfg(target_os = "linux")]
 #[test] // S6
 fn the_thread_comes_with_the_first_delay_and_goes_with_the_queue() {

@@ -50,7 +50,9 @@ impl Driver {
         if thread.is_some() || self.is_stopped() {
             return;
         }
-        let name = format!("keyqueue-timer {}", core.name().unwrap_or_default());
+        // A thread's name must not have a NUL in it; a queue's name may be anything.
+        let name = core.name().unwrap_or_default().replace('\0', "");
+        let name = format!("keyqueue-timer {name}");
         let core = Arc::clone(core);
         if let Ok(started) = Thread::spawn(name.trim_end(), move || drive(&core)) {
             *thread = Some(started);
