@@ -122,9 +122,9 @@ pub(crate) enum Finished {
 pub(crate) enum Residence {
     /// Idle, unpinned, not added again since the last sweep: take it out.
     Leave,
-    /// Kept: it recurs, or it is pinned.
+    /// Kept: it recurs, or it is pinned and idle.
     Stay,
-    /// Kept: it is queued or processing, and will be idle one day.
+    /// Kept: it is queued or processing for the first time, and will be idle one day.
     Busy,
 }
 
@@ -276,7 +276,12 @@ impl KeyState {
         // node idle or dropped its last pin has done with it.
         let seen = Word(self.0.load(Ordering::Acquire));
         if seen.phase() != Phase::Idle {
-            Residence::Busy
+            // A key that recurs is no litter in the making: it would be spared when idle.
+            if seen.is(RECURRING) {
+                Residence::Stay
+            } else {
+                Residence::Busy
+            }
         } else if seen.0 >= PIN {
             Residence::Stay
         } else if seen.is(RECURRING) && !forget {

@@ -5,9 +5,8 @@
 //!
 //! # The fixed cache
 //!
-//! Of each shard's idle keys up to [`RESIDENTS`] are kept. With the pages they lie in, a spare page
-//! and a table with room for eight times as many, that is [`CACHE`] bytes a shard. An idle queue
-//! may hold so much beyond twice what an empty one does.
+//! Of each shard's idle keys up to [`RESIDENTS`] are kept for good, and until the next sweep as many more:
+//! [`CACHE`] bytes a shard. An idle queue may hold so much beyond twice what an empty one does.
 
 mod common;
 
@@ -82,8 +81,10 @@ fn allocations_of(work: impl FnOnce()) -> usize {
 const SHARDS: usize = 16;
 /// The queue's own fixed cache is 8192 nodes, an equal part in each shard.
 const RESIDENTS: usize = 8192 / SHARDS;
-/// Nodes, a table of up to four times as many places, the memory of swept keys, and two pages.
-const CACHE: usize = RESIDENTS * (48 + 4 * 9 * 8 / 7) + 2048 + 2 * 4096;
+/// A shard sweeps when half as many keys have come as it holds, so it may keep its residents twice:
+/// nodes in pages that are not full, a table with up to four places of 17 bytes for each, the memory
+/// of swept keys, and two pages.
+const CACHE: usize = 2 * RESIDENTS * (48 + 4 * 17 * 8 / 7) + 2048 + 2 * 4096;
 const MILLION: u64 = 1_000_000;
 
 /// A queue, and what it held when it was empty.
