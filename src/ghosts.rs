@@ -14,6 +14,8 @@
 const SAMPLE: u64 = 128;
 /// So many sampled keys are remembered: those of the last `SAMPLE * REMEMBERED` swept.
 const REMEMBERED: usize = 256;
+/// A verdict is reached on so many sampled keys that came, or it is the one before.
+const FEWEST: u32 = 4;
 
 #[derive(Default)]
 pub(crate) struct Ghosts {
@@ -23,6 +25,7 @@ pub(crate) struct Ghosts {
     /// Sampled keys that came since the last verdict, and how many of them were known.
     came: u32,
     returned: u32,
+    returning: bool,
 }
 
 /// Whether keys of this hash are sampled. By bits that neither the table nor the choice of the
@@ -62,12 +65,14 @@ impl Ghosts {
         }
     }
 
-    /// Whether at least half of the keys that came since the last verdict had been here before.
+    /// Whether at least half of the keys that came lately had been here before.
     pub(crate) fn verdict(&mut self) -> bool {
-        let returning = self.returned > 0 && 2 * self.returned >= self.came;
-        self.came = 0;
-        self.returned = 0;
-        returning
+        if self.came >= FEWEST {
+            self.returning = 2 * self.returned >= self.came;
+            self.came = 0;
+            self.returned = 0;
+        }
+        self.returning
     }
 
     /// Forgets everything and gives the memory back.

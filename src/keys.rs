@@ -310,13 +310,9 @@ impl<K> Shard<'_, K> {
 
     #[cold]
     fn make_room_slow(&mut self) -> Swept<K> {
-        let store = self.table.beside();
-        if store.ghosts.verdict() {
-            store.limit *= 2;
+        let Some((swept, busy)) = self.sweep_or_grow() else {
             return Swept(Vec::new());
-        }
-        let (swept, busy) = self.sweep(false);
-        self.settle_account();
+        };
         self.earn(busy * CREDIT_PER_NEW_KEY);
         swept
     }
@@ -324,22 +320,30 @@ impl<K> Shard<'_, K> {
     /// Sweeps on behalf of an idle consumer, if the credit is still there.
     fn sweep_with_credit(&mut self) -> Swept<K> {
         let nodes = self.table.len();
-        let store = self.table.beside();
-        if store.credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= self.keys.residents {
+        let credit = self.table.beside().credit;
+        if credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= self.keys.residents {
             return Swept(Vec::new());
         }
-        if store.ghosts.verdict() {
-            store.limit = store.limit.max(2 * nodes);
-            store.credit = 0;
+        let Some((swept, busy)) = self.sweep_or_grow() else {
             return Swept(Vec::new());
-        }
-        let (swept, busy) = self.sweep(false);
-        self.settle_account();
+        };
         self.note_busy(busy);
         swept
     }
 
-    /// After a sweep.
+    /// Sweeps, and answers the number of busy nodes, too; or none, if the keys are a working set
+    /// and the shard is to hold them. Either way this is settled until as many new keys have come.
+    fn sweep_or_grow(&mut self) -> Option<(Swept<K>, usize)> {
+        let swept = if self.table.beside().ghosts.verdict() {
+            None
+        } else {
+            Some(self.sweep(false))
+        };
+        self.settle_account();
+        swept
+    }
+
+    /// After a sweep, or the decision against one.
     fn settle_account(&mut self) {
         let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);

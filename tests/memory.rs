@@ -374,9 +374,7 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
     let test = "recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits";
     alone(test, || {
         let _watchdog = watchdog(60);
-        // Within the fixed cache. Beyond it a consumer that keeps pace with the producer may sweep
-        // keys between two of their adds, and they are interned again.
-        for keys in [64, 1024] {
+        for keys in [64, 1024, 100_000] {
             let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
             let delivered = AtomicUsize::new(0);
             thread::scope(|scope| {
@@ -400,6 +398,31 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
                 queue.shut_down();
                 assert_eq!(count, 0, "{keys} keys, {many} rounds");
             });
+        }
+    });
+}
+
+#[test] // C10
+fn recurring_keys_allocate_nothing_though_a_worker_idles_between_two_of_them() {
+    let test = "recurring_keys_allocate_nothing_though_a_worker_idles_between_two_of_them";
+    alone(test, || {
+        // A worker that keeps pace exactly finds nothing after each key; others after so many.
+        for batch in [1, 7, 100, 1000] {
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let round = || {
+                for key in 0..100_000 {
+                    queue.add(key);
+                    if key % batch == 0 {
+                        while let Ok(item) = queue.try_get() {
+                            item.done();
+                        }
+                    }
+                }
+            };
+            (0..5).for_each(|_| round());
+            let count = allocations_of(|| (0..10).for_each(|_| round()));
+            println!("a look after each {batch}: {count} allocations in 10 rounds");
+            assert_eq!(count, 0, "a look after each {batch}");
         }
     });
 }

@@ -75,8 +75,8 @@ pub(crate) enum Polled {
 /// Values of type `T` that wait for a tick.
 ///
 /// An entry takes 8 bytes + `T`. It waits in a queue of its slot, which grows by doubling up to 256 entries and by
-/// chunks of 256 beyond. The empty wheel takes 24 KiB; at most 8 entries of room a slot (48 KiB for a `T` of 8 bytes)
-/// stay allocated after a burst.
+/// chunks of 256 beyond. A wheel that was never used takes nothing beside itself, and from its first insert on 24 KiB;
+/// at most 8 entries of room a slot (48 KiB for a `T` of 8 bytes) stay allocated after a burst.
 pub(crate) struct Wheel<T> {
     /// Every tick before this one is finished.
     current: u64,
@@ -85,8 +85,8 @@ pub(crate) struct Wheel<T> {
     len: usize,
     /// Due tick to entries, for entries inserted after their tick was finished.
     late: BTreeMap<u64, Slot<T>>,
-    /// So many as [`LEVELS`].
-    levels: Box<[Level<T>]>,
+    /// So many as [`LEVELS`]; none before the first insert.
+    levels: Vec<Level<T>>,
     /// Span (`due >> 36`) to entries, beyond the last level.
     outer: BTreeMap<u64, Slot<T>>,
 }
@@ -99,8 +99,7 @@ impl<T> Wheel<T> {
             draining: 0,
             len: 0,
             late: BTreeMap::new(),
-            // One by one: all of them at once would take 24 KiB of stack on the way to the heap.
-            levels: (0..LEVELS).map(Level::new).collect(),
+            levels: Vec::new(),
             outer: BTreeMap::new(),
         }
     }
@@ -120,6 +119,10 @@ impl<T> Wheel<T> {
     /// Amortised O(1); O(log n) in the number of distinct ticks or spans waiting beside it for an entry that is late
     /// or more than 2^36 ticks off.
     pub(crate) fn insert(&mut self, due_tick: u64, value: T) {
+        if self.levels.is_empty() {
+            // One by one: all of them at once would take 24 KiB of stack on the way to the heap.
+            self.levels.extend((0..LEVELS).map(Level::new));
+        }
         let entry = Entry {
             due: due_tick,
             value,
