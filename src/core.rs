@@ -80,7 +80,12 @@ impl<K> Core<K> {
             closing: Closing::new(),
             supersede: settings.supersede,
             name: settings.name,
-            timer: Timer::new(settings.clock, settings.tick, settings.policy),
+            timer: Timer::new(
+                settings.clock,
+                settings.tick,
+                settings.policy,
+                settings.manual,
+            ),
             driver: Driver::new(settings.manual),
         }
     }
@@ -287,7 +292,7 @@ impl<K> Core<K> {
         sync::ThreadParker::with(|parker| {
             loop {
                 self.keys.sweep_if_due();
-                let taken = self.spin();
+                let taken = self.spin(parker);
                 if !matches!(taken, Taken::Empty) {
                     return taken;
                 }
@@ -318,7 +323,7 @@ impl<K> Core<K> {
     }
 
     /// Looks for a key for a little while before going to the trouble of sleeping.
-    fn spin(&self) -> Taken<K> {
+    fn spin(&self, parker: &sync::ThreadParker) -> Taken<K> {
         for _ in 0..sync::LOOKS_SPINNING {
             for _ in 0..sync::PAUSES_PER_LOOK {
                 sync::pause();
@@ -328,8 +333,8 @@ impl<K> Core<K> {
                 return taken;
             }
         }
-        for _ in 0..sync::LOOKS_YIELDING {
-            sync::yield_now();
+        for _ in 0..parker.yields() {
+            parker.yield_beside(|| self.len());
             let taken = self.take();
             if !matches!(taken, Taken::Empty) {
                 return taken;
@@ -390,17 +395,7 @@ impl<K> Core<K> {
             let ended = self.end_timer(deliver);
             let mut owed = Vec::new();
             for shard in self.keys.shards() {
-                if deliver {
-                    shard.add_delayed(|entry| owed.push(entry));
-                }
-                shard.for_each(|node| {
-                    if let Some(phase) = node.state.close() {
-                        census.count(phase);
-                    }
-                    if node.delay.close() {
-                        census.delayed += 1;
-                    }
-                });
+                shard.close(deliver, &mut census, |entry| owed.push(entry));
             }
             for entry in owed {
                 self.enqueue(entry, true);

@@ -36,6 +36,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::closing::Census;
 use crate::ghosts::Ghosts;
 use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
 use crate::slab::Slab;
@@ -429,16 +430,30 @@ impl<K> Shard<'_, K> {
         self.table.for_each(|node| f(unsafe { node.get() }));
     }
 
-    /// Adds the keys of the shard whose delay is pending, ends it, and passes on the entries that
-    /// the FIFO is owed for it.
-    pub(crate) fn add_delayed(&self, mut owed: impl FnMut(Queued<K>)) {
-        self.table.for_each(|node| {
+    /// Closes every key of the shard, and counts what is left of each. A delay that is pending is
+    /// dropped and counted, or with `deliver` the key is added first; the entries that the FIFO is
+    /// owed for that are passed on.
+    pub(crate) fn close(
+        &self,
+        deliver: bool,
+        census: &mut Census,
+        mut owed: impl FnMut(Queued<K>),
+    ) {
+        self.table.for_each(|node_ref| {
             // SAFETY: in the table of a shard whose lock is held.
-            if unsafe { node.get() }.delay.cancel() {
+            let node = unsafe { node_ref.get() };
+            if deliver && node.delay.close() {
                 // SAFETY: as above.
-                if let Added::Queued(entry) = unsafe { node::add_locked(node) } {
+                if let Added::Queued(entry) = unsafe { node::add_locked(node_ref) } {
                     owed(entry);
                 }
+            }
+            if let Some(phase) = node.state.close() {
+                census.count(phase);
+            }
+            // After the state: an add that is to supersede the delay and finds none is refused.
+            if node.delay.close() {
+                census.delayed += 1;
             }
         });
     }

@@ -1,44 +1,15 @@
-//! Delays by a clock that is moved by hand: when a key is added, in which order, and what moves,
-//! replaces or cancels a delay (D1 to D6, D8, D9). Nothing here sleeps.
+//! Delays by a clock that is moved by hand: when a key is added, in which order, and what
+//! cancels a delay (D1, D2, D4, D6, D8, D9). Nothing here sleeps.
 
 mod common;
 
 use std::time::Duration;
 
+use common::timed::{DAY, MS, NS, after, built, ms, taken, timed};
 use common::{WakeCount, poll};
-use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow};
-use keyqueue::{Added, Builder, Clock, DelayPolicy, MockClock, TryGetError, WorkQueue};
+use keyqueue::{Added, Clock, DelayPolicy, TryGetError, WorkQueue};
 
-const NS: Duration = Duration::from_nanos(1);
-const MS: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(24 * 3600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-/// A queue on a clock that stands still.
-fn timed() -> (WorkQueue<u32>, MockClock) {
-    built(|builder| builder)
-}
-
-fn built(set: impl FnOnce(Builder<u32>) -> Builder<u32>) -> (WorkQueue<u32>, MockClock) {
-    let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
-    (set(builder).build().expect("in range"), time)
-}
-
-/// Moves the clock, ends what is due, and takes what is queued: each key done before the next.
-fn after<L>(queue: &WorkQueue<u32, L>, time: &MockClock, d: Duration) -> Vec<u32> {
-    time.advance(d);
-    queue.fire_due();
-    taken(queue)
-}
-
-fn taken<L>(queue: &WorkQueue<u32, L>) -> Vec<u32> {
-    std::iter::from_fn(|| queue.try_get().ok().map(|item| *item)).collect()
-}
 
 /// Ticks of the sizes that there can be, and one that divides nothing evenly.
 fn ticks() -> [Duration; 4] {
@@ -114,91 +85,6 @@ fn a_delay_of_zero_is_a_plain_add() {
     assert_eq!(handle.add_after(Duration::ZERO), Added::Queued);
 }
 
-// ---- two delays of one key ------------------------------------------------------------------
-
-/// The times, in milliseconds, at which a key comes out that is delayed by each of `delays`.
-fn deliveries(policy: DelayPolicy, delays: &[u64]) -> Vec<u64> {
-    let (queue, time) = built(|builder| builder.delay_policy(policy));
-    for &delay in delays {
-        assert_eq!(queue.add_after(1, ms(delay)), Added::Delayed, "{policy:?}");
-    }
-    let mut at = Vec::new();
-    for now in 1..=200 {
-        at.extend(after(&queue, &time, MS).iter().map(|_| now));
-    }
-    at
-}
-
-#[test] // D3
-fn each_policy_picks_one_of_two_delays() {
-    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
-    for (policy, down, up) in [
-        (Earliest, 50, 50),
-        (Latest, 100, 100),
-        (Replace, 50, 100),
-        (KeepFirst, 100, 50),
-    ] {
-        assert_eq!(deliveries(policy, &[100, 50]), [down], "{policy:?} earlier");
-        assert_eq!(deliveries(policy, &[50, 100]), [up], "{policy:?} later");
-        assert_eq!(deliveries(policy, &[50, 50]), [50], "{policy:?} the same");
-    }
-}
-
-#[test] // D3
-fn each_policy_picks_one_of_many_delays() {
-    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
-    let delays = [70, 30, 90, 10, 120, 60];
-    for (policy, at) in [
-        (Earliest, 10),
-        (Latest, 120),
-        (Replace, 60),
-        (KeepFirst, 70),
-    ] {
-        assert_eq!(deliveries(policy, &delays), [at], "{policy:?}");
-    }
-}
-
-#[test] // D3
-fn earliest_is_the_default() {
-    assert_eq!(DelayPolicy::default(), DelayPolicy::Earliest);
-    let (queue, time) = timed();
-    queue.add_after(1, ms(100));
-    queue.add_after(1, ms(50));
-    assert_eq!(after(&queue, &time, ms(50)), [1]);
-    assert_eq!(after(&queue, &time, DAY), []);
-}
-
-#[test] // D3: what is compared is when they are due, not how long they are
-fn policies_compare_ready_times() {
-    let (queue, time) = timed();
-    queue.add_after(1, ms(100));
-    time.advance(ms(80));
-    queue.add_after(1, ms(50)); // due at 130
-    assert_eq!(after(&queue, &time, ms(20)), [1]);
-    assert_eq!(after(&queue, &time, DAY), []);
-}
-
-#[test] // D3
-fn a_delay_that_has_ended_is_no_rival_of_the_next() {
-    for policy in [DelayPolicy::Earliest, DelayPolicy::KeepFirst] {
-        let (queue, time) = built(|builder| builder.delay_policy(policy));
-        queue.add_after(1, ms(10));
-        assert_eq!(after(&queue, &time, ms(10)), [1]);
-        queue.add_after(1, ms(50));
-        assert_eq!(after(&queue, &time, ms(50)), [1], "{policy:?}");
-    }
-}
-
-#[test] // D3: with the latest a series of adds waits for a quiet moment
-fn latest_debounces() {
-    let (queue, time) = built(|builder| builder.delay_policy(DelayPolicy::Latest));
-    for _ in 0..100 {
-        queue.add_after(1, ms(10));
-        assert_eq!(after(&queue, &time, ms(9)), []);
-    }
-    assert_eq!(after(&queue, &time, ms(1)), [1]);
-}
-
 // ---- the end of a delay is an add -----------------------------------------------------------
 
 #[test] // D4
@@ -251,67 +137,6 @@ fn a_delayed_key_does_not_count_as_queued() {
     time.advance(ms(5));
     queue.fire_due();
     assert_eq!(queue.len(), 1);
-}
-
-// ---- a plain add beside a delay -------------------------------------------------------------
-
-#[test] // D5
-fn a_plain_add_leaves_the_delay_alone() {
-    let (queue, time) = timed();
-    let handle = queue.handle(1);
-    let adds: [&dyn Fn() -> Added; 4] = [
-        &|| queue.add(1),
-        &|| queue.add_ref(&1),
-        &|| handle.add(),
-        &|| queue.add_after(1, Duration::ZERO),
-    ];
-    for add in adds {
-        queue.add_after(1, ms(50));
-        assert_eq!(add(), Added::Queued);
-        assert_eq!(after(&queue, &time, ms(49)), [1], "now");
-        assert_eq!(after(&queue, &time, MS), [1], "and again at its time");
-    }
-}
-
-#[test] // D5
-fn a_plain_add_supersedes_the_delay_if_asked_to() {
-    let (queue, time) = built(|builder| builder.supersede_delays(true));
-    let handle = queue.handle(1);
-    let adds: [&dyn Fn() -> Added; 5] = [
-        &|| queue.add(1),
-        &|| queue.add_ref(&1),
-        &|| handle.add(),
-        &|| queue.add_after(1, Duration::ZERO),
-        &|| match queue.add_all([1]) {
-            1 => Added::Queued,
-            _ => Added::Merged,
-        },
-    ];
-    for add in adds {
-        queue.add_after(1, ms(50));
-        assert_eq!(add(), Added::Queued);
-        assert!(!queue.cancel(&1), "nothing is pending any more");
-        assert_eq!(taken(&queue), [1]);
-        assert_eq!(after(&queue, &time, DAY), []);
-        assert_eq!(handle.add_after(ms(5)), Added::Delayed, "a new one may be");
-        assert_eq!(after(&queue, &time, ms(5)), [1]);
-    }
-}
-
-#[test] // D5: what supersedes is the add, whatever it finds the key doing
-fn a_merged_or_deferred_add_supersedes_as_well() {
-    let (queue, time) = built(|builder| builder.supersede_delays(true));
-    queue.add(1);
-    queue.add_after(1, ms(50));
-    assert_eq!(queue.add(1), Added::Merged);
-    assert!(!queue.cancel(&1));
-    let item = queue.get().unwrap();
-    queue.add_after(1, ms(50));
-    assert_eq!(queue.handle(1).add(), Added::Deferred);
-    assert!(!queue.cancel(&1));
-    item.done();
-    assert_eq!(taken(&queue), [1]);
-    assert_eq!(after(&queue, &time, DAY), []);
 }
 
 // ---- cancelling -----------------------------------------------------------------------------
@@ -526,89 +351,6 @@ fn an_item_can_be_tried_again_after_a_while() {
     assert_eq!(taken(&queue), [1]);
     assert_eq!(after(&queue, &time, ms(5) - NS), []);
     assert_eq!(after(&queue, &time, NS), [1]);
-}
-
-#[test] // L1 L3
-fn a_retry_waits_as_long_as_the_limiter_says() {
-    let (clock, time) = Clock::mock();
-    let limiter = ItemExponentialFailure::new(ms(5), ms(40)).unwrap();
-    let queue = WorkQueue::<u32>::builder()
-        .rate_limiter(limiter.with_clock(clock.clone()))
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
-    queue.add(1);
-    for (failures, delay) in (1..).zip([5, 10, 20, 40, 40]) {
-        let item = queue.try_get().expect("its time has come");
-        assert_eq!(item.retry(), Added::Delayed);
-        assert_eq!(queue.num_requeues(&1), failures);
-        time.advance(ms(delay) - NS);
-        assert_eq!(queue.fire_due(), 0, "failure {failures}");
-        time.advance(NS);
-        assert_eq!(queue.fire_due(), 1, "failure {failures}");
-    }
-    queue.forget(&1);
-    assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
-    assert_eq!(after(&queue, &time, ms(5)), [1]);
-    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
-    assert_eq!(after(&queue, &time, ms(10)), [1]);
-}
-
-#[test] // L1 L4
-fn a_retry_with_a_fast_and_slow_limiter() {
-    let (clock, time) = Clock::mock();
-    let limiter = ItemFastSlow::new(ms(5), ms(1000), 2).unwrap();
-    let queue = WorkQueue::<u32>::builder()
-        .rate_limiter(limiter.with_clock(clock.clone()))
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
-    queue.add(1);
-    for delay in [5, 5, 1000] {
-        queue.try_get().unwrap().retry();
-        time.advance(ms(delay) - NS);
-        assert_eq!(queue.fire_due(), 0);
-        time.advance(NS);
-        assert_eq!(queue.fire_due(), 1);
-    }
-}
-
-/// The failures counted, as an event adds a key that waits for its back-off and it fails again,
-/// and after its back-off has passed and it fails once more.
-fn failures_by_events(steady: bool) -> Vec<u32> {
-    let (clock, time) = Clock::mock();
-    let limiter = ItemExponentialFailure::new(ms(5), ms(1000)).unwrap();
-    let queue = WorkQueue::<u32>::builder()
-        .rate_limiter(limiter.with_clock(clock.clone()))
-        .clock(clock)
-        .manual_timers()
-        .steady_backoff(steady)
-        .build()
-        .unwrap();
-    let mut counts = Vec::new();
-    let mut fail = || {
-        assert_eq!(queue.try_get().expect("queued").retry(), Added::Delayed);
-        counts.push(queue.num_requeues(&1));
-    };
-    queue.add(1);
-    fail();
-    queue.add(1); // an event, before the back-off is over
-    fail();
-    queue.add_rate_limited(2); // another key is no matter
-    time.advance(ms(5));
-    queue.fire_due();
-    fail();
-    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
-    counts.push(queue.num_requeues(&1));
-    counts
-}
-
-#[test] // L1
-fn a_steady_backoff_counts_a_failure_for_each_backoff_that_was_waited_for() {
-    assert_eq!(failures_by_events(true), [1, 1, 2, 2]);
-    assert_eq!(failures_by_events(false), [1, 2, 3, 4]);
 }
 
 // ---- settings -------------------------------------------------------------------------------

@@ -8,18 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use common::timed::{built, ms};
 use common::watchdog;
-use keyqueue::{Added, Builder, Clock, DelayPolicy, MockClock, Remaining, WorkQueue};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-fn built(set: impl FnOnce(Builder<u32>) -> Builder<u32>) -> (WorkQueue<u32>, MockClock) {
-    let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
-    (set(builder).build().expect("in range"), time)
-}
+use keyqueue::{Added, Clock, DelayPolicy, Remaining, WorkQueue};
 
 fn figures(left: Remaining) -> (usize, usize, usize) {
     (left.queued, left.processing, left.delayed)

@@ -188,6 +188,8 @@ impl Delay {
     pub(crate) fn close(&self) -> bool {
         // Ordering: Acquire; pairs with the Release in `set`, for a drain that delivers it.
         let was = self.0.swap(CLOSED, Ordering::Acquire);
+        // Ordering: SeqCst; as in `end`.
+        fence_after_rmw();
         was & CLOSED == 0 && due_of(was).is_some()
     }
 

@@ -37,7 +37,8 @@
 //!
 //! `sleeps_until` and the registrations are a pair as in [`crate::wait`]: each side stores,
 //! fences, and looks at the other's. Without the fences the driver could sleep past a
-//! registration that it did not see, made by a thread that did not see it asleep.
+//! registration that it did not see, made by a thread that did not see it asleep. `cleared` and
+//! the registrations are another such pair, between who delays a key and a shut-down.
 
 mod delay;
 mod driver;
@@ -55,8 +56,8 @@ pub(crate) use driver::Driver;
 use crate::clock::Clock;
 use crate::nanos;
 use crate::node::Pin;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{AtomicWaker, Mutex, MutexGuard, SegQueue};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{self, AtomicWaker, Mutex, MutexGuard, SegQueue, fence_after_rmw};
 use delay::LAST_TICK;
 use wheel::{Polled, Wheel};
 
@@ -66,6 +67,8 @@ const HELP: usize = 4096;
 const WORK: usize = 512;
 /// With so many registrations waiting, somebody takes them even if none is due soon.
 const CROWD: usize = 1024;
+/// How often at most somebody who makes more yields to the driver.
+const YIELDS: usize = 16;
 
 /// Longer delays count as this one: a hundred years.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -84,6 +87,8 @@ pub(crate) struct Timer<K> {
     /// The length of a tick in nanoseconds.
     tick: u64,
     policy: DelayPolicy,
+    /// Whether the driver is somebody who calls `fire_due`, and no thread.
+    manual: bool,
     /// With their due ticks.
     registrations: SegQueue<(u64, Entry<K>)>,
     /// The number of registrations, or one more while one is being pushed.
@@ -95,6 +100,8 @@ pub(crate) struct Timer<K> {
     wheel: Mutex<Option<Wheel<Entry<K>>>>,
     /// Stale entries in the wheel or on the way to it: an estimate.
     stale: AtomicUsize,
+    /// Whether what waits has been dropped for good; see `register`.
+    cleared: AtomicBool,
 }
 
 /// What waited when the queue was shut down. Its nodes stay pinned until [`Timer::clear`].
@@ -111,17 +118,19 @@ pub(crate) enum Turn {
 
 impl<K> Timer<K> {
     /// A timer whose ticks last `tick` nanoseconds, above 0.
-    pub(crate) fn new(clock: Clock, tick: u64, policy: DelayPolicy) -> Self {
+    pub(crate) fn new(clock: Clock, tick: u64, policy: DelayPolicy, manual: bool) -> Self {
         Timer {
             clock,
             tick,
             policy,
+            manual,
             registrations: SegQueue::new(),
             registered: AtomicUsize::new(0),
             sleeps_until: AtomicU64::new(AWAKE),
             sleeper: AtomicWaker::new(),
             wheel: Mutex::new(Some(Wheel::new(0))),
             stale: AtomicUsize::new(0),
+            cleared: AtomicBool::new(false),
         }
     }
 
@@ -173,20 +182,42 @@ impl<K> Timer<K> {
         // Ordering: Relaxed; ordered by the fence below, for who sleeps.
         let crowd = self.registered.fetch_add(1, Ordering::Relaxed) >= CROWD;
         self.registrations.push((due, entry));
-        // Ordering: SeqCst; pairs with the fence in `rest`: see the header.
-        fence(Ordering::SeqCst);
+        // Ordering: SeqCst, after the addition and the push; pairs with the fences in `rest` and in
+        // `clear`: see the header.
+        fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         let sleeps_until = self.sleeps_until.load(Ordering::Relaxed);
         if due < sleeps_until || (crowd && sleeps_until != AWAKE) {
             self.wake();
-        } else if crowd {
-            self.help();
+        }
+        if crowd {
+            self.relieve();
+        }
+        // Ordering: Relaxed; ordered by the fence.
+        if self.cleared.load(Ordering::Relaxed) {
+            self.drop_registrations();
         }
     }
 
-    /// Takes a batch of registrations in place of a driver that is busy or is called by hand, if
-    /// nobody has the wheel.
+    /// Does something about a crowd of registrations, but waits for nobody.
+    ///
+    /// A thread that drives is let run. Taking its work over would be worse: who is off the
+    /// processor just then, with the mutex, holds up every delay that is due.
     #[cold]
+    fn relieve(&self) {
+        if self.manual {
+            return self.help();
+        }
+        for _ in 0..YIELDS {
+            sync::yield_now();
+            // Ordering: Relaxed; a hint.
+            if self.registered.load(Ordering::Relaxed) < CROWD {
+                return;
+            }
+        }
+    }
+
+    /// Takes a batch of registrations in place of whoever drives by hand, if nobody has the wheel.
     fn help(&self) {
         if let Ok(mut wheel) = self.wheel.try_lock() {
             if let Some(wheel) = wheel.as_mut() {
@@ -309,11 +340,20 @@ impl<K> Timer<K> {
 
     /// Drops what has ended, once no delay is pending any more.
     pub(crate) fn clear(&self, ended: Ended<K>) {
-        while let Some((_, entry)) = self.registrations.pop() {
-            entry.pin.unpin();
-        }
+        // Ordering: Relaxed; ordered by the fence.
+        self.cleared.store(true, Ordering::Relaxed);
+        // Ordering: SeqCst; pairs with the fence in `register`: what is pushed too late for this
+        // is dropped by who pushed it.
+        fence(Ordering::SeqCst);
+        self.drop_registrations();
         if let Some(mut wheel) = ended.0 {
             wheel.take_all(|_, entry| entry.pin.unpin());
+        }
+    }
+
+    fn drop_registrations(&self) {
+        while let Some((_, entry)) = self.registrations.pop() {
+            entry.pin.unpin();
         }
     }
 }

@@ -13,6 +13,8 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+pub(crate) mod timed;
+
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::io::Write;
 use std::pin::Pin;
