@@ -139,4 +139,8 @@ impl<T> SegQueue<T> {
     pub(crate) fn pop(&self) -> Option<T> {
         self.queue().pop_front()
     }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue().is_empty()
+    }
 }

@@ -101,8 +101,10 @@ impl<K> Timer<K> {
     /// Sleeps until tick `until` or until woken; not at all if there is something to do.
     fn sleep(&self, until: Option<u64>, parker: &ThreadParker, driver: &Driver) {
         if !self.rest(until, parker.waker()) {
-            // Whoever has announced a registration may be yet to push it.
-            sync::yield_now();
+            if self.registrations.is_empty() {
+                // Whoever has announced a registration is yet to push it.
+                sync::yield_now();
+            }
             return;
         }
         // A mocked clock wakes its sleepers when it is advanced.
