@@ -90,8 +90,10 @@ impl Driver {
 fn drive<K>(core: &Core<K>) {
     ThreadParker::with(|parker| {
         while !core.driver().is_stopped() {
-            if let (0, Turn::Rest(until)) = core.turn() {
-                core.timer().sleep(until, parker, core.driver());
+            match core.turn() {
+                (0, Turn::Rest(until)) => core.timer().sleep(until, parker, core.driver()),
+                (_, Turn::Ended) => return,
+                _ => {}
             }
         }
     });
@@ -144,7 +146,7 @@ impl<K> Core<K> {
         loop {
             let (fired, turn) = self.turn();
             all += fired;
-            if matches!(turn, Turn::Rest(_)) {
+            if !matches!(turn, Turn::More) {
                 return all;
             }
         }

@@ -114,6 +114,8 @@ pub(crate) enum Turn {
     More,
     /// Nothing to do until this tick; none: until something is registered.
     Rest(Option<u64>),
+    /// The queue is shut down: nothing to do any more.
+    Ended,
 }
 
 impl<K> Timer<K> {
@@ -239,7 +241,7 @@ impl<K> Timer<K> {
     pub(crate) fn turn(&self, mut add: impl FnMut(Pin<K>)) -> Turn {
         let mut wheel = self.wheel();
         let Some(wheel) = wheel.as_mut() else {
-            return Turn::Rest(None);
+            return Turn::Ended;
         };
         // Ordering: Relaxed; counts every registration that this thread knows to have been made.
         // Later ones are for the next turn, however fast they come.
