@@ -111,7 +111,8 @@ pub enum Reason {
 pub struct GivenUp<E> {
     /// The last failure.
     pub failure: Failure<E>,
-    /// How often it was tried again: one less than it failed.
+    /// How often it was tried again: one less than it failed. Zero if the limiter panicked as it was
+    /// asked.
     pub retries: u32,
     /// Why it is not tried once more.
     pub reason: Reason,

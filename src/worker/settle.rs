@@ -47,16 +47,10 @@ where
     }
 
     fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>) {
-        let limiter_panicked = Err(Refused {
-            reason: Reason::Limiter,
-            retries: 0,
-        });
-        let tried = caught(|| self.try_again(item)).unwrap_or(limiter_panicked);
-        let Err(Refused { reason, retries }) = tried else {
+        let Err(Refused { reason, retries }) = self.try_again(item) else {
             return;
         };
-        // Told even if the limiter cannot forget.
-        let _ = caught(|| self.forget(item));
+        self.forget(item);
         if let Some(hook) = &self.on_give_up {
             let given_up = GivenUp {
                 failure,
@@ -69,24 +63,35 @@ where
 
     /// Adds the key again, rate limited, if it may be.
     fn try_again(&self, item: &Item<'_, K, L, S>) -> Result<(), Refused> {
-        let retries = self.retries(item);
+        let retries = caught(|| self.retries(item)).map_err(|_| Refused {
+            reason: Reason::Limiter,
+            retries: 0,
+        })?;
         let refused = |reason| Err(Refused { reason, retries });
         if self.max_retries.is_some_and(|max| retries >= max) {
             return refused(Reason::MaxRetries);
         }
-        if item.add_rate_limited() == Added::ShutDown {
-            return refused(Reason::ShutDown);
+        match caught(|| item.add_rate_limited()) {
+            Ok(Added::ShutDown) => refused(Reason::ShutDown),
+            Ok(_) => {
+                // It is tried again whether or not that can be counted.
+                let _ = caught(|| self.count_if_the_limiter_does_not(item));
+                Ok(())
+            }
+            Err(_) => refused(Reason::Limiter),
         }
-        // The item is held: nobody forgets the key for having succeeded meanwhile.
-        if self.queue().num_requeues(item) == 0 {
+    }
+
+    /// Counts a retry. The key is held: nobody forgets it meanwhile for having succeeded.
+    fn count_if_the_limiter_does_not(&self, key: &K) {
+        if self.queue().num_requeues(key) == 0 {
             let uncounted = self.uncounted.get_or_init(|| {
                 ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO)
                     .expect("no delay is in range")
                     .remember_for(REMEMBERED)
             });
-            uncounted.when(item);
+            uncounted.when(key);
         }
-        Ok(())
     }
 
     /// How often the key was tried again since it was last forgotten.
@@ -98,10 +103,13 @@ where
         }
     }
 
+    /// Never panics: what is to follow does, even if the limiter cannot forget.
     fn forget(&self, key: &K) {
-        self.queue().forget(key);
-        if let Some(uncounted) = self.uncounted.get() {
-            uncounted.forget(key);
-        }
+        let _ = caught(|| {
+            if let Some(uncounted) = self.uncounted.get() {
+                uncounted.forget(key);
+            }
+            self.queue().forget(key);
+        });
     }
 }
