@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{alone, eventually, watchdog};
+use common::{alone, alone_under, eventually, watchdog};
 use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Workers};
 use keyqueue::{Added, WorkQueue};
@@ -80,6 +80,48 @@ fn a_number_of_threads_out_of_range_is_refused_by_name_and_takes_no_key() {
         assert_eq!(queue.len(), 1);
         assert_eq!(Arc::strong_count(&queue), 1);
     }
+}
+
+#[test] // W1
+fn a_name_with_a_nul_in_it_names_threads() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::builder().name("a\0b").build().unwrap();
+    queue.add_all([1, 2]);
+    queue.shut_down();
+    let (together, names) = (Barrier::new(2), Mutex::new(Vec::new()));
+    let workers = Workers::new(&queue).threads(2);
+    let run = workers.run(|_| {
+        together.wait();
+        let name = thread::current().name().map(str::to_owned);
+        names.lock().unwrap().push(name.unwrap_or_default());
+    });
+    run.unwrap();
+    let names = names.into_inner().unwrap();
+    assert!(
+        names.contains(&"keyqueue-worker-1 ab".to_owned()),
+        "{names:?}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test] // W1
+fn more_threads_than_can_be_started_are_refused_and_none_is_left() {
+    // Room for some hundreds of stacks.
+    let limits = Some("ulimit -v 1500000");
+    let test = "more_threads_than_can_be_started_are_refused_and_none_is_left";
+    alone_under(limits, test, || {
+        let _watchdog = watchdog(60);
+        let queue = Arc::new(WorkQueue::<u64>::new());
+        queue.add(1);
+        let run = Workers::new(&queue).threads(1 << 16).run(|_| ());
+        let shared = Workers::shared(Arc::clone(&queue));
+        let spawn = shared.threads(1 << 16).spawn(|_| ());
+        for refused in [run.unwrap_err(), spawn.unwrap_err()] {
+            assert_eq!((refused.field(), refused.value()), ("threads", "65536"));
+            assert!(refused.to_string().contains("can be started"), "{refused}");
+        }
+        assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
+    });
 }
 
 // ---- panics (W2) --------------------------------------------------------------------------------

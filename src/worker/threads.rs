@@ -71,7 +71,8 @@ where
 
     /// The `n`th thread, to be spawned.
     fn thread(&self, n: usize) -> Builder {
-        let queue = self.queue().name().unwrap_or_default();
+        // A thread's name must not have a NUL in it; a queue's name may be anything.
+        let queue = self.queue().name().unwrap_or_default().replace('\0', "");
         let name = format!("keyqueue-worker-{n} {queue}");
         Builder::new().name(name.trim_end().to_owned())
     }
@@ -125,19 +126,25 @@ where
         let count = self.count()?;
         let queue = self.queue.clone();
         let shared = Arc::new((self, f, Gate::default()));
-        let started: io::Result<Vec<_>> = (0..count)
-            .map(|n| {
-                let mine = Arc::clone(&shared);
-                shared.0.thread(n).spawn(move || {
-                    let (workers, f, gate) = &*mine;
-                    gate.wait_and(|| workers.work(f));
-                })
-            })
-            .collect();
         let (workers, _, gate) = &*shared;
+        let mut threads = Vec::new();
+        let started: io::Result<()> = (0..count).try_for_each(|n| {
+            let mine = Arc::clone(&shared);
+            let thread = workers.thread(n).spawn(move || {
+                let (workers, f, gate) = &*mine;
+                gate.wait_and(|| workers.work(f));
+            })?;
+            threads.push(thread);
+            Ok(())
+        });
         gate.open(started.is_ok());
-        let threads = started.map_err(|error| workers.too_many(count, &error))?;
-        Ok(Running { queue, threads })
+        match started {
+            Ok(()) => Ok(Running { queue, threads }),
+            Err(error) => {
+                join_all(threads);
+                Err(workers.too_many(count, &error))
+            }
+        }
     }
 }
 
@@ -189,12 +196,17 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
     }
 
     fn join_threads(&mut self) {
-        let myself = thread::current().id();
-        for thread in self.threads.drain(..) {
-            if thread.thread().id() != myself {
-                // It catches what it runs; had it panicked all the same, it has ended as well.
-                let _ = thread.join();
-            }
+        join_all(self.threads.drain(..));
+    }
+}
+
+/// Waits for the end of all threads but the current one.
+fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    let myself = thread::current().id();
+    for thread in threads {
+        if thread.thread().id() != myself {
+            // It catches what it runs; had it panicked all the same, it has ended as well.
+            let _ = thread.join();
         }
     }
 }

@@ -237,12 +237,26 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
 /// Runs `body` in a process in which no other test runs, for what is measured per process:
 /// threads, processor time, allocations. `test` is the name of the calling test.
 pub(crate) fn alone(test: &str, body: impl FnOnce()) {
+    alone_under(None, test, body);
+}
+
+/// As [`alone`], within the limits that a command of the shell sets: `ulimit -v 1000000`.
+pub(crate) fn alone_under(limits: Option<&str>, test: &str, body: impl FnOnce()) {
     const ALONE: &str = "KEYQUEUE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some_and(|running| running == test) {
         return body();
     }
     let program = std::env::current_exe().expect("the test's own program");
-    let output = Command::new(program)
+    let mut command = match limits {
+        None => Command::new(program),
+        Some(limits) => {
+            let mut shell = Command::new("sh");
+            let script = format!("{limits} && exec \"$0\" \"$@\"");
+            shell.arg("-c").arg(script).arg(program);
+            shell
+        }
+    };
+    let output = command
         .args([test, "--exact", "--nocapture", "--include-ignored"])
         .arg("--test-threads=1")
         .env(ALONE, test)
