@@ -157,7 +157,7 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Counts a failure only if no delay of its key is pending.
+    /// Counts a failure only if no back-off of its key is pending.
     ///
     /// A key that failed waits for its back-off. If events add it meanwhile, it runs at once and may
     /// fail again, any number of times; counted each, those failures drive the back-off up far faster
@@ -168,6 +168,10 @@ impl<K, L, S> Builder<K, L, S> {
     /// default         1 failure            2 failures (10 ms)      3 failures (20 ms)
     /// steady          1 failure            1 failure               2 failures (10 ms)
     /// ```
+    ///
+    /// A pending delay counts as a back-off if the limiter says that the key has failed
+    /// ([`num_requeues`](WorkQueue::num_requeues)); so the limiter must be one that counts, and a
+    /// delay that was set for another reason after a failure stands in for the back-off.
     ///
     /// Default: `false`, which is what client-go does. Has no effect together with
     /// [`supersede_delays`](Self::supersede_delays), where the event ends the pending delay.

@@ -18,8 +18,8 @@ where
     ///
     /// Each call counts as a failure of the key with most limiters. A queue that is shut down
     /// refuses the key and does not ask the limiter. With
-    /// [`steady_backoff`](crate::Builder::steady_backoff) the limiter is not asked either while a
-    /// delay of the key is pending: that delay stays.
+    /// [`steady_backoff`](crate::Builder::steady_backoff) the limiter is not asked for a delay
+    /// either while a back-off of the key is pending: that stays.
     ///
     /// ```
     /// # use keyqueue::limiter::ItemExponentialFailure;
@@ -54,12 +54,18 @@ where
         }
         if self.steady_backoff {
             let hash = self.hasher.hash_one(&key);
-            if self.core.is_delayed(hash, |known| *known == key) {
+            if self.core.is_delayed(hash, |known| *known == key) && self.has_failed(&key) {
                 return Added::Delayed;
             }
         }
         let delay = self.limiter.when(&key);
         self.add_after(key, delay)
+    }
+
+    /// Whether a pending delay of the key is taken for its back-off: the delay of a key without
+    /// failures is another, such as that of a requeue-after.
+    fn has_failed(&self, key: &K) -> bool {
+        self.limiter.num_requeues(key) > 0
     }
 
     /// Clears what the rate limiter knows of a key (L2): call it when the key has succeeded.
@@ -102,7 +108,7 @@ where
         if queue.core.is_shutting_down() {
             return Added::ShutDown;
         }
-        if queue.steady_backoff && self.has_delay() {
+        if queue.steady_backoff && self.has_delay() && queue.has_failed(self) {
             return Added::Delayed;
         }
         let delay = queue.limiter.when(self);
