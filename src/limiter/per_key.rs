@@ -6,7 +6,7 @@
 //! | who | may touch what |
 //! | --- | --- |
 //! | a call | the shard of its fingerprint, under that shard's lock |
-//! | every [`CALLS_PER_VISIT`]th `record` of a shard | one other shard, after it has let go of its own |
+//! | every [`CALLS_PER_VISIT`]th `record` or `forget` of a shard | one shard after the other, after it has let go of its own |
 //!
 //! Ground rules: the user's `Hash` runs, and the clock is read, before a lock is taken; under a lock
 //! there is nothing but table look-ups. So no user code can panic or call back under one, and no
@@ -23,10 +23,13 @@
 //! ```
 //!
 //! A shard turns when its last turn is longer than `memory` ago. What is in `old` at a turn was last
-//! recorded before the turn that put it there, so it has been idle for longer than `memory`. An idle
-//! count hence takes up space for at most two spans of `memory` and until the next visit, the
-//! work of a call is bounded, and a table that a burst made large goes back to the allocator. The
-//! visits are for limiters whose few remaining keys all live in some shards: they keep the others turning.
+//! recorded before the turn that put it there, so it has been idle for longer than `memory`. If nothing
+//! at all was recorded in a shard for so long, both tables go at once.
+//!
+//! An idle count hence takes up space for at most two spans of `memory` and until the next visit, or for
+//! one span if its neighbours are idle as well; the work of a call is bounded, and a table that a burst
+//! made large goes back to the allocator. The visits are for limiters whose few remaining keys all live
+//! in some shards, or no longer fail: they keep the others turning.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -73,7 +76,9 @@ struct Shard {
     old: Table,
     /// When `young` last became `old`, in nanoseconds of the clock.
     turned: u64,
-    /// How many records there were.
+    /// When a key last failed, in nanoseconds of the clock.
+    latest: u64,
+    /// How many records and forgets there were.
     calls: usize,
 }
 
@@ -135,12 +140,10 @@ impl<K: Hash + ?Sized> PerKey<K> {
         let mut shard = lock(&self.shards[home]);
         shard.turn_if_due(now, self.memory);
         let before = shard.record(print, now, self.memory);
-        shard.calls = shard.calls.wrapping_add(1);
-        let calls = shard.calls;
+        let visit = shard.visit_after_call(home);
         drop(shard);
-        if calls.is_multiple_of(CALLS_PER_VISIT) {
-            let visited = home.wrapping_add(calls / CALLS_PER_VISIT) % SHARDS;
-            lock(&self.shards[visited]).turn_if_due(now, self.memory);
+        if let Some(visited) = visit {
+            self.visit(visited);
         }
         before
     }
@@ -160,7 +163,21 @@ impl<K: Hash + ?Sized> PerKey<K> {
     /// Starts over with `key`.
     pub(super) fn forget(&self, key: &K) {
         let print = self.fingerprints.of(key);
-        lock(&self.shards[shard_of(print)]).forget(print);
+        let home = shard_of(print);
+        let mut shard = lock(&self.shards[home]);
+        shard.forget(print);
+        let visit = shard.visit_after_call(home);
+        drop(shard);
+        if let Some(visited) = visit {
+            self.visit(visited);
+        }
+    }
+
+    /// Frees the places of keys that are idle in a shard.
+    #[cold]
+    fn visit(&self, shard: usize) {
+        let now = self.clock.nanos_of_this_core();
+        lock(&self.shards[shard]).turn_if_due(now, self.memory);
     }
 }
 
@@ -174,14 +191,28 @@ impl<K: ?Sized> fmt::Debug for PerKey<K> {
 }
 
 impl Shard {
+    /// Frees the places of keys that are known to be idle.
     fn turn_if_due(&mut self, now: u64, memory: u64) {
         if now.saturating_sub(self.turned) > memory {
             self.old = std::mem::take(&mut self.young);
             self.turned = now;
         }
+        if now.saturating_sub(self.latest) > memory {
+            self.young = Table::default();
+            self.old = Table::default();
+        }
+    }
+
+    /// Counts a call, and says which shard is to be looked after, if it is time to.
+    fn visit_after_call(&mut self, home: usize) -> Option<usize> {
+        self.calls = self.calls.wrapping_add(1);
+        let visits = self.calls / CALLS_PER_VISIT;
+        let due = self.calls.is_multiple_of(CALLS_PER_VISIT);
+        due.then(|| home.wrapping_add(visits) % SHARDS)
     }
 
     fn record(&mut self, print: u128, now: u64, memory: u64) -> u32 {
+        self.latest = now;
         match self.young.entry(print) {
             Entry::Occupied(mut entry) => {
                 let failures = entry.get_mut();
