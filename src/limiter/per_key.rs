@@ -192,6 +192,7 @@ impl<K: ?Sized> fmt::Debug for PerKey<K> {
 
 impl Shard {
     /// Frees the places of keys that are known to be idle.
+    #[inline]
     fn turn_if_due(&mut self, now: u64, memory: u64) {
         if now.saturating_sub(self.turned) > memory {
             self.old = std::mem::take(&mut self.young);
@@ -204,6 +205,7 @@ impl Shard {
     }
 
     /// Counts a call, and says which shard is to be looked after, if it is time to.
+    #[inline]
     fn visit_after_call(&mut self, home: usize) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
         let visits = self.calls / CALLS_PER_VISIT;
@@ -211,6 +213,7 @@ impl Shard {
         due.then(|| home.wrapping_add(visits) % SHARDS)
     }
 
+    #[inline]
     fn record(&mut self, print: u128, now: u64, memory: u64) -> u32 {
         self.latest = now;
         match self.young.entry(print) {
@@ -229,6 +232,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn forget(&mut self, print: u128) {
         // A print is in one of them at most.
         if remove(&mut self.young, print).is_none() {
@@ -238,6 +242,7 @@ impl Shard {
 }
 
 impl Failures {
+    #[inline]
     fn after(before: u32, now: u64) -> Self {
         Self {
             last: now,
@@ -246,6 +251,7 @@ impl Failures {
     }
 
     /// The count, unless the key has been idle for too long.
+    #[inline]
     fn valid(&self, now: u64, memory: u64) -> u32 {
         if now.saturating_sub(self.last) > memory {
             0
@@ -256,6 +262,7 @@ impl Failures {
 }
 
 /// Removes an entry, and with the last one the memory of a large table.
+#[inline]
 fn remove(table: &mut Table, print: u128) -> Option<Failures> {
     // Most often there is nothing at all: a key that succeeds is forgotten without having failed.
     if table.is_empty() {
@@ -270,11 +277,13 @@ fn remove(table: &mut Table, print: u128) -> Option<Failures> {
 
 /// Locks a shard, also after a panic under the lock: only an allocation can have failed there, and
 /// the tables are whole between any two operations on them.
+#[inline]
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The shard comes from the half of the fingerprint that the tables do not hash by.
+#[inline]
 fn shard_of(print: u128) -> usize {
     (print >> 64) as usize % SHARDS
 }
