@@ -13,13 +13,16 @@
 //! | [`Stop`] | stops a blocking loop, and wakes it from its sleep |
 //!
 //! Delays are plain iterators over [`Duration`](std::time::Duration), so the standard adaptors work on them.
-//! Nothing here needs an executor: the async loops are given a function that sleeps.
+//! Nothing here needs an executor: the async loops are given a function that sleeps. With the feature `tokio`,
+//! off by default, the module `backoff::tokio` has them with tokio's.
 
 mod jitter;
 mod manager;
 mod retry;
 mod steps;
 mod stop;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod until;
 
 pub use jitter::jitter;
