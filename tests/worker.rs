@@ -44,7 +44,7 @@ type Run = std::pin::Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>;
 type End = (u64, GivenUp<String>);
 
 /// Polls the workers until they wait.
-fn until_idle(run: &mut Run) -> Poll<Result<(), ConfigError>> {
+fn until_idle<F: Future + Unpin>(run: &mut F) -> Poll<F::Output> {
     let (wakes, waker) = WakeCount::new();
     loop {
         let before = wakes.get();
@@ -232,6 +232,31 @@ fn the_retries_of_a_limiter_that_does_not_count_are_counted() {
     retries_are_counted_without(NoLimit, time.clone());
     let bucket = Bucket::new(10.0, 1).unwrap().with_clock(clock);
     retries_are_counted_without(bucket, time);
+}
+
+#[test] // W2: the limiter forgets a key while it is worked on, and so never counts beyond one.
+fn work_that_outlasts_the_memory_of_the_limiter_is_still_given_up() {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(ms(1), ms(10)).unwrap();
+    let queue = with_limiter(limiter.with_clock(clock), &time);
+    queue.add(7);
+    let given_up = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).tasks(1).max_retries(3);
+    let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end.retries)));
+    let tries = AtomicUsize::new(0);
+    let mut run = Box::pin(workers.run_async(async |_: &u64| {
+        tries.fetch_add(1, Ordering::SeqCst);
+        time.advance(ms(10_000));
+        Err::<(), _>("timed out")
+    }));
+    for _ in 0..10 {
+        assert!(until_idle(&mut run).is_pending());
+        time.advance(ms(10));
+        queue.fire_due();
+    }
+    drop(run);
+    assert_eq!(given_up.into_inner().unwrap(), [(7, 3)]);
+    assert_eq!(tries.into_inner(), 4);
 }
 
 #[test] // W2 C4

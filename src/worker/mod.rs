@@ -26,11 +26,13 @@
 //! # Which retries count
 //!
 //! [`max_retries`](Workers::max_retries) is compared with
-//! [`num_requeues`](crate::WorkQueue::num_requeues), so what else adds a key rate limited counts, and
-//! a key that the limiter has forgotten starts over. A limiter that does not count
-//! ([`NoLimit`](crate::limiter::NoLimit), a [`Bucket`](crate::limiter::Bucket) alone) always says
-//! zero. For keys of which it says so after a retry the workers themselves count the retries, for a
-//! day at most; those of one `Workers` alone. So a limit holds with any limiter.
+//! [`num_requeues`](crate::WorkQueue::num_requeues), so what else adds a key rate limited counts.
+//! A limiter may say zero of a key that was tried again: because it counts nothing
+//! ([`NoLimit`](crate::limiter::NoLimit), a [`Bucket`](crate::limiter::Bucket) alone), or because the
+//! work took longer than it remembers. Such retries the workers themselves count, for a day at most;
+//! those of one `Workers` alone. So a limit holds with any limiter. The delays do not grow if it forgets
+//! between two failures: see
+//! [`remember_for`](crate::limiter::ItemExponentialFailure::remember_for).
 //!
 //! # Retries after a shut-down
 //!
@@ -110,7 +112,7 @@ pub struct Workers<'a, K, L, S, E> {
     count: Option<(&'static str, usize)>,
     max_retries: Option<u32>,
     on_give_up: Option<Box<Hook<'a, K, E>>>,
-    /// The retries of keys whose limiter does not count. Made when there is such a key.
+    /// The retries that the limiter does not count, or may forget. Made when there is one.
     uncounted: OnceLock<ItemExponentialFailure<K>>,
 }
 

@@ -13,7 +13,7 @@ use crate::item::Item;
 use crate::limiter::{ItemExponentialFailure, RateLimiter};
 use crate::outcome::Added;
 
-/// How long the workers remember the retries of a key whose limiter does not count.
+/// How long the workers remember the retries of a key that its limiter does not.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What the function said, or how it failed: `Err` of a message is a panic.
@@ -63,10 +63,15 @@ where
 
     /// Adds the key again, rate limited, if it may be.
     fn try_again(&self, item: &Item<'_, K, L, S>) -> Result<(), Refused> {
-        let retries = caught(|| self.retries(item)).map_err(|_| Refused {
+        let counted = caught(|| self.queue().num_requeues(item)).map_err(|_| Refused {
             reason: Reason::Limiter,
             retries: 0,
         })?;
+        let retries = if counted == 0 {
+            self.uncounted(item)
+        } else {
+            counted
+        };
         let refused = |reason| Err(Refused { reason, retries });
         if self.max_retries.is_some_and(|max| retries >= max) {
             return refused(Reason::MaxRetries);
@@ -75,16 +80,19 @@ where
             Ok(Added::ShutDown) => refused(Reason::ShutDown),
             Ok(_) => {
                 // It is tried again whether or not that can be counted.
-                let _ = caught(|| self.count_if_the_limiter_does_not(item));
+                let _ = caught(|| self.count_beside(item, counted));
                 Ok(())
             }
             Err(_) => refused(Reason::Limiter),
         }
     }
 
-    /// Counts a retry. The key is held: nobody forgets it meanwhile for having succeeded.
-    fn count_if_the_limiter_does_not(&self, key: &K) {
-        if self.queue().num_requeues(key) == 0 {
+    /// Counts a retry of a key for which the limiter had `counted` so many, if that one may not: it
+    /// counts none, or it forgets the key while that is worked on, and so never comes beyond one.
+    fn count_beside(&self, key: &K, counted: u32) {
+        let may_forget = counted == 0 && self.max_retries.is_some();
+        // The key is held: nobody forgets it meanwhile for having succeeded.
+        if may_forget || self.queue().num_requeues(key) == 0 {
             let uncounted = self.uncounted.get_or_init(|| {
                 ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO)
                     .expect("no delay is in range")
@@ -94,13 +102,10 @@ where
         }
     }
 
-    /// How often the key was tried again since it was last forgotten.
-    fn retries(&self, key: &K) -> u32 {
-        let counted = self.queue().num_requeues(key);
-        match self.uncounted.get() {
-            Some(uncounted) if counted == 0 => uncounted.num_requeues(key),
-            _ => counted,
-        }
+    /// How often the key was tried again without the limiter's knowing.
+    fn uncounted(&self, key: &K) -> u32 {
+        let uncounted = self.uncounted.get();
+        uncounted.map_or(0, |uncounted| uncounted.num_requeues(key))
     }
 
     /// Never panics: what is to follow does, even if the limiter cannot forget.
