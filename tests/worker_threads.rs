@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{alone, alone_under, eventually, watchdog};
 use keyqueue::limiter::RateLimiter;
-use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Workers};
+use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Running, Workers};
 use keyqueue::{Added, WorkQueue};
 
 // ---- W1 -------------------------------------------------------------------------------------
@@ -309,6 +309,34 @@ fn dropping_the_handle_works_off_what_is_queued_and_ends_the_workers() {
     drop(running.unwrap());
     assert_eq!(worked.load(Ordering::SeqCst), 100);
     assert_eq!(Arc::strong_count(&queue), 1);
+}
+
+#[test] // W4
+fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
+    let _watchdog = watchdog(60);
+    for join in [true, false] {
+        let queue = Arc::new(WorkQueue::new());
+        let handle = Arc::new(Mutex::new(None));
+        let (sender, ended) = mpsc::channel();
+        let mine = Arc::clone(&handle);
+        let workers = Workers::shared(Arc::clone(&queue)).threads(3);
+        let running = workers.spawn(move |_: &u64| {
+            let running: Running<_, _, _> = mine.lock().unwrap().take().expect("one key only");
+            if join {
+                assert_eq!(running.stop().processing, 1);
+                running.join();
+            } else {
+                drop(running);
+            }
+            sender.send(()).unwrap();
+        });
+        *handle.lock().unwrap() = Some(running.unwrap());
+        queue.add(1);
+        assert_eq!(ended.recv(), Ok(()));
+        assert_eq!(queue.add(2), Added::ShutDown);
+        // The thread that joined the others ends by itself.
+        eventually("all workers end", || Arc::strong_count(&queue) == 1);
+    }
 }
 
 #[cfg(target_os = "linux")]
