@@ -1,5 +1,7 @@
 //! The loops and retries of back-off: apimachinery's tables under their names, then the contract's promises.
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn, ready};
 use std::iter;
@@ -8,6 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use common::watchdog;
 use keyqueue::backoff::{
     Backoff, ExponentialBackoffManager, Stop, backoff_until, backoff_until_async, retry_async,
     retry_with,
@@ -96,6 +99,7 @@ fn test_until() {
 // L11
 #[test]
 fn test_until_returns_immediately() {
+    let _watchdog = watchdog(60);
     for sliding in [true, false] {
         // A real hour, if it did not return.
         let stop = Stop::new();
@@ -112,6 +116,7 @@ fn test_until_returns_immediately() {
 // L11
 #[test]
 fn a_stop_interrupts_the_sleep_and_nothing_runs_after_it() {
+    let _watchdog = watchdog(60);
     for delay in [secs(3600), Duration::MAX] {
         let stop = Stop::new();
         let (ran, runs) = mpsc::channel();
@@ -206,6 +211,7 @@ fn when_set(flag: &Cell<bool>) -> impl Future<Output = ()> {
 // L11
 #[test]
 fn an_async_loop_never_runs_once_stop_is_seen() {
+    let _watchdog = watchdog(60);
     for sliding in [true, false] {
         // Stopped before it begins.
         pollster::block_on(backoff_until_async(
@@ -235,6 +241,7 @@ fn an_async_loop_never_runs_once_stop_is_seen() {
 // L11
 #[test]
 fn an_async_stop_interrupts_the_sleep() {
+    let _watchdog = watchdog(60);
     for sliding in [true, false] {
         let (stopped, runs) = (Cell::new(false), Cell::new(0));
         futures_lite::future::block_on(backoff_until_async(
