@@ -63,15 +63,14 @@ where
 
     /// Adds the key again, rate limited, if it may be.
     fn try_again(&self, item: &Item<'_, K, L, S>) -> Result<(), Refused> {
-        let counted = caught(|| self.queue().num_requeues(item)).map_err(|_| Refused {
+        let counts = caught(|| {
+            let counted = self.queue().num_requeues(item);
+            (counted, self.retries(item, counted))
+        });
+        let (counted, retries) = counts.map_err(|_| Refused {
             reason: Reason::Limiter,
             retries: 0,
         })?;
-        let retries = if counted == 0 {
-            self.uncounted(item)
-        } else {
-            counted
-        };
         let refused = |reason| Err(Refused { reason, retries });
         if self.max_retries.is_some_and(|max| retries >= max) {
             return refused(Reason::MaxRetries);
@@ -102,10 +101,12 @@ where
         }
     }
 
-    /// How often the key was tried again without the limiter's knowing.
-    fn uncounted(&self, key: &K) -> u32 {
-        let uncounted = self.uncounted.get();
-        uncounted.map_or(0, |uncounted| uncounted.num_requeues(key))
+    /// How often the key was tried again since it was last forgotten; the limiter has `counted` so many.
+    fn retries(&self, key: &K, counted: u32) -> u32 {
+        match self.uncounted.get() {
+            Some(uncounted) if counted == 0 => uncounted.num_requeues(key),
+            _ => counted,
+        }
     }
 
     /// Never panics: what is to follow does, even if the limiter cannot forget.
