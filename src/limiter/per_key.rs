@@ -6,7 +6,7 @@
 //! | who | may touch what |
 //! | --- | --- |
 //! | a call | the shard of its fingerprint, under that shard's lock |
-//! | every [`CALLS_PER_VISIT`]th `record` or `forget` of a shard | one shard after the other, after it has let go of its own |
+//! | every [`CALLS_PER_VISIT`]th `record` or `forget` of a shard | first its own again, then one other, each under its lock alone |
 //!
 //! Ground rules: the user's `Hash` runs, and the clock is read, before a lock is taken; under a lock
 //! there is nothing but table look-ups. So no user code can panic or call back under one, and no
@@ -50,7 +50,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// A power of two, well above the threads that fail keys at the same moment.
 const SHARDS: usize = 64;
 
-/// How often a shard's callers look after another shard.
+/// How often a shard's callers look after it and another one.
 const CALLS_PER_VISIT: usize = 64;
 
 /// An emptied table that has room for more than this is given back.
@@ -142,9 +142,7 @@ impl<K: Hash + ?Sized> PerKey<K> {
         let before = shard.record(print, now, self.memory);
         let visit = shard.visit_after_call(home);
         drop(shard);
-        if let Some(visited) = visit {
-            self.visit(visited);
-        }
+        self.visit(home, visit);
         before
     }
 
@@ -168,16 +166,18 @@ impl<K: Hash + ?Sized> PerKey<K> {
         shard.forget(print);
         let visit = shard.visit_after_call(home);
         drop(shard);
-        if let Some(visited) = visit {
-            self.visit(visited);
-        }
+        self.visit(home, visit);
     }
 
-    /// Frees the places of keys that are idle in a shard.
-    #[cold]
-    fn visit(&self, shard: usize) {
-        let now = self.clock.nanos_of_this_core();
-        lock(&self.shards[shard]).turn_if_due(now, self.memory);
+    /// Frees the places of keys that are idle in another shard, if one is to be looked after, and at home.
+    #[inline]
+    fn visit(&self, home: usize, other: Option<usize>) {
+        if let Some(other) = other {
+            let now = self.clock.nanos_of_this_core();
+            for shard in [home, other] {
+                lock(&self.shards[shard]).turn_if_due(now, self.memory);
+            }
+        }
     }
 }
 
