@@ -1,0 +1,127 @@
+//! Counts of failures on their own.
+
+use super::*;
+use proptest::prelude::*;
+
+const MAX: Duration = Duration::from_secs(1);
+
+fn mocked() -> (PerKey<u64>, crate::MockClock) {
+    let (clock, mock) = Clock::mock();
+    (PerKey::new(MAX).with_clock(clock), mock)
+}
+
+fn capacity(counts: &PerKey<u64>) -> usize {
+    let capacities = counts.shards.iter().map(|shard| {
+        let shard = lock(shard);
+        shard.young.capacity() + shard.old.capacity()
+    });
+    capacities.sum()
+}
+
+// L12
+#[test]
+fn one_busy_key_frees_the_shards_of_all_others() {
+    let (counts, mock) = mocked();
+    for key in 0..10_000 {
+        counts.record(&key);
+    }
+    for _ in 0..2 {
+        mock.advance(MAX * 2 + Duration::from_nanos(1));
+        for _ in 0..SHARDS * CALLS_PER_VISIT {
+            counts.record(&0);
+        }
+    }
+    assert_eq!(counts.tracked(), 1);
+    assert!(capacity(&counts) <= 8, "{} places", capacity(&counts));
+}
+
+// L12
+#[test]
+fn forgetting_the_last_key_of_a_burst_gives_its_table_back() {
+    let (counts, _mock) = mocked();
+    for key in 0..100_000 {
+        counts.record(&key);
+    }
+    for key in 0..100_000 {
+        counts.forget(&key);
+    }
+    assert_eq!(counts.tracked(), 0);
+    assert!(capacity(&counts) <= SHARDS * 2 * KEPT_CAPACITY);
+}
+
+// L12
+#[test]
+fn a_count_survives_turns_while_its_key_is_not_idle() {
+    let (counts, mock) = mocked();
+    for n in 0..100 {
+        assert_eq!(counts.record(&7), n);
+        // Busy neighbours turn every shard whenever that is due.
+        for key in 1000..2000 {
+            counts.record(&key);
+        }
+        mock.advance(MAX * 2);
+    }
+}
+
+// L2, L12
+#[test]
+fn a_key_in_the_old_table_is_counted_and_forgotten_as_any() {
+    let (counts, mock) = mocked();
+    for key in [7, 8] {
+        counts.record(&key);
+    }
+    mock.advance(MAX * 2);
+    for key in [7, 8] {
+        counts.record(&key);
+    }
+    // Turns every shard, a nanosecond after the two keys were recorded.
+    mock.advance(Duration::from_nanos(1));
+    for key in 1000..2000 {
+        counts.record(&key);
+    }
+    assert_eq!((counts.count(&7), counts.count(&8)), (2, 2));
+    counts.forget(&7);
+    assert_eq!((counts.count(&7), counts.count(&8)), (0, 2));
+    assert_eq!((counts.record(&7), counts.record(&8)), (0, 2));
+}
+
+proptest! {
+    // L2, L12: against one map that never frees anything.
+    #[test]
+    fn counts_are_those_of_a_map_with_the_time_of_each_failure(
+        calls in prop::collection::vec((0..4_u64, 0..3_u8, 0..1300_u32), 1..200),
+    ) {
+        let (counts, mock) = mocked();
+        let memory = MAX * 2;
+        let mut model = HashMap::<u64, (u32, Duration)>::new();
+        for (key, call, thousandths) in calls {
+            mock.advance(memory * thousandths / 1000 / 2);
+            let now = mock.clock().now();
+            let failed = model.entry(key).or_insert((0, now));
+            if now - failed.1 > memory {
+                failed.0 = 0;
+            }
+            prop_assert_eq!(counts.count(&key), failed.0);
+            if call == 0 {
+                counts.forget(&key);
+                failed.0 = 0;
+            } else {
+                prop_assert_eq!(counts.record(&key), failed.0);
+                *failed = (failed.0 + 1, now);
+                // In the same shard or not: look after all of them.
+                for shard in &counts.shards {
+                    lock(shard).turn_if_due(counts.clock.nanos(), counts.memory);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn equal_keys_have_one_fingerprint_and_each_limiter_its_own_seeds() {
+    let (one, other) = (Fingerprints::new(), Fingerprints::new());
+    assert_eq!(one.of("key"), one.of(&String::from("key")));
+    assert_ne!(one.of("key"), one.of("kez"));
+    assert_ne!(one.of("key"), other.of("key"));
+    assert_ne!(one.of(&1_u64) as u64, (one.of(&1_u64) >> 64) as u64);
+}
