@@ -291,6 +291,23 @@ fn an_error_after_the_shut_down_is_reported_as_such() {
     }
 }
 
+#[test] // W2: also without a limit of retries, and with a limiter that does not count.
+fn the_retries_before_a_shut_down_are_told() {
+    let queue = WorkQueue::new();
+    queue.add(1);
+    let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let workers = Workers::new(&queue).threads(1);
+    let workers = workers.on_give_up(|_, end| told.lock().unwrap().push((end.retries, end.reason)));
+    let run = workers.run(|_| {
+        if tries.fetch_add(1, Ordering::SeqCst) == 3 {
+            queue.shut_down();
+        }
+        Err::<(), _>(())
+    });
+    run.unwrap();
+    assert_eq!(told.into_inner().unwrap(), [(3, Reason::ShutDown)]);
+}
+
 // ---- W3 -------------------------------------------------------------------------------------
 
 #[test] // W3; c-r: "should requeue after a duration (but not rate-limited)", and forget before
