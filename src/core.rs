@@ -292,7 +292,7 @@ impl<K> Core<K> {
         sync::ThreadParker::with(|parker| {
             loop {
                 self.keys.sweep_if_due();
-                let taken = self.spin(parker);
+                let taken = self.spin();
                 if !matches!(taken, Taken::Empty) {
                     return taken;
                 }
@@ -323,7 +323,7 @@ impl<K> Core<K> {
     }
 
     /// Looks for a key for a little while before going to the trouble of sleeping.
-    fn spin(&self, parker: &sync::ThreadParker) -> Taken<K> {
+    fn spin(&self) -> Taken<K> {
         for _ in 0..sync::LOOKS_SPINNING {
             for _ in 0..sync::PAUSES_PER_LOOK {
                 sync::pause();
@@ -333,8 +333,8 @@ impl<K> Core<K> {
                 return taken;
             }
         }
-        for _ in 0..parker.yields() {
-            parker.yield_beside(|| self.len());
+        for _ in 0..sync::LOOKS_YIELDING {
+            sync::yield_now();
             let taken = self.take();
             if !matches!(taken, Taken::Empty) {
                 return taken;

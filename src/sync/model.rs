@@ -27,6 +27,7 @@ pub(crate) mod atomic {
 
 pub(crate) const PAUSES_PER_LOOK: u32 = 0;
 pub(crate) const LOOKS_SPINNING: u32 = 0;
+pub(crate) const LOOKS_YIELDING: u32 = 0;
 
 pub(crate) fn pause() {
     loom::thread::yield_now();
@@ -94,12 +95,6 @@ impl ThreadParker {
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
-
-    pub(crate) fn yields(&self) -> u32 {
-        0
-    }
-
-    pub(crate) fn yield_beside(&self, _came: impl FnOnce() -> usize) {}
 
     pub(crate) fn park(&self, deadline: Option<Instant>) {
         if deadline.is_none() {

@@ -49,5 +49,8 @@ pub(crate) fn yield_now() {
 /// producer and a consumer on two cores fast; see the performance notes.
 pub(crate) const PAUSES_PER_LOOK: u32 = 64;
 
-/// How many looks, each after [`PAUSES_PER_LOOK`], a consumer takes before it yields or sleeps.
+/// How many looks, each after [`PAUSES_PER_LOOK`], a consumer takes before it yields.
 pub(crate) const LOOKS_SPINNING: u32 = 4;
+
+/// How many looks, each after giving the processor away, it takes before it sleeps.
+pub(crate) const LOOKS_YIELDING: u32 = 4;
