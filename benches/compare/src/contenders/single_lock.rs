@@ -40,7 +40,7 @@ use std::thread;
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
-use hashbrown_latest::hash_table::{Entry, HashTable};
+use hashbrown::hash_table::{Entry, HashTable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Stands for the ticket of a key that was added while it is processed.
@@ -68,6 +68,9 @@ struct State<K> {
     sleepers: usize,
     shut_down: bool,
 }
+
+/// No key is queued now.
+pub(crate) struct Empty;
 
 /// What the queue keeps of a key that it is lent; cheap to clone.
 pub(crate) trait Stored<Q: ?Sized>: Borrow<Q> + Hash + Eq + Clone {
@@ -167,6 +170,15 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
         match self.pop(&mut state) {
             Some(key) => Some(key),
             None => self.wait(state),
+        }
+    }
+
+    /// Does not wait; `None` once the queue is shut down and empty.
+    pub(crate) fn try_get(&self) -> Result<Option<K>, Empty> {
+        let mut state = self.state.lock();
+        match self.pop(&mut state) {
+            None if !state.shut_down => Err(Empty),
+            key => Ok(key),
         }
     }
 

@@ -5,6 +5,8 @@
 
 use std::borrow::Borrow;
 
+use serde::Deserialize;
+
 /// A kind of key.
 pub(crate) trait Key: ToOwned<Owned: Send + Sync> + Sync + 'static {
     /// The `n`th key of an endless sequence of distinct ones.
@@ -41,7 +43,7 @@ impl Key for str {
 ///
 /// Two tallies of the same keys are equal whatever their order, and those of different keys are
 /// not, short of a 64-bit collision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) count: u64,
     sum: u64,

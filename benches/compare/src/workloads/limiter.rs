@@ -12,19 +12,21 @@ use keyqueue::limiter::{
 };
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
+use serde::Serialize;
 
 use super::Scale;
 use crate::keys::Key;
 use crate::race::{self, Racer};
 
-const BASE: Duration = Duration::from_millis(5);
-const MAX: Duration = Duration::from_secs(1000);
+pub(super) const BASE: Duration = Duration::from_millis(5);
+pub(super) const MAX: Duration = Duration::from_secs(1000);
 const FAST_RETRIES: u32 = 3;
 const PER_SECOND: u32 = 10;
 const BURST: u32 = 100;
 
 /// Which limiter.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Limiter {
     Exponential,
     FastSlow,
@@ -41,9 +43,6 @@ impl Limiter {
         (Self::Controller, "controller"),
     ];
 }
-
-/// Runs one round on so many threads.
-pub(crate) type Run = fn(Limiter, usize, &Scale) -> Vec<f64>;
 
 /// The crate's limiters.
 pub(crate) fn ours(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {

@@ -29,7 +29,7 @@ where
     Q: Key + ?Sized,
     C: Queue<Q>,
 {
-    let passes = (scale.cycles / sources.len()).max(1);
+    let passes = passes(scale, sources.len());
     let mut delivered = Tally::default();
     let start = Instant::now();
     for _ in 0..passes {
@@ -46,6 +46,11 @@ where
         Tally::of_first::<Q>(sources.len()).times(passes as u64)
     );
     vec![elapsed.as_nanos() as f64 / delivered.count as f64]
+}
+
+/// How often each of so many keys goes round.
+pub(super) fn passes(scale: &Scale, keys: usize) -> usize {
+    (scale.cycles / keys).max(1)
 }
 
 /// Bytes per queued key, and what a queue holds after they were done: at once, and after `shrink`.
@@ -71,11 +76,21 @@ pub(super) fn memory<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale) -> Vec<f64> {
     vec![queued, left, meter.bytes()]
 }
 
-/// Constructing a queue and dropping it.
+/// Constructing a queue and dropping it; and the threads that one has.
 pub(super) fn start<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale) -> Vec<f64> {
     let start = Instant::now();
     for _ in 0..scale.starts {
         std::hint::black_box(C::new());
     }
-    vec![start.elapsed().as_nanos() as f64 / scale.starts as f64]
+    let ns = start.elapsed().as_nanos() as f64 / scale.starts as f64;
+    let before = threads();
+    let queue = C::new();
+    let started = threads() - before;
+    drop(queue);
+    vec![ns, started]
+}
+
+/// The threads of this process, where the system says so; otherwise not a number.
+fn threads() -> f64 {
+    std::fs::read_dir("/proc/self/task").map_or(f64::NAN, |threads| threads.count() as f64)
 }

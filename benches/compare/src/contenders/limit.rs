@@ -47,7 +47,7 @@ where
 
     fn run(&self, workload: Kind, scale: &Scale, round: &Round) -> Option<Vec<f64>> {
         let applies = match workload {
-            Kind::Cycle(_) | Kind::Flow(..) => !workload.is_of_strings(),
+            Kind::Cycle { .. } | Kind::Flow { .. } => !workload.is_of_strings(),
             _ => false,
         };
         applies.then(|| workloads::run::<u64, Bare<U>>(workload, scale, round))

@@ -1,4 +1,5 @@
-//! Who delays keys: keyqueue, a heap under a mutex, and tokio-util's `DelayQueue` under a mutex.
+//! Who delays keys and does nothing else: a heap under a mutex, and tokio-util's `DelayQueue` under a
+//! mutex.
 //!
 //! The heap is what client-go has, with its loop's faults left out: a map from key to ready time
 //! under the same mutex, lazily deleted entries, and a thread that sleeps until the first of them
@@ -16,7 +17,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use keyqueue::WorkQueue;
 use parking_lot::{Condvar, Mutex};
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
@@ -30,23 +30,26 @@ type Map<V> = std::collections::HashMap<u64, V, RandomState>;
 const BATCH: usize = 512;
 
 /// A contender that takes part in the workloads of delays alone.
-struct Delaying<D> {
+pub(super) struct Delaying<D> {
     name: &'static str,
     delays: PhantomData<fn() -> D>,
 }
 
-pub(super) fn heap() -> impl Contender {
-    Delaying::<Heap> {
-        name: "heap",
-        delays: PhantomData,
+impl<D> Delaying<D> {
+    pub(super) fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            delays: PhantomData,
+        }
     }
 }
 
+pub(super) fn heap() -> impl Contender {
+    Delaying::<Heap>::named("heap")
+}
+
 pub(super) fn delay_queue() -> impl Contender {
-    Delaying::<TokioUtil> {
-        name: "delay-queue",
-        delays: PhantomData,
-    }
+    Delaying::<TokioUtil>::named("delay-queue")
 }
 
 impl<D: Delays> Contender for Delaying<D> {
@@ -56,27 +59,9 @@ impl<D: Delays> Contender for Delaying<D> {
 
     fn run(&self, workload: Kind, scale: &Scale, _: &Round) -> Option<Vec<f64>> {
         match workload {
-            Kind::Delay(kind) => Some(delay::run::<D>(kind, scale)),
+            Kind::Delay { of } => Some(delay::run::<D>(of, scale)),
             _ => None,
         }
-    }
-}
-
-impl Delays for WorkQueue<u64> {
-    fn new() -> Self {
-        Self::new()
-    }
-
-    fn add_after(&self, key: u64, delay: Duration) {
-        self.add_after(key, delay);
-    }
-
-    fn cancel(&self, key: u64) -> bool {
-        self.cancel(&key)
-    }
-
-    fn get(&self) -> u64 {
-        *self.get().expect("never shut down")
     }
 }
 

@@ -1,0 +1,135 @@
+//! BENCHMARKS.md.
+
+use std::fmt::Write;
+
+use super::table;
+use super::verdict::verdicts;
+use super::{OURS, Report};
+use crate::workloads;
+
+/// What the workloads cannot say for themselves: why a target is short, or a row to be read with care.
+const NOTES: &str = include_str!("notes.md");
+
+pub(super) fn markdown(report: &Report) -> String {
+    let mut page = String::new();
+    write(&mut page, report).expect("a string takes everything");
+    page
+}
+
+fn write(page: &mut String, report: &Report) -> std::fmt::Result {
+    let machine = &report.machine;
+    writeln!(page, "# Benchmarks\n")?;
+    writeln!(
+        page,
+        "Written by `cargo run --release -p compare` from one run; not to be edited. It took {} min {} s \
+         on {} cores of {} with {} of memory; {}, {}, Go: {}.\n",
+        report.seconds / 60,
+        report.seconds % 60,
+        machine.cores,
+        machine.processor,
+        machine.memory,
+        machine.system,
+        machine.rust,
+        machine.go,
+    )?;
+    if report.quick {
+        writeln!(page, "**A quick run**: fewer rounds of fewer keys.\n")?;
+    }
+    writeln!(page, "{METHOD}")?;
+    summary(page, report)?;
+
+    writeln!(page, "\n## Contenders\n")?;
+    let mut contenders = table::table(&["name", "what", "made of"], 0..0);
+    for entrant in &report.contenders {
+        let mut version = entrant.version.clone();
+        if let Some(why) = &entrant.not_run {
+            version = format!("**not run**: {why}");
+        }
+        contenders.add_row([&entrant.name, what(&entrant.name), &version]);
+    }
+    writeln!(page, "{contenders}\n{SINGLE_LOCK}")?;
+
+    writeln!(page, "\n## Targets\n")?;
+    writeln!(page, "{}\n\n{NOTES}", table::targets(report))?;
+
+    writeln!(page, "## Results\n")?;
+    writeln!(
+        page,
+        "Medians of {} rounds; less is better in every row. \"to client-go\" is its figure divided by \
+         keyqueue's: above 1 we do better, below it worse.\n",
+        report.rounds,
+    )?;
+    writeln!(page, "{}\n", table::results(report))?;
+    for (title, plot) in PLOTS {
+        writeln!(page, "![{title}](benches/compare/results/{plot})\n")?;
+    }
+
+    writeln!(page, "## Where others do better\n")?;
+    writeln!(
+        page,
+        "Every row in which somebody's median is less than keyqueue's, the bare queues apart.\n"
+    )?;
+    writeln!(page, "{}\n", table::behind(report))?;
+
+    writeln!(page, "## Workloads\n")?;
+    let mut about = table::table(&["id", "what"], 0..0);
+    for workload in workloads::all() {
+        about.add_row([&workload.id, workload.what]);
+    }
+    writeln!(page, "{about}\n")?;
+
+    writeln!(page, "## Least and most\n")?;
+    writeln!(page, "{}", table::spread(report))
+}
+
+fn summary(page: &mut String, report: &Report) -> std::fmt::Result {
+    let verdicts = verdicts(report);
+    let count = |met| verdicts.iter().filter(|verdict| verdict.met == met).count();
+    writeln!(
+        page,
+        "Of {} targets {} are met, {} are short, {} could not be judged.",
+        verdicts.len(),
+        count(Some(true)),
+        count(Some(false)),
+        count(None),
+    )
+}
+
+const PLOTS: [(&str, &str); 3] = [
+    ("Throughput by threads", "throughput.svg"),
+    ("Latency percentiles", "latency.svg"),
+    ("Memory for a key", "memory.svg"),
+];
+
+const METHOD: &str = "\
+In each round every contender runs once, one after the other (A B C A B C ...), each with a new queue; a round
+that warms up is thrown away. Medians are compared, the extremes are at the end, every figure is in
+`benches/compare/results/results.json`. Every round checks that each contender delivered the same keys the same
+number of times, or, where that depends on chance (`hot`, `replay`), that every key was delivered after its last
+add. The Go queues run in a process of their own, which checks and is checked the same way, with their garbage
+collected before each round. Absolute figures say little about another machine; ratios within this run are what
+counts.
+";
+
+const SINGLE_LOCK: &str = "
+What `single-lock` does to be strong: one mutex of parking_lot, taken once for an operation; a key is hashed once,
+before the lock; one probe of one hashbrown table in `add` and `done`, none in `get`, since a key's state follows
+from a ticket that it draws; a consumer is woken only if one sleeps that nobody has woken, after the lock is given
+back; a short spin before sleeping; strings shared, not copied; keys dropped outside the lock; lock, hasher and
+hint on cache lines of their own. It has no delays, no handles, no drain, no waiting tasks, no panic safety.
+";
+
+fn what(contender: &str) -> &'static str {
+    match contender {
+        OURS => "this crate",
+        "client-go" => "k8s.io/client-go/util/workqueue, what is being replaced",
+        "priorityqueue" => "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue",
+        "single-lock" => "the best queue with one lock that we could write",
+        "kube-runtime" => "its scheduler (delays) and applier (`reconcile`)",
+        "delay-queue" => "tokio-util's `DelayQueue` under a mutex, delays alone",
+        "heap" => "a binary heap under a mutex, delays alone",
+        "array-queue" => "limit: a bare ring, no keys",
+        "seg-queue" => "limit: a bare linked queue, no keys",
+        _ => "",
+    }
+}
