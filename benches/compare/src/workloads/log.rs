@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 const EVENTS: usize = 10_000;
 const CRAWLERS: u64 = 8;
 /// Of which not all come.
-const VISITORS: u64 = 11_000;
+const VISITORS: u64 = 12_500;
 
 /// Keys, in the order of their events.
 pub(crate) struct Log {
