@@ -1,0 +1,248 @@
+//! Single paths through the queue, on one thread: what an operation allocates, which is asserted here,
+//! and how many instructions it takes, which valgrind counts for `ci/instructions.sh`.
+//!
+//! `cargo bench --bench paths` asserts and prints the allocations; `-- PATH COUNT` does nothing but go so
+//! often along a path; `-- --list` names them. Both counts are the difference between a run of 2n
+//! operations and one of n, so that whatever is done once is in neither.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::{Clock, WorkQueue};
+
+/// A way through the queue.
+struct Path {
+    name: &'static str,
+    /// What one operation may allocate, in the long run.
+    allocations: f64,
+    /// Makes what it needs, and goes along so often.
+    run: fn(u64),
+}
+
+/// Recurring keys.
+const KEYS: u64 = 1024;
+/// For the allocations: enough for every table to have grown and been swept.
+const COUNT: u64 = 1 << 17;
+
+/// A table may grow at another size of the set than at the last run: its hashes are random.
+const NONE: f64 = 0.001;
+
+const PATHS: [Path; 12] = [
+    path("cycle-u64", NONE, cycle_u64),
+    path("cycle-string", NONE, cycle_string),
+    path("cycle-handle", NONE, cycle_handle),
+    path("cycle-batch", 0.02, cycle_batch),
+    path("duplicate", NONE, duplicate),
+    path("duplicate-handle", NONE, duplicate_handle),
+    path("dirty", NONE, dirty),
+    path("distinct", 0.02, distinct),
+    path("backlog", 0.1, backlog),
+    path("delay", 0.1, delay),
+    path("delay-moved", 0.1, delay_moved),
+    path("limiter", NONE, limiter),
+];
+
+const fn path(name: &'static str, allocations: f64, run: fn(u64)) -> Path {
+    Path {
+        name,
+        allocations,
+        run,
+    }
+}
+
+fn main() {
+    // Cargo's own, when it runs a bench.
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|it| it != "--bench")
+        .collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => assert_allocations(),
+        ["--list"] => PATHS.iter().for_each(|path| println!("{}", path.name)),
+        [name, count] => {
+            let path = PATHS.iter().find(|path| path.name == name);
+            let count = count.parse().expect("the second argument is a number");
+            (path.expect("the first argument is a path").run)(count);
+        }
+        _ => panic!("no arguments, --list, or a path and a count"),
+    }
+}
+
+fn assert_allocations() {
+    let allocated = |path: &Path, count| {
+        // Ordering: Relaxed, here and below; there is one thread.
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (path.run)(count);
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    for path in &PATHS {
+        let (once, twice) = (allocated(path, COUNT), allocated(path, 2 * COUNT));
+        let each = (twice as f64 - once as f64) / COUNT as f64;
+        let name = path.name;
+        println!(
+            "{name:20} {each:.4} allocations, at most {}",
+            path.allocations
+        );
+        assert!(each <= path.allocations, "{name}: {each} allocations");
+    }
+}
+
+fn passes(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|n| n % KEYS)
+}
+
+fn finish(queue: &WorkQueue<u64>) {
+    drop(black_box(queue.get()));
+}
+
+fn cycle_u64(count: u64) {
+    let queue = WorkQueue::new();
+    for key in passes(count) {
+        queue.add_ref(&key);
+        finish(&queue);
+    }
+}
+
+fn cycle_string(count: u64) {
+    let queue = WorkQueue::<String>::new();
+    let name = |n| format!("namespace-{}/object-{n:03}", n % 10);
+    let names: Vec<String> = (0..KEYS).map(name).collect();
+    for key in passes(count) {
+        queue.add_ref(names[key as usize].as_str());
+        drop(black_box(queue.get()));
+    }
+}
+
+fn cycle_handle(count: u64) {
+    let queue = WorkQueue::new();
+    let handles: Vec<_> = (0..KEYS).map(|key| queue.handle(key)).collect();
+    for key in passes(count) {
+        handles[key as usize].add();
+        finish(&queue);
+    }
+}
+
+fn cycle_batch(count: u64) {
+    const BATCH: u64 = 64;
+    let queue = WorkQueue::new();
+    for batch in 0..count / BATCH {
+        let first = batch * BATCH % KEYS;
+        queue.add_all(first..first + BATCH);
+        drop(black_box(queue.get_batch(BATCH as usize)));
+    }
+}
+
+/// A queue in which all recurring keys are queued.
+fn queued() -> WorkQueue<u64> {
+    let queue = WorkQueue::new();
+    queue.add_all(0..KEYS);
+    queue
+}
+
+fn duplicate(count: u64) {
+    let queue = queued();
+    for key in passes(count) {
+        black_box(queue.add_ref(&key));
+    }
+}
+
+fn duplicate_handle(count: u64) {
+    let queue = queued();
+    let handles: Vec<_> = (0..KEYS).map(|key| queue.handle(key)).collect();
+    for key in passes(count) {
+        black_box(handles[key as usize].add());
+    }
+}
+
+/// A key that is added while it is processed, and so comes back.
+fn dirty(count: u64) {
+    let queue = WorkQueue::new();
+    queue.add(0);
+    for _ in 0..count {
+        let item = queue.get().expect("it was added");
+        black_box(queue.add_ref(&0));
+        item.done();
+    }
+}
+
+/// Keys that never come back, one at a time.
+fn distinct(count: u64) {
+    let queue = WorkQueue::new();
+    for key in 0..count {
+        queue.add(key);
+        finish(&queue);
+    }
+}
+
+/// Keys that never come back, all of them queued before the first is taken.
+fn backlog(count: u64) {
+    let queue = WorkQueue::new();
+    queue.add_all(0..count);
+    (0..count).for_each(|_| finish(&queue));
+}
+
+/// So long that nothing comes up.
+const FAR: Duration = Duration::from_secs(100);
+
+/// A queue whose time stands still, with no thread.
+fn still() -> WorkQueue<u64> {
+    let (clock, _) = Clock::mock();
+    let queue = WorkQueue::builder().clock(clock).manual_timers();
+    queue.build().expect("nothing is out of range")
+}
+
+/// Delays of distinct keys.
+fn delay(count: u64) {
+    let queue = still();
+    for key in 0..count {
+        queue.add_after(key, FAR + Duration::from_millis(key % 1000));
+    }
+    queue.fire_due();
+}
+
+/// Recurring keys, whose delays are taken back and set again.
+fn delay_moved(count: u64) {
+    let queue = still();
+    for key in passes(count) {
+        queue.cancel(&key);
+        queue.add_after(key, FAR);
+        queue.fire_due();
+    }
+}
+
+fn limiter(count: u64) {
+    let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(1000));
+    let limiter = limiter.expect("these are in range");
+    for key in passes(count) {
+        black_box(limiter.when(&key));
+        limiter.forget(&key);
+    }
+}
+
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The system's, with a count.
+struct CountingHeap;
+
+// SAFETY: every call is passed on to `System` unchanged; counting allocates nothing and cannot
+// unwind. `alloc_zeroed` and `realloc` are made of these two.
+unsafe impl GlobalAlloc for CountingHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Ordering: Relaxed; a count.
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps `dealloc`'s contract, and the block came from `System`.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
