@@ -15,7 +15,8 @@
 //! Idle nodes are taken out in bulk, by whoever has the lock anyway or has nothing else to do:
 //!
 //! * an adder of a new key, when the shard has doubled since its last sweep: a stream of unique
-//!   keys pays for its own removal, a constant amount per key;
+//!   keys pays for its own removal, a constant amount per key. (If a sample of the nodes is busy
+//!   it lets the shard double again; what is idle then is at most a quarter, or nearly.)
 //! * a consumer that found the queue empty, when a shard has run up enough *credit*: a burst is
 //!   cleared away as soon as it has been worked off.
 //!
@@ -49,6 +50,10 @@ use crate::timer::Delay;
 const RESIDENTS: usize = 8192;
 /// But no fewer than this in a shard.
 const FEWEST_RESIDENTS: usize = 32;
+
+/// An adder looks at so many nodes first, and sweeps if more than a quarter of them are idle. Less
+/// than [`FEWEST_RESIDENTS`], so that there are so many.
+const SAMPLE: usize = 24;
 
 const CREDIT_PER_NEW_KEY: usize = 8;
 const CREDIT_PER_NODE_SWEPT: usize = 4;
@@ -311,11 +316,26 @@ impl<K> Shard<'_, K> {
 
     #[cold]
     fn make_room_slow(&mut self) -> Swept<K> {
+        if !self.looks_idle() {
+            self.table.beside().limit *= 2;
+            return Swept(Vec::new());
+        }
         let Some((swept, busy)) = self.sweep_or_grow() else {
             return Swept(Vec::new());
         };
         self.earn(busy * CREDIT_PER_NEW_KEY);
         swept
+    }
+
+    /// Whether a sweep would find something: a backlog that grows is all busy, and looking at each
+    /// of its nodes whenever it has doubled costs a third of the adds.
+    fn looks_idle(&self) -> bool {
+        let mut idle = 0;
+        self.table.for_each_of(SAMPLE, |node| {
+            // SAFETY: in the table of a shard whose lock is held.
+            idle += usize::from(unsafe { node.get() }.state.phase() == Phase::Idle);
+        });
+        idle > SAMPLE / 4
     }
 
     /// Sweeps on behalf of an idle consumer, if the credit is still there.

@@ -159,11 +159,16 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
         }
     }
 
-    pub(crate) fn for_each(&self, mut f: impl FnMut(T)) {
+    pub(crate) fn for_each(&self, f: impl FnMut(T)) {
+        self.for_each_of(usize::MAX, f);
+    }
+
+    /// Runs `f` over the first `most` values: a sample, since they are in the order of their hashes.
+    pub(crate) fn for_each_of(&self, most: usize, mut f: impl FnMut(T)) {
         let table = self.table();
         // SAFETY: the iterator does not outlive the table, which nobody else can change.
         unsafe {
-            for bucket in table.iter() {
+            for bucket in table.iter().take(most) {
                 f(bucket.as_ref().0.value);
             }
         }
