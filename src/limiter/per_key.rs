@@ -36,7 +36,6 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::marker::PhantomData;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -45,7 +44,7 @@ use foldhash::fast::FoldHasher;
 
 use crate::Clock;
 use crate::nanos;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Locked;
 
 /// A power of two, well above the threads that fail keys at the same moment.
 const SHARDS: usize = 64;
@@ -62,7 +61,7 @@ const MEMORY_WITHOUT_DELAY: Duration = Duration::from_secs(60);
 /// Counts the failures of each key.
 pub(super) struct PerKey<K: ?Sized> {
     fingerprints: Fingerprints,
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Locked<Shard>>]>,
     /// How long a key may be idle before it is forgotten, in nanoseconds.
     memory: u64,
     clock: Clock,
@@ -101,7 +100,9 @@ impl<K: ?Sized> PerKey<K> {
         };
         Self {
             fingerprints: Fingerprints::new(),
-            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            shards: (0..SHARDS)
+                .map(|_| CachePadded::new(Locked::new(Shard::default())))
+                .collect(),
             memory: nanos::saturating(memory),
             clock: Clock::new(),
             keys: PhantomData,
@@ -124,7 +125,7 @@ impl<K: ?Sized> PerKey<K> {
         self.shards
             .iter()
             .map(|shard| {
-                let shard = lock(shard);
+                let shard = shard.lock();
                 shard.young.len() + shard.old.len()
             })
             .sum()
@@ -137,7 +138,7 @@ impl<K: Hash + ?Sized> PerKey<K> {
         let print = self.fingerprints.of(key);
         let now = self.clock.nanos_of_this_core();
         let home = shard_of(print);
-        let mut shard = lock(&self.shards[home]);
+        let mut shard = self.shards[home].lock();
         shard.turn_if_due(now, self.memory);
         let before = shard.record(print, now, self.memory);
         let visit = shard.visit_after_call(home);
@@ -150,7 +151,7 @@ impl<K: Hash + ?Sized> PerKey<K> {
     pub(super) fn count(&self, key: &K) -> u32 {
         let print = self.fingerprints.of(key);
         let now = self.clock.nanos_of_this_core();
-        let shard = lock(&self.shards[shard_of(print)]);
+        let shard = self.shards[shard_of(print)].lock();
         shard
             .young
             .get(&print)
@@ -162,7 +163,7 @@ impl<K: Hash + ?Sized> PerKey<K> {
     pub(super) fn forget(&self, key: &K) {
         let print = self.fingerprints.of(key);
         let home = shard_of(print);
-        let mut shard = lock(&self.shards[home]);
+        let mut shard = self.shards[home].lock();
         shard.forget(print);
         let visit = shard.visit_after_call(home);
         drop(shard);
@@ -175,7 +176,7 @@ impl<K: Hash + ?Sized> PerKey<K> {
         if let Some(other) = other {
             let now = self.clock.nanos_of_this_core();
             for shard in [home, other] {
-                lock(&self.shards[shard]).turn_if_due(now, self.memory);
+                self.shards[shard].lock().turn_if_due(now, self.memory);
             }
         }
     }
@@ -273,13 +274,6 @@ fn remove(table: &mut Table, print: u128) -> Option<Failures> {
         *table = Table::default();
     }
     removed
-}
-
-/// Locks a shard, also after a panic under the lock: only an allocation can have failed there, and
-/// the tables are whole between any two operations on them.
-#[inline]
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The shard comes from the half of the fingerprint that the tables do not hash by.

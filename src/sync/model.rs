@@ -43,6 +43,19 @@ pub(crate) fn fence_after_rmw() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
+/// No model is about what these guard.
+pub(crate) struct Locked<T>(Mutex<T>);
+
+impl<T> Locked<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Locked(Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What atomic-waker promises, by means of a mutex.
 ///
 /// Not loom's own: that one drops wakers, which is a step of the model, under a real lock, and

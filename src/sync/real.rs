@@ -6,6 +6,7 @@ mod table;
 mod thread;
 
 pub(crate) use crossbeam_queue::{ArrayQueue, SegQueue};
+pub(crate) use lock::Locked;
 pub(crate) use park::ThreadParker;
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) use table::{ShardGuard, Table};

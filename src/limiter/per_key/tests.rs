@@ -12,7 +12,7 @@ fn mocked() -> (PerKey<u64>, crate::MockClock) {
 
 fn capacity(counts: &PerKey<u64>) -> usize {
     let capacities = counts.shards.iter().map(|shard| {
-        let shard = lock(shard);
+        let shard = shard.lock();
         shard.young.capacity() + shard.old.capacity()
     });
     capacities.sum()
@@ -110,7 +110,7 @@ proptest! {
                 *failed = (failed.0 + 1, now);
                 // In the same shard or not: look after all of them.
                 for shard in &counts.shards {
-                    lock(shard).turn_if_due(counts.clock.nanos(), counts.memory);
+                    shard.lock().turn_if_due(counts.clock.nanos(), counts.memory);
                 }
             }
         }

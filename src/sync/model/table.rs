@@ -70,7 +70,11 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
     }
 
     pub(crate) fn for_each_of(&self, most: usize, mut f: impl FnMut(T)) {
-        self.0.entries.iter().take(most).for_each(|entry| f(entry.1));
+        self.0
+            .entries
+            .iter()
+            .take(most)
+            .for_each(|entry| f(entry.1));
     }
 
     pub(crate) fn shrink_to(&mut self, len: usize) {

@@ -7,6 +7,8 @@
 //! time and look again. Critical sections are some tens of nanoseconds long, and waiting is rare;
 //! that a waiter may oversleep by [`NAP`] matters only when the holder was preempted.
 
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crossbeam_utils::Backoff;
@@ -55,5 +57,86 @@ impl ShardLock {
     pub(super) fn unlock(&self) {
         // Ordering: Release; pairs with the Acquire in `lock`.
         self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A value behind such a lock. A panic of its holder leaves it as it is, unlocked.
+pub(crate) struct Locked<T> {
+    lock: ShardLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only by the holder of its lock, one thread at a time, which may be
+// any thread.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Locked {
+            lock: ShardLock::new(),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> LockedGuard<'_, T> {
+        self.lock.lock();
+        LockedGuard(self)
+    }
+}
+
+/// The right to the value. Dropping it unlocks.
+pub(crate) struct LockedGuard<'a, T>(&'a Locked<T>);
+
+impl<T> Drop for LockedGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+impl<T> Deref for LockedGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the lock's only holder, and `&self` allows no `&mut` meanwhile.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for LockedGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` is exclusive.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_turns_with_the_value() {
+        const ROUNDS: usize = 100_000;
+        let locked = Locked::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..ROUNDS).for_each(|_| *locked.lock() += 1));
+            }
+        });
+        assert_eq!(*locked.lock(), 4 * ROUNDS);
+    }
+
+    #[test]
+    fn a_holder_that_panics_unlocks() {
+        let locked = Locked::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = locked.lock();
+            panic!("as intended");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*locked.lock(), 1);
     }
 }
