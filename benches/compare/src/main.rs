@@ -15,6 +15,7 @@ mod contenders;
 mod keys;
 mod measure;
 mod memory;
+mod model;
 mod race;
 mod report;
 mod work;
@@ -55,6 +56,12 @@ struct Options {
     /// Write no page after a full run
     #[arg(long)]
     no_page: bool,
+    /// Compute the model of more processors after other runs than full ones, too; takes valgrind
+    #[arg(long)]
+    model: bool,
+    /// Go through the operations that the model traces, and nothing else
+    #[arg(long, hide = true, value_name = "CONTENDER")]
+    traced: Option<String>,
     /// Fail if a contender cannot take part
     #[arg(long)]
     everybody: bool,
@@ -65,6 +72,9 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    if let Some(contender) = &options.traced {
+        return model::traced(contender);
+    }
     if let Some(path) = &options.from {
         return publish(&Report::read(path)?);
     }
@@ -100,11 +110,16 @@ fn main() -> Result<()> {
         println!("{} rows, each checked", report.rows.len());
         return Ok(());
     }
+    let full = !options.quick && options.only.is_empty();
+    if (full || options.model)
+        && let Err(error) = report.add_model()
+    {
+        eprintln!("no model of more processors: {error:#}");
+    }
     report.print();
     if let Some(path) = &options.json {
         report.write_json(path)?;
     }
-    let full = !options.quick && options.only.is_empty();
     if full && !options.no_page {
         publish(&report)?;
     }

@@ -17,6 +17,8 @@ mod single_lock;
 
 use std::marker::PhantomData;
 
+pub(crate) use single_lock::SingleLock;
+
 use crate::keys::Key;
 use crate::workloads::{self, Kind, Round, Scale, Waiter};
 

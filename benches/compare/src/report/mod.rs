@@ -24,6 +24,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::contenders::Field;
+use crate::model::{self, Curve};
 use crate::workloads::Metric;
 use machine::Machine;
 
@@ -39,6 +40,9 @@ pub(crate) struct Report {
     seconds: u64,
     contenders: Vec<Entrant>,
     pub(crate) rows: Vec<Row>,
+    /// With more processors than there are; empty if it could not be had.
+    #[serde(default)]
+    model: Vec<Curve>,
 }
 
 /// A column.
@@ -89,7 +93,18 @@ impl Report {
             seconds: 0,
             contenders,
             rows: Vec::new(),
+            model: Vec::new(),
         }
+    }
+
+    /// Adds the model of those whose cycle was measured.
+    pub(crate) fn add_model(&mut self) -> Result<()> {
+        for contender in model::MODELLED {
+            let row = self.row("cycle-u64", "").context("cycle-u64 was not run")?;
+            let cycle = row.median(contender).context("it did not run")?;
+            self.model.push(model::curve(contender, cycle)?);
+        }
+        Ok(())
     }
 
     pub(crate) fn took(&mut self, seconds: u64) {
@@ -127,6 +142,9 @@ impl Report {
     pub(crate) fn print(&self) {
         println!("{}", table::results(self));
         println!("{}", table::targets(self));
+        if !self.model.is_empty() {
+            println!("A model, not a measurement:\n{}", table::model(self));
+        }
         for entrant in &self.contenders {
             if let Some(why) = &entrant.not_run {
                 println!("{}: not run; {why}", entrant.name);

@@ -7,16 +7,15 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{Report, table};
+use crate::model::Curve;
 
 const SIZE: (u32, u32) = (760, 420);
-/// Of the contenders, in the order of the columns.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(31, 119, 180),
-    RGBColor(44, 160, 44),
-    RGBColor(148, 103, 189),
-    RGBColor(214, 39, 40),
-    RGBColor(255, 127, 14),
-    RGBColor(127, 127, 127),
+/// Those that are drawn.
+const DRAWN: [(&str, RGBColor); 4] = [
+    ("keyqueue", RGBColor(31, 119, 180)),
+    ("client-go", RGBColor(44, 160, 44)),
+    ("priorityqueue", RGBColor(148, 103, 189)),
+    ("single-lock", RGBColor(214, 39, 40)),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -32,7 +31,7 @@ struct Bars<'a> {
 }
 
 pub(super) fn draw(report: &Report, into: &Path) -> Result<()> {
-    let contenders = ["keyqueue", "client-go", "priorityqueue", "single-lock"];
+    let contenders = DRAWN.map(|(name, _)| name);
     let groups = |rows: &[(&str, &str, &str)], show: fn(f64) -> f64| {
         let group = |&(workload, metric, title): &(&str, &str, &str)| {
             let row = report.row(workload, metric)?;
@@ -101,6 +100,11 @@ pub(super) fn draw(report: &Report, into: &Path) -> Result<()> {
                 .map_err(|error| anyhow!("cannot draw {file}: {error}"))?;
         }
     }
+    if !report.model.is_empty() {
+        let path = into.join("model.svg");
+        let area = SVGBackend::new(&path, SIZE).into_drawing_area();
+        lines(&area, &report.model).map_err(|error| anyhow!("cannot draw model.svg: {error}"))?;
+    }
     Ok(())
 }
 
@@ -147,7 +151,8 @@ impl Bars<'_> {
                 let Some(figure) = figure else { continue };
                 let left = group as f64 + 0.1 + width * at as f64;
                 let bar = [(left, bottom), (left + width * 0.92, scale(*figure))];
-                chart.draw_series([Rectangle::new(bar, COLOURS[at].filled())])?;
+                let colour = colour(self.contenders[at]);
+                chart.draw_series([Rectangle::new(bar, colour.filled())])?;
                 let above = (left, scale(*figure) + (top - bottom) * 0.045);
                 let label = Text::new(table::number(*figure), above, ("sans-serif", 12));
                 chart.draw_series([label])?;
@@ -161,13 +166,55 @@ impl Bars<'_> {
     }
 }
 
+/// Curves over the number of processors.
+fn lines(area: &Area<'_>, curves: &[Curve]) -> Result<(), Box<dyn std::error::Error>> {
+    area.fill(&WHITE)?;
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let most = points().map(|point| point.throughput).fold(0.0, f64::max);
+    let threads = points().map(|point| point.threads).max().unwrap_or(1) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .caption(
+            "A MODEL, not a measurement: recurring keys by processors",
+            ("sans-serif", 18),
+        )
+        .margin(12)
+        .x_label_area_size(58)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..threads.log2(), 0.0..most * 1.1)?;
+    chart
+        .configure_mesh()
+        .y_desc("million keys a second, all together")
+        .x_desc("processors")
+        .x_label_formatter(&|x| format!("{:.0}", 2_f64.powf(*x)))
+        .draw()?;
+    for curve in curves {
+        let points = curve
+            .points
+            .iter()
+            .map(|point| ((point.threads as f64).log2(), point.throughput));
+        chart.draw_series(LineSeries::new(
+            points,
+            colour(&curve.contender).stroke_width(2),
+        ))?;
+    }
+    let names: Vec<&str> = curves.iter().map(|curve| &*curve.contender).collect();
+    legend(area, &names)?;
+    area.present()?;
+    Ok(())
+}
+
+fn colour(contender: &str) -> RGBColor {
+    let drawn = DRAWN.iter().find(|(name, _)| *name == contender);
+    drawn.map_or(BLACK, |(_, colour)| *colour)
+}
+
 /// Along the lower edge.
 fn legend(area: &Area<'_>, names: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
     let y = SIZE.1 as i32 - 22;
     for (at, name) in names.iter().enumerate() {
         let x = 76 + 165 * at as i32;
         let patch = [(x, y), (x + 12, y + 12)];
-        area.draw(&Rectangle::new(patch, COLOURS[at].filled()))?;
+        area.draw(&Rectangle::new(patch, colour(name).filled()))?;
         area.draw(&Text::new(
             (*name).to_owned(),
             (x + 18, y),

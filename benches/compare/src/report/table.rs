@@ -85,6 +85,24 @@ pub(super) fn behind(report: &Report) -> Table {
     table
 }
 
+/// What the model says, a row for each number of processors.
+pub(super) fn model(report: &Report) -> Table {
+    let mut header = vec!["processors".to_owned()];
+    for curve in &report.model {
+        header.push(format!("{}: lines moved/key", curve.contender));
+        header.push(format!("{}: M keys/s", curve.contender));
+    }
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = table(&header, 0..header.len());
+    for at in 0..report.model.first().map_or(0, |curve| curve.points.len()) {
+        let points = report.model.iter().map(|curve| &curve.points[at]);
+        let mut cells = vec![report.model[0].points[at].threads.to_string()];
+        cells.extend(points.flat_map(|point| [number(point.transfers), number(point.throughput)]));
+        table.add_row(cells);
+    }
+    table
+}
+
 /// An empty table whose columns of that range are numbers.
 pub(super) fn table(header: &[&str], numbers: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
