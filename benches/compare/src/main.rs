@@ -91,6 +91,7 @@ fn main() -> Result<()> {
     };
     let workloads = chosen(&options.only);
 
+    let mut report = Report::new(options.quick, rounds);
     let field = Field::gather();
     for (name, why) in &field.not_run {
         eprintln!("{name}: not run; {why}");
@@ -101,7 +102,7 @@ fn main() -> Result<()> {
     );
     let mut scale = Scale::divided_by(divisor, log);
     scale.common_interval = measure::common_interval(&field, &scale);
-    let mut report = Report::new(options.quick, rounds, &field);
+    report.enter(&field);
     let start = Instant::now();
     report.rows = measure::all(&workloads, &field, &scale, rounds);
     report.took(start.elapsed().as_secs());

@@ -19,6 +19,9 @@ pub(super) struct Machine {
     pub(super) system: String,
     pub(super) rust: String,
     pub(super) go: String,
+    /// Processes that wanted a processor in the last minute; ours is not among them yet.
+    #[serde(default)]
+    pub(super) load: String,
 }
 
 impl Machine {
@@ -31,7 +34,9 @@ impl Machine {
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory = field(&memory, "MemTotal").and_then(|total| total.split(' ').next());
         let gib = memory.and_then(|kib| kib.parse::<f64>().ok());
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Self {
+            load: load.split(' ').next().unwrap_or(UNKNOWN).to_owned(),
             processor,
             cores: workloads::cores(),
             memory: gib.map_or(UNKNOWN.into(), |kib| format!("{:.0} GiB", kib / 1048576.0)),

@@ -71,29 +71,33 @@ struct Rounds {
 }
 
 impl Report {
-    pub(crate) fn new(quick: bool, rounds: u32, field: &Field) -> Self {
-        let entrant = |name: &str, not_run: Option<&String>| Entrant {
-            name: name.to_owned(),
-            version: machine::version(name),
-            not_run: not_run.cloned(),
-        };
-        let mut contenders: Vec<Entrant> = field
-            .contenders
-            .iter()
-            .map(|contender| entrant(contender.name(), None))
-            .collect();
-        // In their places beside ours, so that the table looks the same without them.
-        for (at, (name, why)) in field.not_run.iter().enumerate() {
-            contenders.insert(1 + at, entrant(name, Some(why)));
-        }
+    /// A run that is about to begin.
+    pub(crate) fn new(quick: bool, rounds: u32) -> Self {
         Self {
             machine: Machine::this(),
             quick,
             rounds,
             seconds: 0,
-            contenders,
+            contenders: Vec::new(),
             rows: Vec::new(),
             model: Vec::new(),
+        }
+    }
+
+    /// Makes the columns.
+    pub(crate) fn enter(&mut self, field: &Field) {
+        let entrant = |name: &str, not_run: Option<&String>| Entrant {
+            name: name.to_owned(),
+            version: machine::version(name),
+            not_run: not_run.cloned(),
+        };
+        let running = field.contenders.iter();
+        self.contenders = running
+            .map(|contender| entrant(contender.name(), None))
+            .collect();
+        // In their places beside ours, so that the table looks the same without them.
+        for (at, (name, why)) in field.not_run.iter().enumerate() {
+            self.contenders.insert(1 + at, entrant(name, Some(why)));
         }
     }
 

@@ -22,7 +22,8 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(
         page,
         "Written by `cargo run --release -p compare` from one run; not to be edited. It took {} min {} s \
-         on {} cores of {} with {} of memory; {}, {}, Go: {}.\n",
+         on {} cores of {} with {} of memory; {}, {}, Go: {}. Load average as it began: {} (0 is a quiet \
+         machine, {} or more one that measures little).\n",
         report.seconds / 60,
         report.seconds % 60,
         machine.cores,
@@ -31,6 +32,8 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
         machine.system,
         machine.rust,
         machine.go,
+        machine.load,
+        machine.cores,
     )?;
     if report.quick {
         writeln!(page, "**A quick run**: fewer rounds of fewer keys.\n")?;
@@ -73,7 +76,10 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
 
     writeln!(page, "## More processors: a model, not a measurement\n")?;
     if report.model.is_empty() {
-        writeln!(page, "Not there: it takes valgrind.\n")?;
+        writeln!(
+            page,
+            "Not in this run: it takes valgrind, and a full run or `--model`.\n"
+        )?;
     } else {
         writeln!(page, "{MODEL}\n{}\n", table::model(report))?;
         writeln!(
@@ -155,5 +161,50 @@ fn what(contender: &str) -> &'static str {
         "array-queue" => "limit: a bare ring, no keys",
         "seg-queue" => "limit: a bare linked queue, no keys",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Row;
+    use super::*;
+
+    #[test]
+    fn the_page_says_who_did_not_run_and_where_we_lose() {
+        let mut report = Report::new(false, 1);
+        let mut row = Row::new("cycle-u64", &workloads::all()[0].metrics[0]);
+        row.record(OURS, 10.0);
+        row.record("single-lock", 5.0);
+        report.rows.push(row);
+        report.contenders.push(super::super::Entrant {
+            name: "client-go".into(),
+            version: String::new(),
+            not_run: Some("there is no go".into()),
+        });
+
+        let page = markdown(&report);
+        let has = |cells: &[&str]| {
+            let line = |line: &str| cells.iter().all(|cell| line.contains(cell));
+            page.lines().any(line)
+        };
+        assert!(has(&["client-go", "**not run**: there is no go"]), "{page}");
+        assert!(
+            has(&[
+                "cycle-u64",
+                "1.7x less than single-lock",
+                "0.50x",
+                "**short**"
+            ]),
+            "{page}"
+        );
+        assert!(
+            has(&["cycle-u64", "6x less than client-go", "not run"]),
+            "{page}"
+        );
+        assert!(
+            has(&["cycle-u64", "10.0", "single-lock", "5.00", "0.50x", "no"]),
+            "{page}"
+        );
+        assert!(page.contains("Of 2 targets 0 are met, 1 are short, 1 could not be judged."));
     }
 }
