@@ -1,0 +1,84 @@
+//! What is printed: rates and memory, every few seconds and in the end.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::ledger::Counts;
+use crate::life::Done;
+use crate::memory::{Watch, resident};
+
+pub(crate) struct Report {
+    begun: Instant,
+    every: Duration,
+    next: Duration,
+    lives: u64,
+    counts: Counts,
+    /// By how many microseconds delays came late.
+    lateness: Histogram<u64>,
+}
+
+impl Report {
+    pub(crate) fn new(every: Duration) -> Self {
+        Report {
+            begun: Instant::now(),
+            every,
+            next: every,
+            lives: 0,
+            counts: Counts::default(),
+            lateness: Histogram::new(2).expect("two digits are in range"),
+        }
+    }
+
+    /// Lives that came to an end.
+    pub(crate) fn lives(&self) -> u64 {
+        self.lives
+    }
+
+    pub(crate) fn life_ended(&mut self, done: &Done, memory: &Watch) {
+        self.lives += 1;
+        self.counts.add(&done.counts);
+        self.lateness
+            .add(&done.lateness)
+            .expect("both resize themselves");
+        if self.begun.elapsed() >= self.next {
+            self.print(memory);
+            self.next = self.begun.elapsed() + self.every;
+        }
+    }
+
+    fn print(&self, memory: &Watch) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let rate = |count: u64| count as f64 / seconds;
+        println!(
+            "{seconds:>7.1} s  {:>5} lives  {:>7.0} adds/ms  {:>6.0} deliveries/ms  {:>6.0} delays/s  \
+             {:>5.0} cancels/s  heap {:>6} KiB  resident {:>4} MiB",
+            self.lives,
+            rate(self.counts.adds) / 1e3,
+            rate(self.counts.deliveries) / 1e3,
+            rate(self.counts.delays),
+            rate(self.counts.cancels),
+            memory.left >> 10,
+            resident() >> 20,
+        );
+    }
+
+    pub(crate) fn end(&self, memory: &Watch) {
+        self.print(memory);
+        println!(
+            "{} adds, {} deliveries, {} delays, {} cancelled in {} lives; nothing lost, nothing doubled",
+            self.counts.adds,
+            self.counts.deliveries,
+            self.counts.delays,
+            self.counts.cancels,
+            self.lives
+        );
+        println!(
+            "delayed keys were with a worker {} us after their time in the median, {} us at 99 %, {} us at most; \
+             the wait in a crowded queue included",
+            self.lateness.value_at_quantile(0.5),
+            self.lateness.value_at_quantile(0.99),
+            self.lateness.max()
+        );
+    }
+}
