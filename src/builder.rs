@@ -9,10 +9,12 @@ use crate::clock::Clock;
 use crate::core::{Core, Settings};
 use crate::error::ConfigError;
 use crate::limiter::NoLimit;
+use crate::metrics::{Recorder, Tally};
 use crate::nanos;
 use crate::queue::{DefaultHasher, WorkQueue};
 use crate::sync::Arc;
 use crate::timer::DelayPolicy;
+use crate::watch::{Timing, Watch};
 
 const DEFAULT_RING: usize = 1024;
 const LARGEST_RING: usize = 1 << 24;
@@ -44,6 +46,8 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     supersede_delays: bool,
     drain_delays: bool,
     steady_backoff: bool,
+    timing: Option<Timing>,
+    recorder: Recorder,
     _keys: PhantomData<fn(K)>,
 }
 
@@ -62,13 +66,16 @@ impl<K> Builder<K> {
             supersede_delays: false,
             drain_delays: false,
             steady_backoff: false,
+            timing: None,
+            recorder: Recorder::default(),
             _keys: PhantomData,
         }
     }
 }
 
 impl<K, L, S> Builder<K, L, S> {
-    /// Names the queue.
+    /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
+    /// `metrics`, reports under that name.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -104,6 +111,8 @@ impl<K, L, S> Builder<K, L, S> {
             supersede_delays: self.supersede_delays,
             drain_delays: self.drain_delays,
             steady_backoff: self.steady_backoff,
+            timing: self.timing,
+            recorder: self.recorder,
             _keys: PhantomData,
         }
     }
@@ -180,6 +189,25 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
+    /// How keys are timed: for the ages in a [`snapshot`](WorkQueue::snapshot), and for the metrics.
+    ///
+    /// Default: [`Timing::Exact`] for a queue that has a name, [`Timing::Off`] for one that has none.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = Some(timing);
+        self
+    }
+
+    /// Reports to `recorder`, and not to the one that is installed for the process. No effect on a
+    /// queue without a name.
+    #[cfg(feature = "metrics")]
+    pub fn recorder(
+        mut self,
+        recorder: std::sync::Arc<dyn ::metrics::Recorder + Send + Sync>,
+    ) -> Self {
+        self.recorder = Recorder::own(recorder);
+        self
+    }
+
     /// Splits the table of keys into this many shards, each with a lock of its own: a power of
     /// two between 2 and 65 536.
     ///
@@ -227,18 +255,33 @@ impl<K, L, S> Builder<K, L, S> {
     }
 
     /// Makes the queue from settings known to be in range.
-    pub(crate) fn build_valid(self) -> WorkQueue<K, L, S> {
+    pub(crate) fn build_valid(self) -> WorkQueue<K, L, S>
+    where
+        K: Send + Sync + 'static,
+    {
+        let clock = self.clock.unwrap_or_default();
+        let by_default = match &self.name {
+            Some(_) => Timing::Exact,
+            None => Timing::Off,
+        };
+        let timing = self.timing.unwrap_or(by_default);
+        let tally = Tally::new(self.name.as_deref(), self.recorder, self.manual_timers);
+        let core = Arc::new(Core::new(Settings {
+            name: self.name,
+            shards: self.shards,
+            ring: self.ring,
+            watch: Watch::new(timing, &clock, tally),
+            clock,
+            tick: nanos::saturating(self.tick),
+            policy: self.delay_policy,
+            supersede: self.supersede_delays,
+            manual: self.manual_timers,
+        }));
+        if let Some(watch) = core.watch() {
+            watch.tally().enrol(&core);
+        }
         WorkQueue {
-            core: Arc::new(Core::new(Settings {
-                name: self.name,
-                shards: self.shards,
-                ring: self.ring,
-                clock: self.clock.unwrap_or_default(),
-                tick: nanos::saturating(self.tick),
-                policy: self.delay_policy,
-                supersede: self.supersede_delays,
-                manual: self.manual_timers,
-            })),
+            core,
             hasher: self.hasher,
             limiter: self.limiter,
             steady_backoff: self.steady_backoff,
@@ -256,6 +299,7 @@ impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
             .field("ring", &self.ring)
             .field("tick", &self.tick)
             .field("delay_policy", &self.delay_policy)
+            .field("timing", &self.timing)
             .finish_non_exhaustive()
     }
 }

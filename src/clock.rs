@@ -126,6 +126,28 @@ impl Clock {
         }
     }
 
+    /// A reading for durations: cheaper than nanoseconds, which [`nanos_between`](Self::nanos_between)
+    /// makes of two of them. Never 0. May be some nanoseconds behind what another core has read.
+    #[inline]
+    pub(crate) fn ticks(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.counter().quanta.raw().max(1),
+            Time::Mock(time) => time.nanos().saturating_add(1),
+        }
+    }
+
+    /// Nanoseconds from one reading to another, 0 if that is no later.
+    pub(crate) fn nanos_between(&self, from: u64, to: u64) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.counter().quanta.delta_as_nanos(from, to),
+            Time::Mock(_) => to.saturating_sub(from),
+        }
+    }
+
+    pub(crate) fn is_mocked(&self) -> bool {
+        matches!(self.time, Time::Mock(_))
+    }
+
     /// Whom a mocked clock wakes when it is advanced; none for real time, which passes by itself.
     pub(crate) fn sleepers(&self) -> Option<&WaitList> {
         match &self.time {
@@ -197,9 +219,13 @@ impl MockTime {
 }
 
 impl RealTime {
+    #[inline]
+    fn counter(&self) -> &Counter {
+        self.counter.get_or_init(|| Counter::anchored(self.created))
+    }
+
     fn nanos_of_this_core(&self) -> u64 {
-        let anchored = || Counter::anchored(self.created);
-        self.counter.get_or_init(anchored).nanos()
+        self.counter().nanos()
     }
 
     fn nanos(&self) -> u64 {
@@ -244,6 +270,27 @@ mod tests {
         assert!(real.counter.get().is_none());
         let _ = clock.now();
         assert!(real.counter.get().is_some());
+    }
+
+    // M4
+    #[test]
+    fn a_queue_without_a_name_reads_no_clock() {
+        let builder = || crate::WorkQueue::builder().clock(Clock::new());
+        for (queue, read) in [
+            (builder().build().unwrap(), false),
+            (builder().name("named").build().unwrap(), true),
+        ] {
+            queue.add(1);
+            let item = queue.get().unwrap();
+            queue.add(1);
+            queue.handle(1).add();
+            item.done();
+            drop(queue.get_batch(1));
+            let Time::Real(real) = &queue.core.timer().clock().time else {
+                unreachable!("Clock::new makes real time")
+            };
+            assert_eq!(real.counter.get().is_some(), read);
+        }
     }
 
     #[test]

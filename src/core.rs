@@ -36,12 +36,15 @@ use crate::outcome::{Added, Remaining};
 use crate::sync::{self, Arc};
 use crate::timer::{DelayPolicy, Driver, Timer};
 use crate::wait::{WaitList, Waiter};
+use crate::watch::Watch;
 
 pub(crate) struct Core<K> {
     keys: Keys<K>,
     fifo: Fifo<Queued<K>>,
     getters: WaitList,
     closing: Closing,
+    /// None unless the queue is timed.
+    watch: Option<Box<Watch>>,
     /// Whether a plain add ends a pending delay of its key (D5).
     supersede: bool,
     name: Option<Box<str>>,
@@ -60,6 +63,7 @@ pub(crate) struct Settings {
     pub(crate) policy: DelayPolicy,
     pub(crate) supersede: bool,
     pub(crate) manual: bool,
+    pub(crate) watch: Option<Watch>,
 }
 
 /// What a look at the FIFO found.
@@ -74,10 +78,11 @@ pub(crate) enum Taken<K> {
 impl<K> Core<K> {
     pub(crate) fn new(settings: Settings) -> Self {
         Core {
-            keys: Keys::new(settings.shards),
+            keys: Keys::new(settings.shards, settings.watch.is_some()),
             fifo: Fifo::new(settings.ring),
             getters: WaitList::new(),
             closing: Closing::new(),
+            watch: settings.watch.map(Box::new),
             supersede: settings.supersede,
             name: settings.name,
             timer: Timer::new(
@@ -94,6 +99,11 @@ impl<K> Core<K> {
         self.name.as_deref()
     }
 
+    #[inline]
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
     // ---- adding -----------------------------------------------------------------------------
 
     /// Adds `key`, whose hash is `hash`. `announce` is whether to notify a getter, too.
@@ -108,6 +118,7 @@ impl<K> Core<K> {
         let mut shard = self.keys.lock(hash);
         self.supersede(&shard, hash, |interned| *interned == key);
         if let Some(added) = shard.add(hash, |interned| *interned == key) {
+            self.note_added(&mut shard, &added);
             drop(shard);
             // `key` is dropped on return, when nothing is owed to anybody any more.
             return self.settle(added, announce);
@@ -130,9 +141,10 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
-        let shard = self.keys.lock(hash);
+        let mut shard = self.keys.lock(hash);
         self.supersede(&shard, hash, &eq);
         let added = shard.add(hash, eq)?;
+        self.note_added(&mut shard, &added);
         drop(shard);
         Some(self.settle(added, true))
     }
@@ -145,7 +157,8 @@ impl<K> Core<K> {
         if self.supersede && pin.delay().due().is_some() {
             return self.add_superseding(pin);
         }
-        self.settle(pin.add(), true)
+        let added = self.add_by_pin(pin);
+        self.settle(added, true)
     }
 
     /// Adds the pinned key in place of its pending delay.
@@ -155,9 +168,9 @@ impl<K> Core<K> {
         // the delay nor the add.
         let shard = self.keys.lock(pin.hash());
         if pin.delay().cancel() {
-            self.timer.note_stale();
+            self.note_cancelled();
         }
-        let added = pin.add();
+        let added = self.add_by_pin(pin);
         drop(shard);
         self.settle(added, true)
     }
@@ -166,7 +179,7 @@ impl<K> Core<K> {
     #[inline]
     fn supersede(&self, shard: &Shard<'_, K>, hash: u64, eq: impl FnMut(&K) -> bool) {
         if self.supersede && shard.cancel_delay(hash, eq) {
-            self.timer.note_stale();
+            self.note_cancelled();
         }
     }
 
@@ -196,7 +209,7 @@ impl<K> Core<K> {
                 self.enqueue(entry, announce);
                 Added::Queued
             }
-            node::Added::Deferred => Added::Deferred,
+            node::Added::Deferred(_) => Added::Deferred,
             node::Added::Merged => Added::Merged,
             node::Added::Closed => Added::ShutDown,
         }
@@ -204,6 +217,14 @@ impl<K> Core<K> {
 
     #[inline]
     fn enqueue(&self, entry: Queued<K>, announce: bool) {
+        if self.watch.is_some() {
+            return self.enqueue_watched(entry, announce);
+        }
+        self.push(entry, announce);
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, entry: Queued<K>, announce: bool) {
         self.fifo.push(entry);
         if announce {
             self.getters.notify(1);
@@ -220,11 +241,15 @@ impl<K> Core<K> {
         if delay.is_zero() {
             let added = self.add_pinned(&pin);
             pin.unpin();
+            if added.is_accepted() {
+                self.note_retry();
+            }
             return added;
         }
         if !self.timer.delay(pin, delay) {
             return Added::ShutDown;
         }
+        self.note_retry();
         self.driver.start(self);
         Added::Delayed
     }
@@ -238,7 +263,7 @@ impl<K> Core<K> {
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
         let cancelled = self.keys.lock(hash).cancel_delay(hash, eq);
         if cancelled {
-            self.timer.note_stale();
+            self.note_cancelled();
         }
         cancelled
     }
@@ -270,11 +295,19 @@ impl<K> Core<K> {
 
     #[inline]
     fn begin(&self, entry: Queued<K>) -> Held<K> {
+        if let Some(watch) = &self.watch {
+            return self.begin_watched(watch, entry);
+        }
         let (held, closed) = entry.begin();
+        self.begun(closed);
+        held
+    }
+
+    #[inline]
+    pub(crate) fn begun(&self, closed: bool) {
         if closed && self.closing.delivered() {
             self.getters.notify_all();
         }
-        held
     }
 
     /// Takes the key at the head of the FIFO, and if there is none, waits for one or for
@@ -363,8 +396,18 @@ impl<K> Core<K> {
     /// Ends the processing of a key.
     #[inline]
     pub(crate) fn finish(&self, held: Held<K>) {
-        match held.finish() {
-            (Some(entry), _) => self.enqueue(entry, true),
+        if let Some(watch) = &self.watch {
+            return self.finish_watched(watch, held);
+        }
+        let (entry, closed) = held.finish();
+        self.finished(entry, closed);
+    }
+
+    #[inline]
+    pub(crate) fn finished(&self, entry: Option<Queued<K>>, closed: bool) {
+        match (entry, closed) {
+            // Not `enqueue`: where times are kept it has its own, that of the add that made it dirty.
+            (Some(entry), _) => self.push(entry, true),
             (None, false) => {}
             (None, true) => {
                 if self.closing.finished() {
@@ -372,6 +415,12 @@ impl<K> Core<K> {
                 }
             }
         }
+    }
+
+    /// The FIFO of queued keys, for who counts them.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn fifo(&self) -> &Fifo<Queued<K>> {
+        &self.fifo
     }
 
     /// The number of queued keys.

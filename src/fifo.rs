@@ -164,6 +164,14 @@ impl<T> Fifo<T> {
         Some(oldest)
     }
 
+    /// As [`len`](Self::len), but never counts an entry twice, as that may while one is being moved: waits
+    /// for a refill to end.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn len_between_refills(&self) -> usize {
+        let _no_refill = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
+        self.len()
+    }
+
     /// The number of entries; exact when nobody pushes or pops meanwhile.
     pub(crate) fn len(&self) -> usize {
         // Ordering: Relaxed; a snapshot.

@@ -44,6 +44,26 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         self.held.key()
     }
 
+    /// How long the key was queued before it was handed out, from the add on that this delivery serves.
+    /// None if the queue is not timed ([`Builder::timing`](crate::Builder::timing)).
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let queue = WorkQueue::builder().name("pods").clock(clock).build()?;
+    /// queue.add("a");
+    /// time.advance(Duration::from_millis(3));
+    /// assert_eq!(queue.get().unwrap().queue_time(), Some(Duration::from_millis(3)));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn queue_time(&self) -> Option<Duration> {
+        let watch = self.queue.core.watch()?;
+        let (queued, began) = self.held.times(watch).queue_time();
+        Some(watch.duration(queued, began))
+    }
+
     /// Says that the work on the key is done.
     ///
     /// If the key was added meanwhile, it is queued again, at the tail; else it is idle.

@@ -84,6 +84,9 @@ struct Store<K> {
     limit: usize,
     credit: usize,
     ghosts: Ghosts,
+    /// Adds by key that were merged, in a queue that is watched.
+    merged: u64,
+    sweeps: u64,
 }
 
 /// One shard, locked.
@@ -115,13 +118,16 @@ impl<K> Drop for Swept<K> {
 
 impl<K> Keys<K> {
     /// `shards` must be a power of two above one.
-    pub(crate) fn new(shards: usize) -> Self {
+    /// `timed` is whether the nodes have times.
+    pub(crate) fn new(shards: usize, timed: bool) -> Self {
         let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
         let store = || Store {
-            slab: Slab::new(),
+            slab: Slab::new(timed),
             limit: residents,
             credit: 0,
             ghosts: Ghosts::default(),
+            merged: 0,
+            sweeps: 0,
         };
         Keys {
             table: Table::new(shards, store),
@@ -140,7 +146,7 @@ impl<K> Keys<K> {
     }
 
     #[inline]
-    fn shard(&self, index: usize) -> Shard<'_, K> {
+    pub(crate) fn shard(&self, index: usize) -> Shard<'_, K> {
         Shard {
             keys: self,
             index,
@@ -410,6 +416,7 @@ impl<K> Shard<'_, K> {
     fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
         let mut swept = Swept(Vec::new());
         let mut busy = 0;
+        self.table.beside().sweeps += 1;
         self.table.retain(|hash, node, store| {
             // SAFETY: in the table of a shard whose lock is held.
             match unsafe { node.get() }.state.residence(forget) {
@@ -481,3 +488,4 @@ impl<K> Shard<'_, K> {
 
 #[cfg(test)]
 mod tests;
+mod visit;

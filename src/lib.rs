@@ -90,16 +90,25 @@
 //! | add a key later, or take that back | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
 //! | try a key again | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
 //! | not write the loop around it | [`worker`] |
+//! | see what it is doing | [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck), a [name](Builder::name) and feature `metrics` |
 //! | give idle keys' memory back now | [`shrink`](WorkQueue::shrink) |
 //! | set the shards, the ring, the hasher, a name | [`WorkQueue::builder`] |
 //!
 //! What a user may rely on is in [`docs::semantics`]; what may surprise, in [`docs::limitations`]; what things cost,
-//! in [`docs::performance`]; how it works, in [`docs::internals`].
+//! in [`docs::performance`]; what it reports, in [`docs::metrics`]; how it works, in [`docs::internals`].
 //!
 //! # What is there
 //!
 //! The FIFO queue, waiting by threads and tasks alike, shutting down, and draining; delays; rate limits and
-//! back-off; the worker loop. Metrics are in the works.
+//! back-off; the worker loop; metrics, snapshots and traces.
+//!
+//! | feature | what |
+//! | --- | --- |
+//! | `metrics` | a queue with a name reports client-go's series, and more: [`docs::metrics`] |
+//! | `serde` | what [`snapshot`](WorkQueue::snapshot) answers can be serialised |
+//! | `tracing` | a span for each key that the worker loop gets: [`worker`] |
+//!
+//! None is on by default.
 //!
 //! No operation takes a lock that all share. An add takes the lock of one shard of the table, for a probe; `get`,
 //! `done`, and adds through a handle take none, unless somebody has to be woken or the ring has run over. The crate
@@ -108,6 +117,7 @@
 
 pub mod backoff;
 mod builder;
+mod bulk;
 mod clock;
 mod closing;
 mod core;
@@ -121,6 +131,11 @@ mod handle;
 mod item;
 mod keys;
 pub mod limiter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/off.rs"]
+mod metrics;
 mod nanos;
 mod node;
 mod outcome;
@@ -131,6 +146,7 @@ mod state;
 mod sync;
 mod timer;
 mod wait;
+mod watch;
 pub mod worker;
 
 pub use builder::Builder;
@@ -142,6 +158,7 @@ pub use item::{Batch, Item};
 pub use outcome::{Added, Remaining};
 pub use queue::{DefaultHasher, WorkQueue};
 pub use timer::DelayPolicy;
+pub use watch::{KeySnapshot, State, Timing};
 
 /// The code of the README, as tests.
 #[cfg(doctest)]

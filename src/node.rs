@@ -19,8 +19,10 @@
 use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
 
+use crate::slab::Slab;
 use crate::state::{Finished, KeyState, Marked, Phase};
 use crate::timer::Delay;
+use crate::watch::{Times, Watch};
 
 /// One key with its state. The key is written once, before the node is published.
 pub(crate) struct Node<K> {
@@ -83,12 +85,24 @@ impl<K> NodeRef<K> {
         // interned and only ever shared from then on.
         unsafe { self.0.as_ref() }
     }
+
+    /// The node's times. The watch is the one of the queue that the node is of: it is there only if
+    /// the queue's slabs have room for times.
+    ///
+    /// # Safety
+    ///
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub(crate) unsafe fn times<'a>(self, _: &Watch) -> &'a Times {
+        // SAFETY: in a slab that has times, by the watch; interned, by the caller's promise.
+        unsafe { Slab::times_of(self).as_ref() }
+    }
 }
 
 /// What an add to a node did; see [`Marked`].
 pub(crate) enum Added<K> {
     Queued(Queued<K>),
-    Deferred,
+    Deferred(NodeRef<K>),
     Merged,
     Closed,
 }
@@ -97,7 +111,7 @@ impl<K> Added<K> {
     fn new(marked: Marked, node: NodeRef<K>) -> Self {
         match marked {
             Marked::Queued => Added::Queued(Queued(node)),
-            Marked::Deferred => Added::Deferred,
+            Marked::Deferred => Added::Deferred(node),
             Marked::Merged => Added::Merged,
             Marked::Closed => Added::Closed,
         }
@@ -124,6 +138,12 @@ impl<K> Queued<K> {
         Queued(node)
     }
 
+    #[inline]
+    pub(crate) fn times(&self, watch: &Watch) -> &Times {
+        // SAFETY: the token; a queued node stays interned.
+        unsafe { self.0.times(watch) }
+    }
+
     /// Begins the delivery. The flag says whether the key had been closed by a shut-down.
     #[inline]
     pub(crate) fn begin(self) -> (Held<K>, bool) {
@@ -146,6 +166,12 @@ impl<K> Held<K> {
     pub(crate) fn delay(&self) -> &Delay {
         // SAFETY: the token; a node being processed stays interned.
         &unsafe { self.0.get() }.delay
+    }
+
+    #[inline]
+    pub(crate) fn times(&self, watch: &Watch) -> &Times {
+        // SAFETY: the token; a node being processed stays interned.
+        unsafe { self.0.times(watch) }
     }
 
     /// Pins the node.
@@ -208,6 +234,11 @@ impl<K> Pin<K> {
     pub(crate) fn phase(&self) -> Phase {
         // SAFETY: pinned.
         unsafe { self.0.get() }.state.phase()
+    }
+
+    pub(crate) fn times(&self, watch: &Watch) -> &Times {
+        // SAFETY: pinned.
+        unsafe { self.0.times(watch) }
     }
 
     pub(crate) fn unpin(&self) {

@@ -6,10 +6,12 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use crate::builder::Builder;
+use crate::bulk::Bulk;
 use crate::core::Core;
 use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
 use crate::limiter::NoLimit;
+use crate::metrics::Enrolment;
 use crate::node::Pin;
 use crate::outcome::{Added, Remaining};
 use crate::sync::Arc;
@@ -172,10 +174,7 @@ where
     ///
     /// As [`add`](Self::add), and if the iterator panics: the keys before that are added.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
-        let mut bulk = Bulk {
-            core: &self.core,
-            unannounced: 0,
-        };
+        let mut bulk = Bulk::new(&self.core);
         let mut queued = 0;
         for key in keys {
             if self.core.add(self.hasher.hash_one(&key), key, false) == Added::Queued {
@@ -258,7 +257,11 @@ where
     /// ```
     pub fn add_after(&self, key: K, delay: Duration) -> Added {
         if delay.is_zero() {
-            return self.add(key);
+            let added = self.add(key);
+            if added.is_accepted() {
+                self.core.note_retry();
+            }
+            return added;
         }
         if self.core.is_shutting_down() {
             return Added::ShutDown;
@@ -445,6 +448,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
 impl<K, L, S> Drop for WorkQueue<K, L, S> {
     fn drop(&mut self) {
+        let enrolment = Enrolment::end(&self.core);
         // Nobody can be waiting: all who wait borrow the queue. What may live on are handles,
         // whose adds must be refused from now on.
         if Arc::strong_count(&self.core) > 1 {
@@ -452,6 +456,7 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         }
         // Even if it has given its share back: it may be on its last instructions.
         self.core.driver().join();
+        enrolment.zero(&self.core);
     }
 }
 
@@ -461,37 +466,8 @@ impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
             .field("name", &self.name())
             .field("len", &self.len())
             .field("waiting", &self.core.getters().len())
+            .field("timed", &self.core.watch().is_some())
             .field("shutting_down", &self.is_shutting_down())
             .finish_non_exhaustive()
-    }
-}
-
-/// Notifies getters of keys added in bulk, at the latest when it is dropped.
-struct Bulk<'a, K> {
-    core: &'a Core<K>,
-    unannounced: usize,
-}
-
-impl<K> Bulk<'_, K> {
-    /// So many keys are pushed before the getters hear of them.
-    const MOST: usize = 32;
-
-    fn pushed(&mut self) {
-        self.unannounced += 1;
-        if self.unannounced == Self::MOST {
-            self.announce();
-        }
-    }
-
-    fn announce(&mut self) {
-        self.core.announce(std::mem::take(&mut self.unannounced));
-    }
-}
-
-impl<K> Drop for Bulk<'_, K> {
-    fn drop(&mut self) {
-        if self.unannounced > 0 {
-            self.announce();
-        }
     }
 }

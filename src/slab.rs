@@ -6,6 +6,9 @@
 //! nodes are taken from its front. A chunk whose last node is freed is given back to the
 //! allocator, but for one that is kept against flutter.
 //!
+//! In the slab of a queue that is timed each slot has room for the node's [`Times`] behind the node:
+//! on the same cache line or the next, and in a queue that is not timed not there at all.
+//!
 //! Nothing here is atomic: every call is made under the shard's lock or by the queue's last
 //! owner. Nodes that are still in the slab when it is dropped are leaked with their keys; the
 //! owner frees them first (it finds them through the table).
@@ -16,6 +19,7 @@ use std::mem::{ManuallyDrop, align_of, size_of};
 use std::ptr::NonNull;
 
 use crate::node::{Node, NodeRef};
+use crate::watch::Times;
 
 /// A chunk takes a page, or room for this many nodes if they are large.
 const CHUNK_BYTES: usize = 4096;
@@ -44,7 +48,21 @@ pub(crate) struct Slab<K> {
     open: Option<NonNull<Chunk<K>>>,
     /// Whether one of the chunks is empty.
     spare: bool,
+    shape: Shape,
     _nodes: PhantomData<Node<K>>,
+}
+
+/// The measures of a slab's chunks.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Whether there are times behind the nodes.
+    timed: bool,
+    /// From one slot to the next, in bytes.
+    stride: u32,
+    /// Slots of a chunk.
+    slots: u32,
+    /// The alignment of a chunk, a power of two; a chunk lies within one such block.
+    align: u32,
 }
 
 // SAFETY: the slab owns its chunks and hands out addresses only; its nodes are sent and shared
@@ -52,35 +70,48 @@ pub(crate) struct Slab<K> {
 unsafe impl<K: Send + Sync> Send for Slab<K> {}
 
 impl<K> Slab<K> {
-    const fn max(a: usize, b: usize) -> usize {
-        if a > b { a } else { b }
-    }
-
     const FIRST_SLOT: usize = size_of::<Chunk<K>>().next_multiple_of(align_of::<Slot<K>>());
 
-    /// The alignment of a chunk, a power of two; a chunk lies within one such block.
-    const ALIGN: usize = Self::max(
-        CHUNK_BYTES,
-        (Self::FIRST_SLOT + FEWEST_NODES * size_of::<Slot<K>>() + ALLOCATOR_HEADER)
-            .next_power_of_two(),
-    );
+    fn shape(timed: bool) -> Shape {
+        let times = if timed { size_of::<Times>() } else { 0 };
+        let stride = (size_of::<Slot<K>>() + times).next_multiple_of(align_of::<Slot<K>>());
+        let fewest = Self::FIRST_SLOT + FEWEST_NODES * stride + ALLOCATOR_HEADER;
+        let align = CHUNK_BYTES.max(fewest.next_power_of_two());
+        let slots = (align - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
+        let count = |n: usize| u32::try_from(n).expect("no key is gigabytes in itself");
+        Shape {
+            timed,
+            stride: count(stride),
+            slots: count(slots),
+            align: count(align),
+        }
+    }
 
-    const SLOTS: usize = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / size_of::<Slot<K>>();
-
-    fn layout() -> Layout {
+    fn layout(&self) -> Layout {
+        let Shape { stride, slots, .. } = self.shape;
         Layout::from_size_align(
-            Self::FIRST_SLOT + Self::SLOTS * size_of::<Slot<K>>(),
-            Self::ALIGN,
+            Self::FIRST_SLOT + slots as usize * stride as usize,
+            self.shape.align as usize,
         )
         .expect("a chunk's size is far below isize::MAX for any key that can exist")
     }
 
-    pub(crate) const fn new() -> Self {
+    /// A slab with room for times behind the nodes, if it is for a queue that is timed.
+    pub(crate) fn new(timed: bool) -> Self {
         Slab {
             open: None,
             spare: false,
+            shape: Self::shape(timed),
             _nodes: PhantomData,
         }
+    }
+
+    /// Where the times of a node are, in a slab that has them.
+    #[inline]
+    pub(crate) fn times_of(node: NodeRef<K>) -> NonNull<Times> {
+        let behind = node.as_ptr().cast::<Slot<K>>().as_ptr().wrapping_add(1);
+        // SAFETY: not null, being behind a pointer into an allocation.
+        unsafe { NonNull::new_unchecked(behind.cast::<Times>()) }
     }
 
     /// Moves `node` into the slab.
@@ -101,7 +132,7 @@ impl<K> Slab<K> {
                     slot
                 }
                 None => {
-                    let slot = Self::slot(chunk, head.fresh as usize);
+                    let slot = self.slot(chunk, head.fresh);
                     head.fresh += 1;
                     slot
                 }
@@ -110,13 +141,17 @@ impl<K> Slab<K> {
                 self.spare = false;
             }
             head.live += 1;
-            if head.live as usize == Self::SLOTS {
+            if head.live == self.shape.slots {
                 self.unlink(chunk);
             }
             slot.write(Slot {
                 node: ManuallyDrop::new(node),
             });
-            NodeRef::new(slot.cast())
+            let node = NodeRef::new(slot.cast());
+            if self.shape.timed {
+                Self::times_of(node).write(Times::new());
+            }
+            node
         }
     }
 
@@ -131,7 +166,7 @@ impl<K> Slab<K> {
         // SAFETY: by the caller's promise the slot holds a node, and it is ours alone; what is
         // read out is not read again.
         let key = ManuallyDrop::into_inner(unsafe { place.read().node }).key;
-        let mask = !(Self::ALIGN - 1);
+        let mask = !(self.shape.align as usize - 1);
         let base = place.as_ptr().map_addr(|address| address & mask);
         // SAFETY: the node lies in a chunk of ours, and a chunk lies within one aligned block,
         // whose start is therefore the chunk's header; not null, since a chunk is not at 0.
@@ -142,14 +177,14 @@ impl<K> Slab<K> {
                 next_free: head.free,
             });
             head.free = Some(place);
-            if head.live as usize == Self::SLOTS {
+            if head.live == self.shape.slots {
                 self.link(chunk);
             }
             head.live -= 1;
             if head.live == 0 {
                 if self.spare {
                     self.unlink(chunk);
-                    dealloc(chunk.as_ptr().cast(), Self::layout());
+                    dealloc(chunk.as_ptr().cast(), self.layout());
                 } else {
                     self.spare = true;
                 }
@@ -168,7 +203,7 @@ impl<K> Slab<K> {
                 at = chunk.as_ref().next;
                 if chunk.as_ref().live == 0 {
                     self.unlink(chunk);
-                    dealloc(chunk.as_ptr().cast(), Self::layout());
+                    dealloc(chunk.as_ptr().cast(), self.layout());
                 }
             }
         }
@@ -177,7 +212,7 @@ impl<K> Slab<K> {
 
     #[cold]
     fn grow(&mut self) -> NonNull<Chunk<K>> {
-        let layout = Self::layout();
+        let layout = self.layout();
         // SAFETY: the layout's size is not zero: a chunk has a header.
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }.cast::<Chunk<K>>()) else {
             handle_alloc_error(layout)
@@ -198,15 +233,11 @@ impl<K> Slab<K> {
 
     /// # Safety
     ///
-    /// `chunk` is alive and `index` below `SLOTS`.
-    unsafe fn slot(chunk: NonNull<Chunk<K>>, index: usize) -> NonNull<Slot<K>> {
+    /// `chunk` is alive and ours, and `index` below the number of its slots.
+    unsafe fn slot(&self, chunk: NonNull<Chunk<K>>, index: u32) -> NonNull<Slot<K>> {
+        let at = Self::FIRST_SLOT + index as usize * self.shape.stride as usize;
         // SAFETY: inside the chunk's allocation.
-        unsafe {
-            chunk
-                .byte_add(Self::FIRST_SLOT)
-                .cast::<Slot<K>>()
-                .add(index)
-        }
+        unsafe { chunk.byte_add(at).cast::<Slot<K>>() }
     }
 
     /// Puts `chunk` at the front of the open list.

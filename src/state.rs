@@ -244,6 +244,13 @@ impl KeyState {
         Word(self.0.load(Ordering::Relaxed)).phase()
     }
 
+    /// As [`phase`](Self::phase), for who reads what belongs to the state next.
+    pub(crate) fn observe(&self) -> Phase {
+        // Ordering: Acquire; pairs with the Release in `add` and in `finish`, and with the fence in
+        // `Times::begin`.
+        Word(self.0.load(Ordering::Acquire)).phase()
+    }
+
     /// Counts one more handle or pending delay.
     ///
     /// # Panics

@@ -10,7 +10,7 @@ const ROOM: usize = 128;
 
 /// Two shards with little room; the hashes of [`insert`] all belong to the first.
 fn keys<K>() -> Keys<K> {
-    let mut keys = Keys::new(2);
+    let mut keys = Keys::new(2, false);
     keys.residents = ROOM;
     keys.shards()
         .for_each(|mut shard| shard.table.beside().limit = ROOM);
@@ -179,7 +179,7 @@ fn busy_keys_stay_and_double_the_limit() {
     assert_eq!(interned(&keys).len(), 8 * ROOM + 1);
     let hash = hash_of(*held.key());
     let dirty = keys.lock(hash).add(hash, |key| key == held.key());
-    assert!(matches!(dirty, Some(Added::Deferred)));
+    assert!(matches!(dirty, Some(Added::Deferred(_))));
     keys.shrink();
     assert_eq!(interned(&keys).len(), 8 * ROOM + 1);
     entries.extend(held.finish().0);
@@ -298,14 +298,14 @@ fn shrink_takes_even_keys_that_recur_and_gives_the_table_back() {
 #[test]
 fn the_cache_is_as_large_for_many_shards_as_for_few() {
     for shards in [2, 4, 64, 256] {
-        let keys = Keys::<u64>::new(shards);
+        let keys = Keys::<u64>::new(shards, false);
         assert_eq!(shards * keys.residents, RESIDENTS);
         assert!(
             keys.shards()
                 .all(|mut shard| shard.table.beside().limit == keys.residents)
         );
     }
-    assert_eq!(Keys::<u64>::new(1024).residents, FEWEST_RESIDENTS);
+    assert_eq!(Keys::<u64>::new(1024, false).residents, FEWEST_RESIDENTS);
 }
 
 /// Passes `count` keys with sampled hashes through the first shard, in order.

@@ -19,8 +19,8 @@ fn node<K>(key: K) -> Node<K> {
     }
 }
 
-fn chunk_of<K>(node: NodeRef<K>) -> usize {
-    node.as_ptr().addr().get() & !(Slab::<K>::ALIGN - 1)
+fn chunk_of<K>(slab: &Slab<K>, node: NodeRef<K>) -> usize {
+    node.as_ptr().addr().get() & !(slab.shape.align as usize - 1)
 }
 
 /// The nodes in use of each chunk on the open list; checks the list's links on the way.
@@ -45,15 +45,16 @@ fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
 fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
     let mut in_use = BTreeMap::<usize, usize>::new();
     for node in nodes {
-        *in_use.entry(chunk_of(node)).or_default() += 1;
+        *in_use.entry(chunk_of(slab, node)).or_default() += 1;
     }
     let open = open_chunks(slab);
+    let slots = slab.shape.slots as usize;
     for (chunk, live) in &open {
-        assert!(*live < Slab::<K>::SLOTS, "a full chunk is on the open list");
+        assert!(*live < slots, "a full chunk is on the open list");
         assert_eq!(in_use.get(chunk).copied().unwrap_or(0), *live);
     }
     for (chunk, in_use) in &in_use {
-        let full = *in_use == Slab::<K>::SLOTS;
+        let full = *in_use == slots;
         assert_eq!(full, !open.contains_key(chunk), "{in_use} nodes in use");
     }
     let empty = open.values().filter(|live| **live == 0).count();
@@ -83,14 +84,24 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// Runs `ops` with keys made by `make`, and compares with a vector.
 fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
-    let mut slab = Slab::<K>::new();
+    for timed in [false, true] {
+        agrees(Slab::new(timed), ops, &make);
+    }
+}
+
+fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usize) -> K) {
     let mut model: Vec<(NodeRef<K>, usize)> = Vec::new();
     let mut made = 0;
     for op in ops {
         match *op {
             Op::Insert { many } => {
                 for _ in 0..many {
-                    model.push((slab.insert(node(make(made))), made));
+                    let node = slab.insert(node(make(made)));
+                    if slab.shape.timed {
+                        // SAFETY: just inserted into a slab that has times.
+                        unsafe { Slab::times_of(node).as_ref() }.queued(made as u64);
+                    }
+                    model.push((node, made));
                     made += 1;
                 }
             }
@@ -110,6 +121,12 @@ fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -
         assert_consistent(&slab, model.iter().map(|(node, _)| *node));
         for (node, number) in &model {
             assert!(node.as_ptr().is_aligned());
+            if slab.shape.timed {
+                assert!(Slab::times_of(*node).is_aligned());
+                // SAFETY: in the slab, which has times.
+                let times = unsafe { Slab::times_of(*node).as_ref() };
+                assert_eq!(times.queue_time(), (*number as u64, 0));
+            }
             // SAFETY: in the slab.
             let node = unsafe { node.get() };
             assert_eq!((node.hash, &node.key), (0x5eed, &make(*number)));
@@ -173,15 +190,19 @@ fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
 }
 
 fn assert_layout<K>() {
-    let layout = Slab::<K>::layout();
     let name = std::any::type_name::<K>();
-    assert!(Slab::<K>::SLOTS >= FEWEST_NODES, "{name}");
-    assert!(
-        layout.size() + ALLOCATOR_HEADER <= Slab::<K>::ALIGN,
-        "{name}"
-    );
-    assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
-    assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
+    for timed in [false, true] {
+        let slab = Slab::<K>::new(timed);
+        let (layout, shape) = (slab.layout(), slab.shape);
+        assert!(shape.slots as usize >= FEWEST_NODES, "{name}");
+        assert!(
+            layout.size() + ALLOCATOR_HEADER <= shape.align as usize,
+            "{name}"
+        );
+        assert_eq!(layout.align(), shape.align as usize, "{name}");
+        assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
+        assert_eq!(shape.stride as usize % align_of::<Slot<K>>(), 0, "{name}");
+    }
 }
 
 #[test]
@@ -198,12 +219,12 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
 
 #[test]
 fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
-    let mut slab = Slab::new();
-    let full = Slab::<u64>::SLOTS;
+    let mut slab = Slab::<u64>::new(false);
+    let full = slab.shape.slots as usize;
     let nodes: Vec<_> = (0..2 * full as u64)
         .map(|key| slab.insert(node(key)))
         .collect();
-    let chunks: Vec<_> = nodes.iter().map(|node| chunk_of(*node)).collect();
+    let chunks: Vec<_> = nodes.iter().map(|node| chunk_of(&slab, *node)).collect();
     assert_eq!(chunks[0], chunks[full - 1]);
     assert_ne!(chunks[0], chunks[full]);
     assert_eq!(open_chunks(&slab).len(), 0, "both are full");
@@ -214,7 +235,7 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
     assert_eq!(open_chunks(&slab), BTreeMap::from([(chunks[0], 0)]));
     // The spare is the first to be used again.
     let again = slab.insert(node(1));
-    assert_eq!(chunk_of(again), chunks[0]);
+    assert_eq!(chunk_of(&slab, again), chunks[0]);
     assert!(!slab.spare);
     // SAFETY: in the slab, removed once.
     unsafe { slab.remove(again) };
@@ -227,7 +248,7 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
 
 #[test]
 fn a_slot_is_used_again_before_a_new_one() {
-    let mut slab = Slab::new();
+    let mut slab = Slab::new(false);
     let first = slab.insert(node("a"));
     let second = slab.insert(node("b"));
     // SAFETY: in the slab, removed once.
@@ -243,7 +264,7 @@ fn a_slot_is_used_again_before_a_new_one() {
 #[test]
 fn a_key_is_dropped_once_and_by_its_new_owner() {
     let key = Arc::new(());
-    let mut slab = Slab::new();
+    let mut slab = Slab::new(false);
     let nodes: Vec<_> = (0..500)
         .map(|_| slab.insert(node(Arc::clone(&key))))
         .collect();
@@ -262,4 +283,11 @@ fn a_key_is_dropped_once_and_by_its_new_owner() {
     );
     drop(keys);
     assert_eq!(Arc::strong_count(&key), 1);
+}
+
+// M4: what is not timed has no room for times.
+#[test]
+fn a_node_that_is_not_timed_takes_no_more_room_than_itself() {
+    assert_eq!(Slab::<u64>::new(false).shape.stride, 32);
+    assert_eq!(Slab::<u64>::new(true).shape.stride, 32 + 24);
 }

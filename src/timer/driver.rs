@@ -164,7 +164,7 @@ impl<K> Core<K> {
 
     /// Adds a key whose delay has ended, and says how many keys that queued. Notifies nobody.
     fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
-        let added = pin.add();
+        let added = self.add_by_pin(pin);
         // A queued or dirty key stays interned by itself, and the others owe nothing.
         pin.unpin();
         usize::from(self.settle(added, false) == Added::Queued)

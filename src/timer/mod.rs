@@ -141,6 +141,11 @@ impl<K> Timer<K> {
         self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     fn now(&self) -> u64 {
         self.clock.nanos() / self.tick
     }
@@ -322,7 +327,7 @@ impl<K> Timer<K> {
     }
 
     /// How long it is until `tick`.
-    fn until(&self, tick: u64) -> Duration {
+    pub(crate) fn until(&self, tick: u64) -> Duration {
         let at = tick.saturating_mul(self.tick);
         Duration::from_nanos(at.saturating_sub(self.clock.nanos()))
     }

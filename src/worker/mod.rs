@@ -42,6 +42,14 @@
 //! [`drain_delays`](crate::Builder::drain_delays) makes it at once. What [`Outcome::RequeueAfter`]
 //! asks for after a shut-down is not reported: the key did not fail.
 //!
+//! # Traces
+//!
+//! With feature `tracing` each delivered key has a span, `key`, of target `keyqueue` and level info, around
+//! the function and what is done about its outcome. Its fields: the `queue`'s name; the `key`, if
+//! `trace_keys` is called; the `attempt`, from 1; `queue_seconds`, if the queue is timed; and the `outcome`,
+//! one of `done`, `requeue_after`, `retry` and `given_up`. A panic is an event of level error, a key that is
+//! given up one of level warn, with the `reason` and the number of `retries`.
+//!
 //! # Examples
 //!
 //! ```
@@ -84,6 +92,8 @@ mod outcome;
 mod settle;
 mod tasks;
 mod threads;
+#[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
+mod trace;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -112,6 +122,8 @@ pub struct Workers<'a, K, L, S, E> {
     count: Option<(&'static str, usize)>,
     max_retries: Option<u32>,
     on_give_up: Option<Box<Hook<'a, K, E>>>,
+    #[cfg(feature = "tracing")]
+    trace_keys: trace::Keys<K>,
     /// The retries that the limiter does not count, or may forget. Made when there is one.
     uncounted: OnceLock<ItemExponentialFailure<K>>,
 }
@@ -158,6 +170,8 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             count: None,
             max_retries: None,
             on_give_up: None,
+            #[cfg(feature = "tracing")]
+            trace_keys: trace::Keys::none(),
             uncounted: OnceLock::new(),
         }
     }
@@ -195,6 +209,18 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// Default: nobody is told.
     pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
         self.on_give_up = Some(Box::new(hook));
+        self
+    }
+
+    /// Writes each key into its span, as its `Debug` has it.
+    ///
+    /// Default: it is not written; a key may be long, or nobody's business.
+    #[cfg(feature = "tracing")]
+    pub fn trace_keys(mut self) -> Self
+    where
+        K: fmt::Debug,
+    {
+        self.trace_keys = trace::Keys::debug();
         self
     }
 

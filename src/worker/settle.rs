@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use super::caught::caught;
+use super::trace::Span;
 use super::{Failure, GivenUp, Outcome, Reason, Workers};
 use crate::item::Item;
 use crate::limiter::{ItemExponentialFailure, RateLimiter};
@@ -32,31 +33,45 @@ where
     S: BuildHasher,
 {
     /// Does with a key what `said` asks for. Never panics.
-    pub(super) fn settle(&self, item: Item<'_, K, L, S>, said: Said<E>) {
+    pub(super) fn settle(&self, item: Item<'_, K, L, S>, said: Said<E>, span: &Span) {
         // A panic in here has been printed by the panic hook, and nobody else is to be told: the key
         // is done, by the drop of the item.
-        let _ = caught(move || match said {
-            Ok(Ok(Outcome::Done)) => self.forget(&item),
+        let settle = move || match said {
+            Ok(Ok(Outcome::Done)) => {
+                span.outcome("done");
+                self.forget(&item);
+            }
             Ok(Ok(Outcome::RequeueAfter(delay))) => {
+                span.outcome("requeue_after");
                 self.forget(&item);
                 item.retry_after(delay);
             }
-            Ok(Err(error)) => self.failed(&item, Failure::Error(error)),
-            Err(message) => self.failed(&item, Failure::Panic(message)),
-        });
+            Ok(Err(error)) => self.failed(&item, Failure::Error(error), span),
+            Err(message) => {
+                span.panicked(&message);
+                self.failed(&item, Failure::Panic(message), span);
+            }
+        };
+        let _ = span.within(|| caught(settle));
     }
 
-    fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>) {
+    fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>, span: &Span) {
         let Err(Refused { reason, retries }) = self.try_again(item) else {
+            span.outcome("retry");
             return;
         };
+        span.outcome("given_up");
+        if let Some(watch) = self.queue().core.watch() {
+            watch.tally().gave_up();
+        }
         self.forget(item);
+        let given_up = GivenUp {
+            failure,
+            retries,
+            reason,
+        };
+        span.gave_up(&given_up);
         if let Some(hook) = &self.on_give_up {
-            let given_up = GivenUp {
-                failure,
-                retries,
-                reason,
-            };
             hook(item.key(), given_up);
         }
     }
@@ -102,7 +117,7 @@ where
     }
 
     /// How often the key was tried again since it was last forgotten; the limiter has `counted` so many.
-    fn retries(&self, key: &K, counted: u32) -> u32 {
+    pub(super) fn retries(&self, key: &K, counted: u32) -> u32 {
         match self.uncounted.get() {
             Some(uncounted) if counted == 0 => uncounted.num_requeues(key),
             _ => counted,

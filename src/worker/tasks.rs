@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use super::caught::caught_async;
 use super::join::Join;
+use super::trace::Span;
 use super::{IntoOutcome, Workers};
 use crate::error::ConfigError;
 use crate::limiter::RateLimiter;
@@ -74,8 +75,10 @@ where
         let work = |shared: Arc<(Self, F)>| async move {
             let (workers, f) = &*shared;
             while let Some(item) = workers.queue().get_async().await {
-                let said = caught_async(async { f(item.key()).await.into_outcome() }).await;
-                workers.settle(item, said);
+                let span = Span::of(workers, &item);
+                let work = async { f(item.key()).await.into_outcome() };
+                let said = caught_async(span.around(work)).await;
+                workers.settle(item, said, &span);
                 // Without it, keys whose work never waits would keep everybody else waiting.
                 let_others_run().await;
             }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
 
 use super::caught::caught;
+use super::trace::Span;
 use super::{IntoOutcome, Source, Workers};
 use crate::error::ConfigError;
 use crate::limiter::RateLimiter;
@@ -64,8 +65,9 @@ where
         R: IntoOutcome<Error = E>,
     {
         while let Some(item) = self.queue().get() {
-            let said = caught(|| f(item.key()).into_outcome());
-            self.settle(item, said);
+            let span = Span::of(self, &item);
+            let said = span.within(|| caught(|| f(item.key()).into_outcome()));
+            self.settle(item, said, &span);
         }
     }
 

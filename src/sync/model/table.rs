@@ -77,6 +77,20 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
             .for_each(|entry| f(entry.1));
     }
 
+    pub(crate) fn for_some(
+        &self,
+        place: usize,
+        most: usize,
+        mut f: impl FnMut(T),
+    ) -> Option<usize> {
+        let entries = &self.0.entries;
+        let end = place.saturating_add(most).min(entries.len());
+        entries[place.min(end)..end]
+            .iter()
+            .for_each(|entry| f(entry.1));
+        (end < entries.len()).then_some(end)
+    }
+
     pub(crate) fn shrink_to(&mut self, len: usize) {
         self.0.entries.shrink_to(len);
     }

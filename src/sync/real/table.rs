@@ -174,6 +174,27 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
         }
     }
 
+    /// Runs `f` over the values of up to `most` places from `place` on, and answers the next place if
+    /// there is one. Places hold for as long as nobody changes the table.
+    pub(crate) fn for_some(
+        &self,
+        place: usize,
+        most: usize,
+        mut f: impl FnMut(T),
+    ) -> Option<usize> {
+        let table = self.table();
+        let end = place.saturating_add(most).min(table.buckets());
+        for index in place..end {
+            // SAFETY: below the number of buckets; a full one holds a value.
+            unsafe {
+                if table.is_bucket_full(index) {
+                    f(table.bucket(index).as_ref().0.value);
+                }
+            }
+        }
+        (end < table.buckets()).then_some(end)
+    }
+
     /// Gives memory back, down to room for `len` values.
     pub(crate) fn shrink_to(&mut self, len: usize) {
         self.parts().0.shrink_to(len, |entry| entry.0.hash);

@@ -1,0 +1,67 @@
+//! Metrics: what a named queue reports, through the [facade](https://docs.rs/metrics) of that name.
+//!
+//! Feature `metrics`. The series, what they cost, and how to look at them are in
+//! [`docs::metrics`](crate::docs::metrics); this module has what a program needs to set them up.
+//!
+//! ```
+//! use keyqueue::WorkQueue;
+//! use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let recorder = PrometheusBuilder::new()
+//!     .set_buckets_for_metric(
+//!         Matcher::Suffix("_duration_seconds".into()),
+//!         &keyqueue::metrics::BUCKETS,
+//!     )?
+//!     .build_recorder();
+//! let exported = recorder.handle();
+//!
+//! let queue = WorkQueue::builder()
+//!     .name("pods")
+//!     .recorder(std::sync::Arc::new(recorder)) // else: the one that is installed for the process
+//!     .build()?;
+//! queue.add("a");
+//!
+//! queue.report(); // else: within half a second
+//! assert!(exported.render().contains(r#"workqueue_depth{name="pods"} 1"#));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Names
+//!
+//! The label `name` is the queue's name. If a living queue reports to the same recorder under that name
+//! already, the later one is told apart by a number: `pods#2`. The number is free again when that queue
+//! is dropped.
+//!
+//! # When
+//!
+//! One thread for all queues of the process reports every [`INTERVAL`]. It is started by the first add
+//! to a named queue, and is gone with the last such queue, or when they are shut down and at rest. A
+//! queue with [`manual_timers`](crate::Builder::manual_timers) starts no thread: call
+//! [`report`](crate::WorkQueue::report).
+
+mod histogram;
+mod look;
+mod recorder;
+mod reporter;
+mod series;
+mod stripes;
+mod tally;
+
+use std::time::Duration;
+
+pub(crate) use recorder::Recorder;
+pub use reporter::report_all;
+pub(crate) use tally::{Enrolment, Tally};
+
+/// How often queues report, unless they are told to.
+pub const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Upper bounds for the buckets of the duration histograms, in seconds: a millisecond to an hour.
+///
+/// client-go's end at 10 seconds, which tells nothing of a queue that is an hour behind.
+pub const BUCKETS: [f64; 18] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    300.0, 900.0, 3600.0,
+];

@@ -1,0 +1,76 @@
+//! Where a queue reports: to a recorder of its own, or to whichever is installed for the process.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Shared = Arc<dyn metrics::Recorder + Send + Sync>;
+
+/// None: the recorder of the process, as of each report.
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Option<Shared>);
+
+impl Recorder {
+    pub(crate) fn own(recorder: Shared) -> Self {
+        Recorder(Some(recorder))
+    }
+
+    pub(super) fn with(&self, f: impl FnOnce(&dyn metrics::Recorder)) {
+        match &self.0 {
+            Some(own) => f(&**own),
+            None => metrics::with_recorder(f),
+        }
+    }
+
+    /// Tells recorders apart.
+    fn address(&self) -> usize {
+        self.0
+            .as_ref()
+            .map_or(0, |own| Arc::as_ptr(own).cast::<()>().addr())
+    }
+}
+
+/// Names in use, with the recorders they are used with.
+static NAMES: Mutex<Option<HashSet<(usize, String)>>> = Mutex::new(None);
+
+/// The right to report under a name; nobody else has it with the same recorder.
+pub(super) struct Name {
+    /// Kept, so that its address is not another's.
+    recorder: Recorder,
+    name: String,
+}
+
+impl Name {
+    /// Takes `name`, or the first that is free of `name#2`, `name#3` ...
+    pub(super) fn take(name: &str, recorder: &Recorder) -> Self {
+        let address = recorder.address();
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = names.get_or_insert_default();
+        let mut taken = name.to_owned();
+        let mut number = 1_u64;
+        while !names.insert((address, taken.clone())) {
+            number += 1;
+            taken = format!("{name}#{number}");
+        }
+        Name {
+            recorder: recorder.clone(),
+            name: taken,
+        }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(names) = names.as_mut() {
+            names.remove(&(self.recorder.address(), std::mem::take(&mut self.name)));
+        }
+    }
+}

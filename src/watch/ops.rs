@@ -1,0 +1,77 @@
+//! What an operation does beside its work in a queue that is watched. Each is a function of its own, out of
+//! the way of those that are not.
+
+use super::Watch;
+use crate::core::Core;
+use crate::keys::Shard;
+use crate::node::{self, Held, Pin, Queued};
+
+impl<K> Core<K> {
+    /// Marks the pinned key dirty. The caller settles what is owed for it.
+    #[inline]
+    pub(crate) fn add_by_pin(&self, pin: &Pin<K>) -> node::Added<K> {
+        let added = pin.add();
+        if let Some(watch) = self.watch() {
+            match &added {
+                node::Added::Deferred(_) => pin.times(watch).deferred(watch.now()),
+                node::Added::Merged => watch.tally().merged(),
+                node::Added::Queued(_) | node::Added::Closed => {}
+            }
+        }
+        added
+    }
+
+    /// Notes what an add under the shard's lock did, in a queue that is watched.
+    #[inline]
+    pub(crate) fn note_added(&self, shard: &mut Shard<'_, K>, added: &node::Added<K>) {
+        if let Some(watch) = self.watch() {
+            Self::note_added_watched(watch, shard, added);
+        }
+    }
+
+    #[cold]
+    fn note_added_watched(watch: &Watch, shard: &mut Shard<'_, K>, added: &node::Added<K>) {
+        match added {
+            // SAFETY: the shard's lock is held.
+            node::Added::Deferred(node) => unsafe { node.times(watch) }.deferred(watch.now()),
+            node::Added::Merged => shard.note_merged(),
+            node::Added::Queued(_) | node::Added::Closed => {}
+        }
+    }
+
+    /// Notes that a pending delay was taken back.
+    pub(crate) fn note_cancelled(&self) {
+        self.timer().note_stale();
+        if let Some(watch) = self.watch() {
+            watch.tally().cancelled();
+        }
+    }
+
+    /// Notes that an accepted add was one of those with a delay.
+    pub(crate) fn note_retry(&self) {
+        if let Some(watch) = self.watch() {
+            watch.tally().retried();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn enqueue_watched(&self, entry: Queued<K>, announce: bool) {
+        if let Some(watch) = self.watch() {
+            watch.queued(&entry);
+        }
+        self.push(entry, announce);
+    }
+
+    #[cold]
+    pub(crate) fn begin_watched(&self, watch: &Watch, entry: Queued<K>) -> Held<K> {
+        let (held, closed) = watch.begin(entry);
+        self.begun(closed);
+        held
+    }
+
+    #[cold]
+    pub(crate) fn finish_watched(&self, watch: &Watch, held: Held<K>) {
+        let (entry, closed) = watch.finish(held);
+        self.finished(entry, closed);
+    }
+}

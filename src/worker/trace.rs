@@ -1,0 +1,110 @@
+//! Spans and events of the worker loop, by `tracing`.
+//!
+//! One span for each delivered key, named `key`, of target `keyqueue`, at level info, around the function
+//! and what is done about its outcome:
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `queue` | the queue's name, if it has one |
+//! | `key` | the key, if [`Workers::trace_keys`](super::Workers::trace_keys) says so |
+//! | `attempt` | 1, and one more for each retry |
+//! | `queue_seconds` | how long the key was queued, if the queue is timed |
+//! | `outcome` | `done`, `requeue_after`, `retry`, `given_up` |
+//!
+//! A span that nobody wants costs a look at a static; its fields are not computed.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use tracing::field::{Empty, display};
+use tracing::{Instrument, error, info_span, warn};
+
+use super::caught::caught;
+use super::{GivenUp, Reason, Workers};
+use crate::item::Item;
+use crate::limiter::RateLimiter;
+
+/// How a key is written into its span; none: it is not.
+pub(super) struct Keys<K>(Option<fn(&K) -> String>);
+
+impl<K> Keys<K> {
+    pub(super) const fn none() -> Self {
+        Keys(None)
+    }
+
+    pub(super) fn debug() -> Self
+    where
+        K: fmt::Debug,
+    {
+        Keys(Some(|key| format!("{key:?}")))
+    }
+}
+
+/// The span of one delivered key.
+pub(super) struct Span(tracing::Span);
+
+impl Span {
+    pub(super) fn of<K, L, S, E>(
+        workers: &Workers<'_, K, L, S, E>,
+        item: &Item<'_, K, L, S>,
+    ) -> Self
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        L: RateLimiter<K>,
+        S: BuildHasher,
+    {
+        let span = info_span!(
+            target: "keyqueue",
+            "key",
+            queue = Empty,
+            key = Empty,
+            attempt = Empty,
+            queue_seconds = Empty,
+            outcome = Empty,
+        );
+        if !span.is_disabled() {
+            span.record("queue", workers.queue().name());
+            // The limiter and the key's `Debug` are anybody's code.
+            if let Ok(retries) =
+                caught(|| workers.retries(item, workers.queue().num_requeues(item)))
+            {
+                span.record("attempt", u64::from(retries) + 1);
+            }
+            if let Some(write) = workers.trace_keys.0
+                && let Ok(key) = caught(|| write(item.key()))
+            {
+                span.record("key", display(key));
+            }
+            if let Some(time) = item.queue_time() {
+                span.record("queue_seconds", time.as_secs_f64());
+            }
+        }
+        Span(span)
+    }
+
+    pub(super) fn within<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.0.in_scope(f)
+    }
+
+    pub(super) fn around<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
+        future.instrument(self.0.clone())
+    }
+
+    pub(super) fn outcome(&self, outcome: &'static str) {
+        self.0.record("outcome", outcome);
+    }
+
+    pub(super) fn panicked(&self, message: &str) {
+        self.within(|| error!(target: "keyqueue", message, "the worker's function panicked"));
+    }
+
+    pub(super) fn gave_up<E>(&self, given_up: &GivenUp<E>) {
+        let reason = match given_up.reason {
+            Reason::MaxRetries => "max_retries",
+            Reason::ShutDown => "shut_down",
+            Reason::Limiter => "limiter",
+        };
+        let retries = given_up.retries;
+        self.within(|| warn!(target: "keyqueue", reason, retries, "the key is given up"));
+    }
+}

@@ -1,0 +1,169 @@
+//! A recorder that remembers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+
+type Id = (&'static str, String, String);
+
+type Values = Arc<Mutex<BTreeMap<Id, Vec<f64>>>>;
+
+#[derive(Default)]
+struct Series {
+    values: Values,
+    help: Mutex<BTreeMap<String, String>>,
+    panic: AtomicBool,
+    panicked: AtomicBool,
+}
+
+/// Everything that was recorded.
+#[derive(Clone, Default)]
+pub(crate) struct Recorded(Arc<Series>);
+
+impl Recorded {
+    pub(crate) fn recorder(&self) -> Arc<dyn Recorder + Send + Sync> {
+        // One recorder, however often it is asked for.
+        Arc::<Series>::clone(&self.0)
+    }
+
+    /// Kind, series and queue of everything there is.
+    pub(crate) fn series(&self) -> Vec<Id> {
+        self.0.values.lock().unwrap().keys().cloned().collect()
+    }
+
+    pub(crate) fn help(&self, series: &str) -> String {
+        let help = self.0.help.lock().unwrap();
+        help.get(series).cloned().unwrap_or_default()
+    }
+
+    /// The samples of a histogram, in order.
+    pub(crate) fn samples(&self, series: &str, name: &str) -> Vec<f64> {
+        let values = self.0.values.lock().unwrap();
+        let of = |id: &&Id| id.1 == series && id.2 == name;
+        let id = values.keys().find(of).cloned();
+        id.map(|id| values[&id].clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn try_value(&self, series: &str, name: &str) -> Option<f64> {
+        self.samples(series, name).first().copied()
+    }
+
+    /// The value of a counter or a gauge.
+    #[track_caller]
+    pub(crate) fn value(&self, series: &str, name: &str) -> f64 {
+        match self.try_value(series, name) {
+            Some(value) => value,
+            None => panic!("no {series} of {name} in {:?}", self.series()),
+        }
+    }
+
+    pub(crate) fn panic_next(&self) {
+        self.0.panic.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.0.panicked.load(Ordering::SeqCst)
+    }
+}
+
+impl Recorder for Series {
+    fn describe_counter(&self, key: KeyName, _: Option<Unit>, help: SharedString) {
+        if self.panic.swap(false, Ordering::SeqCst) {
+            self.panicked.store(true, Ordering::SeqCst);
+            panic!("the recorder has a bad day");
+        }
+        self.describe(key, help);
+    }
+
+    fn describe_gauge(&self, key: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(key, help);
+    }
+
+    fn describe_histogram(&self, key: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(key, help);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.one("counter", key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.one("gauge", key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.one("histogram", key))
+    }
+}
+
+impl Series {
+    fn describe(&self, key: KeyName, help: SharedString) {
+        let mut all = self.help.lock().unwrap();
+        all.insert(key.as_str().to_owned(), help.to_string());
+    }
+
+    fn one(&self, kind: &'static str, key: &Key) -> Arc<One> {
+        let labels: Vec<_> = key.labels().collect();
+        assert_eq!(labels.len(), 1, "{key}");
+        assert_eq!(labels[0].key(), "name");
+        let id = (kind, key.name().to_owned(), labels[0].value().to_owned());
+        let first = if kind == "histogram" {
+            vec![]
+        } else {
+            vec![0.0]
+        };
+        let mut values = self.values.lock().unwrap();
+        values.entry(id.clone()).or_insert(first);
+        Arc::new(One {
+            values: Arc::clone(&self.values),
+            id,
+        })
+    }
+}
+
+/// One series.
+struct One {
+    values: Values,
+    id: Id,
+}
+
+impl One {
+    fn change(&self, change: impl FnOnce(&mut Vec<f64>)) {
+        change(self.values.lock().unwrap().get_mut(&self.id).unwrap());
+    }
+}
+
+impl CounterFn for One {
+    fn increment(&self, by: u64) {
+        self.change(|value| value[0] += by as f64);
+    }
+
+    fn absolute(&self, _: u64) {
+        unreachable!("another queue may have used the name before");
+    }
+}
+
+impl GaugeFn for One {
+    fn increment(&self, _: f64) {
+        unreachable!("gauges are set");
+    }
+
+    fn decrement(&self, _: f64) {
+        unreachable!("gauges are set");
+    }
+
+    fn set(&self, now: f64) {
+        self.change(|value| value[0] = now);
+    }
+}
+
+impl HistogramFn for One {
+    fn record(&self, sample: f64) {
+        self.change(|samples| samples.push(sample));
+    }
+}
