@@ -1,0 +1,149 @@
+//! The engine of the pipeline: accounts that are keys, and what the reader and the workers do with them.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::io::{self, BufRead};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use keyqueue::{KeyHandle, WorkQueue};
+
+/// How many bytes may wait in all inboxes before the reader lends the workers a hand.
+const MOST_WAITING: usize = 64 << 20;
+
+/// A key of the queue, with what belongs to it: it is moved into the queue once and lent to the worker
+/// that gets it. For the queue it is its name alone.
+pub(crate) struct Account {
+    pub(crate) name: Vec<u8>,
+    /// Lines read and not yet digested, each with a newline.
+    inbox: Mutex<Vec<u8>>,
+    pub(crate) totals: Mutex<Totals>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) lines: u64,
+    pub(crate) bytes: u64,
+    /// CRC-32 of all lines: it tells when one is missing, doubled or out of order.
+    pub(crate) digest: u32,
+}
+
+impl PartialEq for Account {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Account {}
+
+impl Hash for Account {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl Account {
+    /// Digests what is in the inbox, and returns how many bytes that was.
+    fn digest(&self) -> usize {
+        let lines = std::mem::take(&mut *self.inbox.lock().unwrap());
+        // Not `lock`: nobody else can be here. That is the queue's promise, checked at every delivery.
+        let mut totals = self
+            .totals
+            .try_lock()
+            .expect("a key is with one worker at a time");
+        let mut hasher = crc32fast::Hasher::new_with_initial(totals.digest);
+        hasher.update(&lines);
+        totals.digest = hasher.finalize();
+        totals.bytes += lines.len() as u64;
+        totals.lines += lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+        lines.len()
+    }
+}
+
+/// What the reader and the workers share.
+#[derive(Default)]
+pub(crate) struct Pipeline {
+    pub(crate) queue: WorkQueue<Account>,
+    /// Bytes in all inboxes.
+    waiting: AtomicUsize,
+    /// How often a key was handed out.
+    pub(crate) deliveries: AtomicU64,
+}
+
+impl Pipeline {
+    /// A pipeline over a queue with settings of its own.
+    pub(crate) fn over(queue: WorkQueue<Account>) -> Self {
+        Pipeline {
+            queue,
+            ..Pipeline::default()
+        }
+    }
+
+    /// A worker: digests until the queue is shut down and empty.
+    pub(crate) fn work(&self) {
+        while let Some(account) = self.queue.get() {
+            self.digest(&account);
+        }
+    }
+
+    pub(crate) fn digest(&self, account: &Account) {
+        // Ordering: Relaxed; an estimate for the reader, nothing is read on the strength of it.
+        self.waiting.fetch_sub(account.digest(), Ordering::Relaxed);
+        // Ordering: Relaxed; read after the threads are joined.
+        self.deliveries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads to the end, and returns the accounts by name.
+    pub(crate) fn read(
+        &self,
+        mut input: impl BufRead,
+    ) -> io::Result<HashMap<Vec<u8>, KeyHandle<Account>>> {
+        let mut accounts: HashMap<Vec<u8>, KeyHandle<Account>> = HashMap::new();
+        let mut line = Vec::new();
+        while input.read_until(b'\n', &mut line)? > 0 {
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n'); // The last line of a file may have none.
+            }
+            // A blank line has no field, and no key.
+            if let Some(name) = line
+                .split(u8::is_ascii_whitespace)
+                .find(|field| !field.is_empty())
+            {
+                let handle = match accounts.get(name) {
+                    Some(handle) => handle,
+                    None => accounts
+                        .entry(name.to_owned())
+                        .or_insert_with(|| self.open(name)),
+                };
+                // Ordering: Relaxed; before the line is there to be subtracted, so never below zero.
+                let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+                handle.key().inbox.lock().unwrap().extend_from_slice(&line);
+                // First the line, then the add: the delivery that follows finds it.
+                handle.add();
+                if waiting > MOST_WAITING {
+                    self.help();
+                }
+            }
+            line.clear();
+        }
+        Ok(accounts)
+    }
+
+    fn open(&self, name: &[u8]) -> KeyHandle<Account> {
+        self.queue.handle(Account {
+            name: name.to_owned(),
+            inbox: Mutex::default(),
+            totals: Mutex::default(),
+        })
+    }
+
+    /// The reader is far ahead: it does a worker's job for once, or lets a worker have the core.
+    #[cold]
+    fn help(&self) {
+        match self.queue.try_get() {
+            Ok(account) => self.digest(&account),
+            Err(_) => thread::yield_now(),
+        }
+    }
+}

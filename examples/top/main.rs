@@ -1,0 +1,152 @@
+//! Watches a running pipeline in the terminal: depth, rates, latencies, and the oldest keys.
+//!
+//! `cargo run --release --features metrics --example top -- FILE [--rate BYTES] [--pause MS] [--workers N]`
+//!
+//! The load is that of the example `pipeline`: the lines of FILE, over and over, each into the inbox of its
+//! first field. So that there is something to see, it is read at a set rate, and the workers rest before
+//! each key. What is shown comes from the queue's own series, through an exporter in the same process, and
+//! from `snapshot`. `q` ends it. `--frame` prints a single frame, for where there is no terminal.
+
+#[path = "../pipeline/engine.rs"]
+#[allow(dead_code, reason = "`pipeline` uses the rest")]
+mod engine;
+mod feed;
+mod model;
+mod view;
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use engine::Pipeline;
+use keyqueue::WorkQueue;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+
+use crate::feed::Feed;
+use crate::model::Model;
+
+/// Watches a running pipeline in the terminal.
+#[derive(Parser)]
+struct Args {
+    /// The lines to feed the pipeline with, over and over
+    file: PathBuf,
+    /// Bytes to read a second
+    #[arg(long, value_name = "BYTES", default_value_t = 100_000)]
+    rate: u64,
+    /// Milliseconds that a worker rests before it digests a key
+    #[arg(long, value_name = "MS", default_value_t = 5)]
+    pause: u64,
+    /// Threads that digest lines
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    workers: usize,
+    /// Milliseconds from one frame to the next
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    refresh: u64,
+    /// Print the frame after so many refreshes, of 80 columns and 24 rows, and end
+    #[arg(long, value_name = "N")]
+    frame: Option<u32>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let name = args.file.display();
+    let file = File::open(&args.file).with_context(|| format!("cannot open {name}"))?;
+    anyhow::ensure!(file.metadata()?.len() > 0, "{name} is empty");
+
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let exported = recorder.handle();
+    let queue = WorkQueue::builder()
+        .name("pipeline")
+        .recorder(Arc::new(recorder))
+        .build()?;
+    let pipeline = Pipeline::over(queue);
+    let stop = AtomicBool::new(false);
+    let pause = Duration::from_millis(args.pause);
+
+    thread::scope(|scope| {
+        for _ in 0..args.workers {
+            scope.spawn(|| {
+                while let Some(account) = pipeline.queue.get() {
+                    thread::sleep(pause);
+                    pipeline.digest(&account);
+                }
+            });
+        }
+        let feed = Feed::new(file, args.rate, &stop);
+        let reader = scope.spawn(|| {
+            pipeline
+                .read(BufReader::with_capacity(4096, feed))
+                .map(drop)
+        });
+
+        let mut model = Model::new(&pipeline.queue, &exported);
+        let refresh = Duration::from_millis(args.refresh);
+        let watched = match args.frame {
+            Some(count) => print_frame(&mut model, refresh, count),
+            None => watch(&mut model, refresh),
+        };
+        // Ordering: Relaxed; a flag that is looked at again and again.
+        stop.store(true, Ordering::Relaxed);
+        pipeline.queue.shut_down();
+        let read = reader.join().expect("the reader has not panicked");
+        read.with_context(|| format!("cannot read {name}"))?;
+        watched
+    })
+}
+
+/// Draws until `q` is pressed.
+fn watch(model: &mut Model<'_>, refresh: Duration) -> anyhow::Result<()> {
+    let mut terminal = ratatui::try_init().context("this needs a terminal (or --frame)")?;
+    let ended = loop {
+        model.refresh();
+        if let Err(error) = terminal.draw(|frame| view::draw(frame, model)) {
+            break Err(error);
+        }
+        match key_pressed(refresh) {
+            Ok(false) => {}
+            Ok(true) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    ratatui::restore();
+    ended.context("the terminal is gone")
+}
+
+/// Waits for so long, or until `q` or Ctrl-C is pressed.
+fn key_pressed(wait: Duration) -> io::Result<bool> {
+    if !event::poll(wait)? {
+        return Ok(false);
+    }
+    let Event::Key(key) = event::read()? else {
+        return Ok(false);
+    };
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Ok(key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')))
+}
+
+/// Draws on a terminal that is not there, and prints what is on it in the end.
+fn print_frame(model: &mut Model<'_>, refresh: Duration, count: u32) -> anyhow::Result<()> {
+    let mut terminal = Terminal::new(TestBackend::new(80, 24))?;
+    for _ in 0..count.max(1) {
+        thread::sleep(refresh);
+        model.refresh();
+        terminal.draw(|frame| view::draw(frame, model))?;
+    }
+    let buffer = terminal.backend().buffer();
+    let width = usize::from(buffer.area.width);
+    for row in buffer.content.chunks(width) {
+        let row: String = row.iter().map(Cell::symbol).collect();
+        println!("{}", row.trim_end());
+    }
+    Ok(())
+}
