@@ -22,3 +22,6 @@ fi
 
 # With overflow checks and debug assertions, as the tests have them.
 cargo run --profile test -p compare -- --smoke "${everybody[@]}"
+
+# What being watched costs: that it runs, not what it prints.
+cargo test --all-features --bench watched

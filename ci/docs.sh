@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
 cargo doc --workspace --no-deps --document-private-items --all-features
 # Last, so that this is what stays in target/doc; and a public page must not link to a private one.
-cargo doc --workspace --no-deps
+cargo doc --workspace --all-features --no-deps

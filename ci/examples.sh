@@ -5,10 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 example() {
-    cargo run --release --quiet --example "$@"
+    cargo run --release --quiet --all-features --example "$@"
 }
 
-cargo build --release --examples
+cargo build --release --all-features --examples
 example quickstart
 example async_tokio
 
@@ -22,3 +22,7 @@ for workers in 1 4; do
     head -n -2 "$work/out" >"$work/$workers"
 done
 cmp "$work/1" "$work/4"
+
+example metrics -- --seconds 2 >"$work/series"
+grep 'workqueue_adds_total{name="pods"}' "$work/series"
+example top -- "$work/log" --frame 2
