@@ -118,7 +118,7 @@ impl<K> Core<K> {
         let mut shard = self.keys.lock(hash);
         self.supersede(&shard, hash, |interned| *interned == key);
         if let Some(added) = shard.add(hash, |interned| *interned == key) {
-            self.note_added(&mut shard, &added);
+            self.note_added(&shard, &added);
             drop(shard);
             // `key` is dropped on return, when nothing is owed to anybody any more.
             return self.settle(added, announce);
@@ -141,10 +141,10 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
-        let mut shard = self.keys.lock(hash);
+        let shard = self.keys.lock(hash);
         self.supersede(&shard, hash, &eq);
         let added = shard.add(hash, eq)?;
-        self.note_added(&mut shard, &added);
+        self.note_added(&shard, &added);
         drop(shard);
         Some(self.settle(added, true))
     }

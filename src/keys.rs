@@ -84,8 +84,6 @@ struct Store<K> {
     limit: usize,
     credit: usize,
     ghosts: Ghosts,
-    /// Adds by key that were merged, in a queue that is watched.
-    merged: u64,
     sweeps: u64,
 }
 
@@ -126,7 +124,6 @@ impl<K> Keys<K> {
             limit: residents,
             credit: 0,
             ghosts: Ghosts::default(),
-            merged: 0,
             sweeps: 0,
         };
         Keys {

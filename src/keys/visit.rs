@@ -26,14 +26,9 @@ impl<K> Shard<'_, K> {
         self.table.for_some(place, most, f)
     }
 
-    pub(crate) fn note_merged(&mut self) {
-        self.table.beside().merged += 1;
-    }
-
-    /// How many adds were noted as merged, and how many sweeps there were.
+    /// How many sweeps there were.
     #[cfg(feature = "metrics")]
-    pub(crate) fn counts(&mut self) -> (u64, u64) {
-        let store = self.table.beside();
-        (store.merged, store.sweeps)
+    pub(crate) fn sweeps(&mut self) -> u64 {
+        self.table.beside().sweeps
     }
 }

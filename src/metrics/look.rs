@@ -24,8 +24,7 @@ pub(crate) struct Look {
     pub(crate) longest: u64,
     /// Pending delays.
     pub(crate) delayed: u64,
-    /// Adds by key that were merged, and sweeps, since the queue was made.
-    pub(crate) merged: u64,
+    /// Sweeps since the queue was made.
     pub(crate) sweeps: u64,
 }
 
@@ -46,9 +45,7 @@ impl<K> Core<K> {
                     }
                 });
                 if place.is_none() {
-                    let (merged, sweeps) = shard.counts();
-                    look.merged += merged;
-                    look.sweeps += sweeps;
+                    look.sweeps += shard.sweeps();
                 }
             }
         }

@@ -159,11 +159,7 @@ impl Series {
         self.counter(to, RETRIES, stripes.sum(|stripe| &stripe.retries));
         self.gauge(to, DELAYED, look.delayed as f64);
         self.gauge(to, OLDEST, seconds(look.oldest));
-        self.counter(
-            to,
-            MERGED,
-            look.merged + stripes.sum(|stripe| &stripe.merged),
-        );
+        self.counter(to, MERGED, stripes.sum(|stripe| &stripe.merged));
         self.counter(to, CANCELLED, stripes.sum(|stripe| &stripe.cancelled));
         self.counter(to, GIVEN_UP, stripes.sum(|stripe| &stripe.given_up));
         self.counter(to, SWEEPS, look.sweeps);
@@ -209,7 +205,6 @@ impl<K> Core<K> {
                     // What is left in the queue was added, too.
                     let depth = self.fifo().len_between_refills() as u64 + look.dirty;
                     series.look = Look {
-                        merged: look.merged,
                         sweeps: look.sweeps,
                         ..Look::default()
                     };

@@ -82,7 +82,7 @@ impl Tally {
         }
     }
 
-    /// An add by a handle, or one that a delay ended in, was merged.
+    /// An add was merged.
     pub(crate) fn merged(&self) {
         if let Some(counters) = &self.0 {
             let (stripe, owned) = counters.stripes.mine();

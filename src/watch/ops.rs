@@ -4,7 +4,7 @@
 use super::Watch;
 use crate::core::Core;
 use crate::keys::Shard;
-use crate::node::{self, Held, Pin, Queued};
+use crate::node::{self, Held, NodeRef, Pin, Queued};
 
 impl<K> Core<K> {
     /// Marks the pinned key dirty. The caller settles what is owed for it.
@@ -21,21 +21,30 @@ impl<K> Core<K> {
         added
     }
 
-    /// Notes what an add under the shard's lock did, in a queue that is watched.
+    /// Notes what an add did, in a queue that is watched; the lock of the key's shard is held.
     #[inline]
-    pub(crate) fn note_added(&self, shard: &mut Shard<'_, K>, added: &node::Added<K>) {
-        if let Some(watch) = self.watch() {
-            Self::note_added_watched(watch, shard, added);
+    pub(crate) fn note_added(&self, _locked: &Shard<'_, K>, added: &node::Added<K>) {
+        if self.watch().is_some() {
+            match *added {
+                node::Added::Deferred(node) => self.note_deferred(node),
+                node::Added::Merged => self.note_merged(),
+                node::Added::Queued(_) | node::Added::Closed => {}
+            }
         }
     }
 
     #[cold]
-    fn note_added_watched(watch: &Watch, shard: &mut Shard<'_, K>, added: &node::Added<K>) {
-        match added {
-            // SAFETY: the shard's lock is held.
-            node::Added::Deferred(node) => unsafe { node.times(watch) }.deferred(watch.now()),
-            node::Added::Merged => shard.note_merged(),
-            node::Added::Queued(_) | node::Added::Closed => {}
+    fn note_deferred(&self, node: NodeRef<K>) {
+        if let Some(watch) = self.watch() {
+            // SAFETY: called from `note_added` alone, whose caller has the lock of the node's shard.
+            unsafe { node.times(watch) }.deferred(watch.now());
+        }
+    }
+
+    #[cold]
+    fn note_merged(&self) {
+        if let Some(watch) = self.watch() {
+            watch.tally().merged();
         }
     }
 
