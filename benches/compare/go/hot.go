@@ -93,8 +93,10 @@ func hot(name string, scale scale, crowd crowd) answer {
 	checkServed(hotKeys, int64(crowd.Producers))
 	check("left", queue.Len(), 0)
 	adds := float64(passes * crowd.Producers * len(keys))
-	deliveries := float64(deliveredBy(laps).Count)
-	return answer{figures(elapsed(laps[:crowd.Producers])/adds, elapsed(laps)/deliveries), tally{}}
+	if float64(deliveredBy(laps).Count) > adds+float64(len(keys)) {
+		panic("more deliveries than adds")
+	}
+	return answer{figures(elapsed(laps[:crowd.Producers])/adds, elapsed(laps)/adds), tally{}}
 }
 
 func consumeHot(

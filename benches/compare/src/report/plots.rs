@@ -62,14 +62,14 @@ pub(super) fn draw(report: &Report, into: &Path) -> Result<()> {
             "latency.svg",
             Bars {
                 title: "From add to get in an open loop: the less the better",
-                unit: "nanoseconds",
+                unit: "microseconds",
                 groups: groups(
                     &[
                         ("latency", "p50", "p50"),
                         ("latency", "p99", "p99"),
                         ("latency", "p99.9", "p99.9"),
                     ],
-                    |ns| ns,
+                    |ns| ns / 1000.0,
                 ),
                 contenders: &contenders,
                 logarithmic: true,

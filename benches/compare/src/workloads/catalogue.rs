@@ -129,7 +129,7 @@ fn crowds() -> Vec<Workload> {
             workload(format!("hot-{crowd}"), Kind::Hot { crowd })
                 .about("64 keys, 2M adds, 500 ns of work a delivery")
                 .measures("adds", "ns/add", vec![])
-                .measures("deliveries", "ns/key", vec![]),
+                .measures("delivered", "ns/add", vec![]),
         );
     }
     all.push(
