@@ -62,10 +62,15 @@ pub(super) fn update(readme: &str, report: &Report) -> Result<String> {
         ]);
     }
     let machine = &report.machine;
+    let run = if report.quick {
+        "a quick run"
+    } else {
+        "a full run"
+    };
     Ok(format!(
-        "{before}{BEGIN}Medians of {} interleaved rounds on {} cores of {}; less is better, and in the ratios more.\n\n\
-         {figures}\n{END}{after}",
-        report.rounds, machine.cores, machine.processor,
+        "{before}{BEGIN}Medians of {} interleaved rounds, {run}, on {} cores of {}, with a load average of {} as it \
+         began; less is better, and in the ratios more.\n\n{figures}\n{END}{after}",
+        report.rounds, machine.cores, machine.processor, machine.load,
     ))
 }
 
