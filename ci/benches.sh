@@ -20,6 +20,7 @@ else
     (cd benches/compare/go && go vet .)
 fi
 
+cargo test -p compare
 # With overflow checks and debug assertions, as the tests have them.
 cargo run --profile test -p compare -- --smoke "${everybody[@]}"
 
