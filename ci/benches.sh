@@ -25,4 +25,4 @@ cargo test -p compare
 cargo run --profile test -p compare -- --smoke "${everybody[@]}"
 
 # What being watched costs: that it runs, not what it prints.
-cargo test --all-features --bench watched
+cargo test -p keyqueue --all-features --bench watched

@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh clippy clippy
 
-cargo clippy --all-features --all-targets -- -D warnings
-cargo build --all-features --example top
-cargo test --all-features --lib --test metrics --test snapshot --test top --test tracing \
+cargo clippy -p keyqueue --all-features --all-targets -- -D warnings
+cargo build -p keyqueue --all-features --example top
+cargo test -p keyqueue --all-features --lib --test metrics --test snapshot --test top --test tracing \
     --test worker --test worker_async --test worker_threads
-cargo test --all-features --doc
+cargo test -p keyqueue --all-features --doc
