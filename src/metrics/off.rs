@@ -5,7 +5,7 @@ use crate::sync::Arc;
 use crate::watch::Ticks;
 
 #[derive(Default)]
-pub(crate) struct Recorder;
+pub(crate) struct Recorder(());
 
 pub(crate) struct Tally;
 
