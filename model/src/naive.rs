@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::delays::Delays;
+use crate::limit::NaiveLimits;
+use crate::op::Setup;
 use crate::waiters::Waiters;
 
 /// What an add did.
@@ -13,6 +16,8 @@ pub enum Added {
     Merged,
     /// The key is being processed and will be queued again.
     Deferred,
+    /// A delay of the key is pending.
+    Delayed,
     /// The queue is shut down.
     ShutDown,
 }
@@ -33,6 +38,8 @@ pub struct Remaining {
     pub queued: usize,
     /// Keys that are held, dirty or not.
     pub processing: usize,
+    /// Pending delays.
+    pub delayed: usize,
 }
 
 /// The queue as its documentation has it, for one thread.
@@ -46,6 +53,16 @@ pub struct Naive<K> {
     dirty: BTreeSet<K>,
     /// How many handles each key has.
     pins: BTreeMap<K, usize>,
+    /// The pending delays, and the time.
+    pub delays: Delays<K>,
+    /// What the rate limiter knows.
+    pub limits: NaiveLimits<K>,
+    /// Whether a plain add ends a pending delay.
+    supersede: bool,
+    /// Whether a drain delivers what is delayed.
+    drain_delays: bool,
+    /// Whether a failure counts once while a back-off is pending.
+    steady: bool,
     shut_down: bool,
     /// How often drainers were told to go.
     releases: usize,
@@ -60,12 +77,17 @@ pub struct Naive<K> {
 impl<K: Ord + Copy> Naive<K> {
     /// An empty queue.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(setup: Setup) -> Self {
         Naive {
             queued: VecDeque::new(),
             processing: BTreeSet::new(),
             dirty: BTreeSet::new(),
             pins: BTreeMap::new(),
+            delays: Delays::new(setup.policy, setup.tick()),
+            limits: NaiveLimits::new(setup.limits()),
+            supersede: setup.supersede,
+            drain_delays: setup.drain_delays,
+            steady: setup.steady,
             shut_down: false,
             releases: 0,
             getters: Waiters::default(),
@@ -76,6 +98,18 @@ impl<K: Ord + Copy> Naive<K> {
 
     /// Adds a key.
     pub fn add(&mut self, key: K) -> Added {
+        if self.supersede && !self.shut_down {
+            self.delays.cancel(key);
+        }
+        let added = self.mark(key);
+        if added == Added::Queued {
+            self.getters.wake(1);
+        }
+        added
+    }
+
+    /// Adds a key without a word to those who wait.
+    fn mark(&mut self, key: K) -> Added {
         if self.shut_down {
             Added::ShutDown
         } else if self.processing.contains(&key) {
@@ -87,20 +121,58 @@ impl<K: Ord + Copy> Naive<K> {
         } else if self.queued.contains(&key) {
             Added::Merged
         } else {
-            self.enqueue(key);
+            self.queued.push_back(key);
             Added::Queued
         }
+    }
+
+    /// Adds a key after so many nanoseconds.
+    pub fn add_after(&mut self, key: K, nanos: u128) -> Added {
+        if nanos == 0 {
+            self.add(key)
+        } else if self.shut_down {
+            Added::ShutDown
+        } else {
+            self.delays.set(key, nanos);
+            Added::Delayed
+        }
+    }
+
+    /// Adds a key after the delay that the limiter says.
+    pub fn add_limited(&mut self, key: K) -> Added {
+        if self.shut_down {
+            return Added::ShutDown;
+        }
+        if self.steady && self.delays.is_pending(key) && self.num_requeues(key) > 0 {
+            return Added::Delayed;
+        }
+        let wait = self.limits.when(key, self.delays.now());
+        self.add_after(key, wait.nanos)
+    }
+
+    /// How often a key has failed.
+    #[must_use]
+    pub fn num_requeues(&self, key: K) -> u32 {
+        self.limits.num_requeues(key, self.delays.now())
+    }
+
+    /// Adds the keys whose delays are over, and says which.
+    pub fn fire_due(&mut self) -> Vec<K> {
+        let due = self.delays.take_due();
+        self.mark_all(&due);
+        due
+    }
+
+    fn mark_all(&mut self, keys: &[K]) {
+        let added = keys.iter().map(|key| self.mark(*key));
+        let queued = added.filter(|added| *added == Added::Queued).count();
+        self.getters.wake(queued);
     }
 
     /// Adds many keys, and says how many became queued.
     pub fn add_all(&mut self, keys: impl IntoIterator<Item = K>) -> usize {
         let added = keys.into_iter().map(|key| self.add(key));
         added.filter(|added| *added == Added::Queued).count()
-    }
-
-    fn enqueue(&mut self, key: K) {
-        self.queued.push_back(key);
-        self.getters.wake(1);
     }
 
     /// Takes the key at the head.
@@ -132,7 +204,8 @@ impl<K: Ord + Copy> Naive<K> {
     pub fn done(&mut self, key: K) {
         assert!(self.processing.remove(&key), "done with a key not held");
         if self.dirty.remove(&key) {
-            self.enqueue(key);
+            self.queued.push_back(key);
+            self.getters.wake(1);
         } else if self.is_at_rest() {
             self.drainers.wake_all();
         }
@@ -190,12 +263,14 @@ impl<K: Ord + Copy> Naive<K> {
         self.shut_down
     }
 
-    /// How many keys the queue cannot forget: queued, held, or with a handle.
+    /// How many keys the queue cannot forget: queued, held, with a handle, or with a delay whose
+    /// time has not come, be it cancelled.
     #[must_use]
     pub fn in_use(&self) -> usize {
         let mut keys: BTreeSet<_> = self.queued.iter().collect();
         keys.extend(&self.processing);
         keys.extend(self.pins.keys());
+        keys.extend(self.delays.keys());
         keys.len()
     }
 
@@ -211,18 +286,31 @@ impl<K: Ord + Copy> Naive<K> {
         Remaining {
             queued: self.queued.len(),
             processing: self.processing.len(),
+            delayed: 0,
         }
     }
 
     /// Shuts down and releases the drainers.
     pub fn shut_down(&mut self) -> Remaining {
-        self.close();
+        let delayed = self.close(false);
         self.releases += 1;
         self.drainers.wake_all();
-        self.remaining()
+        Remaining {
+            delayed,
+            ..self.remaining()
+        }
     }
 
-    fn close(&mut self) {
+    /// Refuses adds, after those that are delayed if they are to be delivered. Says how many delays
+    /// were dropped.
+    fn close(&mut self, deliver: bool) -> usize {
+        let delayed = self.delays.take_all();
+        let dropped = if deliver && !self.shut_down {
+            self.mark_all(&delayed);
+            0
+        } else {
+            delayed.len()
+        };
         self.shut_down = true;
         if self.has_ended() {
             self.getters.wake_all();
@@ -230,11 +318,12 @@ impl<K: Ord + Copy> Naive<K> {
         if self.is_at_rest() {
             self.drainers.wake_all();
         }
+        dropped
     }
 
     /// Shuts down, and waits for no time at all.
     pub fn drain_now(&mut self) -> Result<(), Remaining> {
-        self.close();
+        self.close(self.drain_delays);
         if self.is_at_rest() {
             Ok(())
         } else {
@@ -252,7 +341,7 @@ impl<K: Ord + Copy> Naive<K> {
             Some(releases) => *releases,
             None => {
                 self.drains.insert(who, self.releases);
-                self.close();
+                self.close(self.drain_delays);
                 self.releases
             }
         };
@@ -289,11 +378,5 @@ impl<K: Ord + Copy> Naive<K> {
             draining == 0 || !self.is_at_rest(),
             "{draining} drain for ever"
         );
-    }
-}
-
-impl<K: Ord + Copy> Default for Naive<K> {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -1,5 +1,8 @@
 //! What a test does, as data: the settings of a queue and the steps taken with it.
 
+use crate::delays::Policy;
+use crate::limit::{Limit, Limits, Span};
+
 /// A whole test case.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -12,7 +15,7 @@ pub struct Script {
 
 /// The settings of a queue: tiny, so that what is rare elsewhere is common here. Any value is in
 /// range; see the methods.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Setup {
     /// Chooses [`Setup::ring`].
@@ -23,6 +26,18 @@ pub struct Setup {
     pub shards: u8,
     /// How keys hash.
     pub spread: Spread,
+    /// Which of two delays counts.
+    pub policy: Policy,
+    /// Whether a plain add ends a pending delay.
+    pub supersede: bool,
+    /// Whether a drain delivers what is delayed.
+    pub drain_delays: bool,
+    /// Whether a failure counts once while a back-off is pending.
+    pub steady: bool,
+    /// Chooses [`Setup::tick`].
+    pub tick: u8,
+    /// Chooses [`Setup::limits`].
+    pub limiter: u8,
 }
 
 impl Setup {
@@ -39,6 +54,39 @@ impl Setup {
         [2, 2, 2, 256][usize::from(self.shards % 4)]
     }
 
+    /// The length of a tick in milliseconds.
+    #[must_use]
+    pub fn tick(&self) -> u64 {
+        [1, 2, 1000][usize::from(self.tick % 3)]
+    }
+
+    /// The rate limiter: none, one of each kind, or all of them cut at a maximum. Their delays are
+    /// exact: the bucket's rate divides a second.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let span = |times, shift| Span { times, shift };
+        let (short, long) = (span(5, 18), span(5, 24));
+        let bucket = Limit::Bucket {
+            tokens: 99,
+            seconds: 0,
+            burst: 2,
+        };
+        let all = [
+            Limit::Exponential(short, long),
+            Limit::FastSlow(short, long, 2),
+            bucket,
+        ];
+        let chosen = usize::from(self.limiter % 5);
+        Limits {
+            of: match chosen {
+                0 => Vec::new(),
+                1..4 => vec![all[chosen - 1]],
+                _ => all.to_vec(),
+            },
+            max_wait: (chosen == 4).then_some(span(1, 24)),
+        }
+    }
+
     /// How many different keys there are: few, so that they meet in every state, or enough for
     /// a shard to be swept.
     #[must_use]
@@ -48,7 +96,7 @@ impl Setup {
 }
 
 /// How the hashes of keys are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Spread {
     /// All keys have the same hash.
@@ -58,6 +106,7 @@ pub enum Spread {
     /// Different hashes, all in one shard.
     OneShard,
     /// As a good hasher would.
+    #[default]
     Even,
 }
 
@@ -79,10 +128,26 @@ pub enum Op {
         /// How many.
         count: u8,
     },
+    /// Adds a key after a delay.
+    AddAfter(u16, Span),
+    /// Adds a key, rate limited.
+    AddLimited(u16),
+    /// Cancels a key's delay.
+    Cancel(u16),
+    /// Forgets a key's failures.
+    Forget(u16),
+    /// Asks for a key's failures.
+    NumRequeues(u16),
+    /// Moves the time on.
+    Advance(Span),
+    /// Adds the keys whose delays are over.
+    FireDue,
     /// Makes a handle.
     Handle(u16),
     /// Adds through a handle.
     HandleAdd(u8),
+    /// Adds after a delay, through a handle.
+    HandleAddAfter(u8, Span),
     /// Clones a handle.
     HandleClone(u8),
     /// Drops a handle.
@@ -97,6 +162,10 @@ pub enum Op {
     GetBatch(u8),
     /// Says that an item is done.
     Done(u8),
+    /// Is done with an item for now: rate limited.
+    Retry(u8),
+    /// Is done with an item for now.
+    RetryAfter(u8, Span),
     /// Drops an item.
     DropItem(u8),
     /// Drops all items, in the order in which they came.

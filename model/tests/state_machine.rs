@@ -1,8 +1,10 @@
-//! Arbitrary steps taken with a queue and its model (C1 to C12, S1 to S4, S7).
+//! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, S1 to S5,
+//! S7).
 
 mod lockstep;
 
-use keyqueue_model::{Op, Setup, Spread};
+use keyqueue_model::limit::Span;
+use keyqueue_model::{Op, Policy, Setup, Spread};
 use proptest::prelude::*;
 
 fn setup() -> impl Strategy<Value = Setup> {
@@ -12,12 +14,36 @@ fn setup() -> impl Strategy<Value = Setup> {
         Spread::FourHashes,
         Spread::OneHash,
     ]);
-    (0..3_u8, 0..4_u8, 0..4_u8, spread).prop_map(|(ring, keys, shards, spread)| Setup {
-        ring,
-        keys,
-        shards,
-        spread,
+    let policy = prop::sample::select(vec![
+        Policy::Earliest,
+        Policy::Latest,
+        Policy::Replace,
+        Policy::KeepFirst,
+    ]);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..3_u8, 0..5_u8);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (sizes, spread, policy, flags).prop_map(|(sizes, spread, policy, flags)| {
+        let (ring, keys, shards, tick, limiter) = sizes;
+        let (supersede, drain_delays, steady) = flags;
+        Setup {
+            ring,
+            keys,
+            shards,
+            spread,
+            policy,
+            supersede,
+            drain_delays,
+            steady,
+            tick,
+            limiter,
+        }
     })
+}
+
+/// Mostly about a millisecond, where delays meet; any magnitude now and then.
+fn span() -> impl Strategy<Value = Span> {
+    let shift = prop_oneof![6 => 16..24_u8, 1 => any::<u8>()];
+    (any::<u8>(), shift).prop_map(|(times, shift)| Span { times, shift })
 }
 
 /// One step; what ends the queue is rare.
@@ -27,6 +53,16 @@ fn op() -> impl Strategy<Value = Op> {
         12 => any::<u16>().prop_map(Op::Add),
         6 => any::<u16>().prop_map(Op::AddRef),
         4 => (any::<u16>(), 0..4_u8, which()).prop_map(|(first, stride, count)| Op::AddAll { first, stride, count }),
+        6 => (any::<u16>(), span()).prop_map(|(key, delay)| Op::AddAfter(key, delay)),
+        4 => any::<u16>().prop_map(Op::AddLimited),
+        3 => any::<u16>().prop_map(Op::Cancel),
+        1 => any::<u16>().prop_map(Op::Forget),
+        1 => any::<u16>().prop_map(Op::NumRequeues),
+        6 => span().prop_map(Op::Advance),
+        6 => Just(Op::FireDue),
+        2 => (which(), span()).prop_map(|(handle, delay)| Op::HandleAddAfter(handle, delay)),
+        4 => which().prop_map(Op::Retry),
+        4 => (which(), span()).prop_map(|(item, delay)| Op::RetryAfter(item, delay)),
         2 => any::<u16>().prop_map(Op::Handle),
         6 => which().prop_map(Op::HandleAdd),
         1 => which().prop_map(Op::HandleClone),

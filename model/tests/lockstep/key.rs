@@ -1,12 +1,10 @@
-//! A key that is counted while it lives, its borrowed form, and a hasher that can be bad.
+//! A key that is counted while it lives, and its borrowed form.
 
 use std::borrow::Borrow;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use keyqueue_model::Spread;
 
 /// The borrowed form of a [`Key`].
 #[derive(Debug)]
@@ -76,43 +74,5 @@ impl Deref for Key {
 impl Borrow<Name> for Key {
     fn borrow(&self) -> &Name {
         &self.0
-    }
-}
-
-/// A hasher of `u16`s.
-pub(crate) struct Spreading(pub(crate) Spread);
-
-pub(crate) struct SpreadHasher {
-    spread: Spread,
-    value: u64,
-}
-
-impl BuildHasher for Spreading {
-    type Hasher = SpreadHasher;
-
-    fn build_hasher(&self) -> SpreadHasher {
-        SpreadHasher {
-            spread: self.0,
-            value: 0,
-        }
-    }
-}
-
-impl Hasher for SpreadHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.value = self.value << 8 | u64::from(*byte);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        // The shard is chosen by high bits, the place in it by low ones.
-        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-        match self.spread {
-            Spread::OneHash => 0,
-            Spread::FourHashes => (self.value % 4).wrapping_mul(MIX),
-            Spread::OneShard => self.value,
-            Spread::Even => self.value.wrapping_mul(MIX),
-        }
     }
 }

@@ -4,37 +4,57 @@
 //! followed by a delivery, C5) and the items held (no key twice at a time, C3).
 
 mod key;
+mod limiter;
+mod spreading;
+mod waiting;
+mod words;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
-use keyqueue::limiter::NoLimit;
-use keyqueue::{GetAsync, GetTimeoutError, Item, KeyHandle, TryGetError, WorkQueue};
-use keyqueue_model::{Added, Naive, NothingToGet, Op, Remaining, Setup};
+use keyqueue::{
+    Clock, GetAsync, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue,
+};
+use keyqueue_model::{Added, Naive, NothingToGet, Op, Setup};
 
-use key::{Key, Name, Spreading};
+use key::{Key, Name};
+use limiter::Limiter;
+use spreading::Spreading;
+use waiting::{Waiting, compare_wakes};
+use words::{answer, policy, remaining};
 
 const GETTERS: usize = 4;
 const DRAINERS: usize = 2;
+/// The clock stays below this, in nanoseconds: it ends at 2^64, and a bucket's tokens with it.
+const END: u128 = 1 << 62;
 
-type Queue = WorkQueue<Key, NoLimit, Spreading>;
-type Held<'q> = Item<'q, Key, NoLimit, Spreading>;
-type Getter<'q> = GetAsync<'q, Key, NoLimit, Spreading>;
+type Queue = WorkQueue<Key, Limiter<Key>, Spreading>;
+type Held<'q> = Item<'q, Key, Limiter<Key>, Spreading>;
+type Getter<'q> = GetAsync<'q, Key, Limiter<Key>, Spreading>;
 type Drainer<'q> = Pin<Box<dyn Future<Output = ()> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.
 pub(crate) fn run(setup: Setup, ops: &[Op]) {
+    let (clock, time) = Clock::mock();
     let queue = WorkQueue::<Key>::builder()
         .hasher(Spreading(setup.spread))
         .shards(setup.shards())
         .ring(setup.ring())
+        .rate_limiter(limiter::build(&setup.limits(), &clock))
+        .clock(clock)
+        .manual_timers()
+        .tick(Duration::from_millis(setup.tick()))
+        .delay_policy(policy(setup.policy))
+        .supersede_delays(setup.supersede)
+        .drain_delays(setup.drain_delays)
+        .steady_backoff(setup.steady)
         .build()
         .expect("the settings are in range");
-    let mut lockstep = Lockstep::new(&queue, setup);
+    let mut lockstep = Lockstep::new(&queue, &time, setup);
     for op in ops {
         lockstep.step(*op);
         lockstep.compare(*op);
@@ -50,71 +70,9 @@ pub(crate) fn run(setup: Setup, ops: &[Op]) {
     assert_eq!(alive.load(Ordering::Relaxed), 0, "keys were leaked");
 }
 
-/// One of the waiting futures. It may be polled with either of two wakers; the one it was polled
-/// with last is the one that must be run.
-struct Waiting<F> {
-    future: F,
-    bells: [Arc<Bell>; 2],
-    last: usize,
-    expected: [usize; 2],
-}
-
-/// A waker that counts.
-#[derive(Default)]
-struct Bell(AtomicUsize);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl<F: Future + Unpin> Waiting<F> {
-    fn new(future: F) -> Self {
-        Waiting {
-            future,
-            bells: Default::default(),
-            last: 0,
-            expected: [0; 2],
-        }
-    }
-
-    fn poll(&mut self, bell: usize) -> Poll<F::Output> {
-        self.last = bell;
-        let waker = Waker::from(Arc::clone(&self.bells[bell]));
-        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
-    }
-
-    fn rings(&self) -> [usize; 2] {
-        [0, 1].map(|bell: usize| self.bells[bell].0.load(Ordering::Relaxed))
-    }
-}
-
-/// Compares how often each future was woken with the model's account of it.
-fn compare_wakes<F: Future + Unpin>(
-    futures: &mut [Option<Waiting<F>>],
-    woken: Vec<usize>,
-    after: Op,
-) {
-    for who in woken {
-        let waiting = futures[who]
-            .as_mut()
-            .expect("only those who wait are woken");
-        waiting.expected[waiting.last] += 1;
-    }
-    for (who, waiting) in futures.iter().enumerate() {
-        if let Some(waiting) = waiting {
-            assert_eq!(
-                waiting.rings(),
-                waiting.expected,
-                "wakes of {who}, after {after:?}"
-            );
-        }
-    }
-}
-
 struct Lockstep<'q> {
     queue: &'q Queue,
+    time: &'q MockClock,
     model: Naive<u16>,
     setup: Setup,
     /// How many keys there are that have not been dropped.
@@ -130,10 +88,11 @@ struct Lockstep<'q> {
 }
 
 impl<'q> Lockstep<'q> {
-    fn new(queue: &'q Queue, setup: Setup) -> Self {
+    fn new(queue: &'q Queue, time: &'q MockClock, setup: Setup) -> Self {
         Lockstep {
             queue,
-            model: Naive::new(),
+            time,
+            model: Naive::new(setup),
             setup,
             alive: Arc::default(),
             owed: BTreeSet::new(),
@@ -170,6 +129,46 @@ impl<'q> Lockstep<'q> {
                 stride,
                 count,
             } => self.add_all(first, stride, count),
+            Op::AddAfter(number, delay) => {
+                let id = self.id(number);
+                let added = self.queue.add_after(self.key(id), delay.duration());
+                let expected = self.model.add_after(id, delay.nanos());
+                self.added_as(id, added, expected);
+            }
+            Op::AddLimited(number) => {
+                let id = self.id(number);
+                let added = self.queue.add_rate_limited(self.key(id));
+                let expected = self.model.add_limited(id);
+                self.added_as(id, added, expected);
+            }
+            Op::Cancel(number) => {
+                let id = self.id(number);
+                let cancelled = self.queue.cancel(&Name::new(id, &self.alive));
+                assert_eq!(cancelled, self.model.delays.cancel(id), "cancel of {id}");
+            }
+            Op::Forget(number) => {
+                let id = self.id(number);
+                self.queue.forget(&self.key(id));
+                self.model.limits.forget(id);
+            }
+            Op::NumRequeues(number) => {
+                let id = self.id(number);
+                let failures = self.queue.num_requeues(&self.key(id));
+                assert_eq!(failures, self.model.num_requeues(id), "failures of {id}");
+            }
+            Op::Advance(by) if self.model.delays.now() + by.nanos() < END => {
+                self.time.advance(by.duration());
+                self.model.delays.advance(by);
+            }
+            Op::Advance(_) => {}
+            Op::FireDue => {
+                let fired = self.queue.fire_due();
+                let expected = self.model.fire_due();
+                assert_eq!(fired, expected.len(), "delays that ended");
+                if !self.model.is_shutting_down() {
+                    self.owed.extend(expected);
+                }
+            }
             Op::Handle(number) => {
                 let id = self.id(number);
                 self.handles.push(self.queue.handle(self.key(id)));
@@ -179,6 +178,14 @@ impl<'q> Lockstep<'q> {
                 if let Some(at) = choose(which, self.handles.len()) {
                     let (id, added) = (self.handles[at].key().id(), self.handles[at].add());
                     self.added(id, added);
+                }
+            }
+            Op::HandleAddAfter(which, delay) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let (id, handle) = (self.handles[at].key().id(), &self.handles[at]);
+                    let added = handle.add_after(delay.duration());
+                    let expected = self.model.add_after(id, delay.nanos());
+                    self.added_as(id, added, expected);
                 }
             }
             Op::HandleClone(which) => {
@@ -219,6 +226,24 @@ impl<'q> Lockstep<'q> {
                     item.done();
                 }
             }
+            Op::Retry(which) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.remove(at);
+                    let id = item.id();
+                    let expected = self.model.add_limited(id);
+                    self.release(id);
+                    self.added_as(id, item.retry(), expected);
+                }
+            }
+            Op::RetryAfter(which, delay) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.remove(at);
+                    let id = item.id();
+                    let expected = self.model.add_after(id, delay.nanos());
+                    self.release(id);
+                    self.added_as(id, item.retry_after(delay.duration()), expected);
+                }
+            }
             Op::DropItem(which) => {
                 if let Some(at) = choose(which, self.items.len()) {
                     let item = self.items.swap_remove(at);
@@ -248,6 +273,7 @@ impl<'q> Lockstep<'q> {
                 assert_eq!(left, self.model.shut_down());
             }
             Op::DrainNow => {
+                self.drain_begins();
                 let drained = self.queue.drain_timeout(Duration::ZERO);
                 assert_eq!(drained.map_err(remaining), self.model.drain_now());
             }
@@ -260,9 +286,23 @@ impl<'q> Lockstep<'q> {
     }
 
     fn added(&mut self, id: u16, added: keyqueue::Added) {
-        assert_eq!(answer(added), self.model.add(id), "add of {id}");
-        if added.is_accepted() {
+        let expected = self.model.add(id);
+        self.added_as(id, added, expected);
+    }
+
+    fn added_as(&mut self, id: u16, added: keyqueue::Added, expected: Added) {
+        assert_eq!(answer(added), expected, "add of {id}");
+        if !matches!(expected, Added::Delayed | Added::ShutDown) {
             self.owed.insert(id);
+        }
+    }
+
+    /// Notes that what is delayed is about to be delivered, if a drain does that.
+    fn drain_begins(&mut self) {
+        if self.setup.drain_delays && !self.model.is_shutting_down() {
+            let keys = 0..self.setup.keys();
+            let delayed = keys.filter(|id| self.model.delays.is_pending(*id));
+            self.owed.extend(delayed);
         }
     }
 
@@ -338,6 +378,7 @@ impl<'q> Lockstep<'q> {
     }
 
     fn poll_drain(&mut self, who: usize) {
+        self.drain_begins();
         let drainer = self.drainers[who]
             .get_or_insert_with(|| Waiting::new(Box::pin(self.queue.drain_async())));
         let ready = drainer.poll(0).is_ready();
@@ -406,22 +447,4 @@ impl<'q> Lockstep<'q> {
 /// Which of `count` things a number means.
 fn choose(number: u8, count: usize) -> Option<usize> {
     usize::from(number).checked_rem(count)
-}
-
-fn answer(added: keyqueue::Added) -> Added {
-    match added {
-        keyqueue::Added::Queued => Added::Queued,
-        keyqueue::Added::Merged => Added::Merged,
-        keyqueue::Added::Deferred => Added::Deferred,
-        keyqueue::Added::ShutDown => Added::ShutDown,
-        other => panic!("nothing here is answered with {other:?}"),
-    }
-}
-
-fn remaining(remaining: keyqueue::Remaining) -> Remaining {
-    assert_eq!(remaining.delayed, 0);
-    Remaining {
-        queued: remaining.queued,
-        processing: remaining.processing,
-    }
 }

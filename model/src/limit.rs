@@ -1,0 +1,214 @@
+//! The limiters, by their formulae (L1 to L8, L12), in whole numbers and one at a time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SECOND: u128 = 1_000_000_000;
+
+/// A length of time: `times * 2^shift` nanoseconds, so that all magnitudes are as likely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Span {
+    /// The factor.
+    pub times: u8,
+    /// Taken modulo 96.
+    pub shift: u8,
+}
+
+impl Span {
+    /// The nanoseconds, at most those of the longest `Duration`.
+    #[must_use]
+    pub fn nanos(self) -> u128 {
+        (u128::from(self.times) << (self.shift % 96)).min(Duration::MAX.as_nanos())
+    }
+
+    /// The length as the standard library has it.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        duration(self.nanos())
+    }
+}
+
+/// So many nanoseconds, or the longest `Duration`.
+#[must_use]
+pub fn duration(nanos: u128) -> Duration {
+    let nanos = nanos.min(Duration::MAX.as_nanos());
+    Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
+}
+
+/// The settings of one limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Limit {
+    /// Exponential per key between two delays, in either order.
+    Exponential(Span, Span),
+    /// Fast so many times per key, then slow; two delays in either order.
+    FastSlow(Span, Span, u8),
+    /// `tokens + 1` in `seconds + 1`, and a burst of `burst + 1`.
+    Bucket {
+        /// How many tokens.
+        tokens: u16,
+        /// In how many seconds.
+        seconds: u16,
+        /// The size of the bucket.
+        burst: u16,
+    },
+}
+
+/// The settings of a limiter made of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Limits {
+    /// The longest of these counts; the first three are taken.
+    pub of: Vec<Limit>,
+    /// The longest delay of all.
+    pub max_wait: Option<Span>,
+}
+
+impl Limits {
+    /// The limiters that are taken.
+    #[must_use]
+    pub fn taken(&self) -> &[Limit] {
+        &self.of[..self.of.len().min(3)]
+    }
+}
+
+/// A delay, and how many nanoseconds an answer may be off by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wait {
+    /// The delay in nanoseconds.
+    pub nanos: u128,
+    /// Nothing unless a bucket has a say.
+    pub off: u128,
+}
+
+impl Wait {
+    /// Whether `delay` is this wait.
+    #[must_use]
+    pub fn is(&self, delay: Duration) -> bool {
+        delay.as_nanos().abs_diff(self.nanos) <= self.off
+    }
+}
+
+/// Limiters with what they remember. Times are nanoseconds of one clock.
+#[derive(Clone, Debug)]
+pub struct NaiveLimits<K> {
+    settings: Limits,
+    /// For each limiter: how often each key failed, and when last.
+    failures: Vec<BTreeMap<K, (u32, u128)>>,
+    /// For each limiter: when all tokens will have been filled in again.
+    arrivals: Vec<u128>,
+}
+
+impl<K: Ord + Copy> NaiveLimits<K> {
+    /// Limiters that know of no failure.
+    #[must_use]
+    pub fn new(settings: Limits) -> Self {
+        let count = settings.taken().len();
+        NaiveLimits {
+            settings,
+            failures: vec![BTreeMap::new(); count],
+            arrivals: vec![0; count],
+        }
+    }
+
+    /// Charges a key, and says how long it waits.
+    pub fn when(&mut self, key: K, now: u128) -> Wait {
+        let mut longest = Wait::default();
+        for (at, limit) in self.settings.clone().taken().iter().enumerate() {
+            let wait = match limit {
+                Limit::Bucket { .. } => self.reserve(at, *limit, now),
+                _ => self.fail(at, *limit, key, now),
+            };
+            let off = longest.off.max(wait.off);
+            longest = longest.max(wait);
+            longest.off = off;
+        }
+        if let Some(most) = self.settings.max_wait {
+            longest.nanos = longest.nanos.min(most.nanos());
+        }
+        longest
+    }
+
+    fn fail(&mut self, at: usize, limit: Limit, key: K, now: u128) -> Wait {
+        let failed = self.count(at, limit, key, now);
+        self.failures[at].insert(key, (failed.saturating_add(1), now));
+        let nanos = match limit {
+            Limit::Exponential(one, other) => {
+                let (base, max) = (one.min_nanos(other), one.max_nanos(other));
+                (0..failed)
+                    .try_fold(base, |delay, _| {
+                        (delay * 2 < max && delay > 0).then_some(delay * 2)
+                    })
+                    .unwrap_or(if base == 0 { 0 } else { max })
+            }
+            Limit::FastSlow(one, other, fast) if failed < u32::from(fast) => one.min_nanos(other),
+            Limit::FastSlow(one, other, _) => one.max_nanos(other),
+            Limit::Bucket { .. } => unreachable!("a bucket counts no failures"),
+        };
+        Wait { nanos, off: 0 }
+    }
+
+    /// How often a key failed, unless that is too long ago.
+    fn count(&self, at: usize, limit: Limit, key: K, now: u128) -> u32 {
+        let longest = match limit {
+            Limit::Exponential(one, other) | Limit::FastSlow(one, other, _) => one.max_nanos(other),
+            Limit::Bucket { .. } => return 0,
+        };
+        let memory = if longest == 0 {
+            60 * SECOND
+        } else {
+            longest * 2
+        };
+        match self.failures[at].get(&key) {
+            Some((count, last)) if now - last <= memory.min(u64::MAX.into()) => *count,
+            _ => 0,
+        }
+    }
+
+    /// Everything times the number of tokens, so that a token takes a whole number.
+    fn reserve(&mut self, at: usize, limit: Limit, now: u128) -> Wait {
+        let Limit::Bucket {
+            tokens,
+            seconds,
+            burst,
+        } = limit
+        else {
+            unreachable!("asked of buckets only")
+        };
+        let scale = u128::from(tokens) + 1;
+        let token = (u128::from(seconds) + 1) * SECOND;
+        let arrival = self.arrivals[at].max(now * scale) + token;
+        self.arrivals[at] = arrival;
+        let full = (u128::from(burst) + 1) * token;
+        let nanos = arrival.saturating_sub(full + now * scale) / scale;
+        // Two nanoseconds of rounding, and a rate kept to one part in 2^52, halved for care.
+        let off = 2 + ((arrival / scale) >> 51);
+        Wait { nanos, off }
+    }
+
+    /// The largest number of failures of a key that any limiter has.
+    #[must_use]
+    pub fn num_requeues(&self, key: K, now: u128) -> u32 {
+        let limits = self.settings.taken().iter().enumerate();
+        let counts = limits.map(|(at, limit)| self.count(at, *limit, key, now));
+        counts.max().unwrap_or(0)
+    }
+
+    /// Forgets a key.
+    pub fn forget(&mut self, key: K) {
+        for failures in &mut self.failures {
+            failures.remove(&key);
+        }
+    }
+}
+
+impl Span {
+    fn min_nanos(self, other: Span) -> u128 {
+        self.nanos().min(other.nanos())
+    }
+
+    fn max_nanos(self, other: Span) -> u128 {
+        self.nanos().max(other.nanos())
+    }
+}

@@ -1,0 +1,50 @@
+//! What one thread does, as data.
+
+/// How a key is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Via {
+    /// By the key.
+    Key,
+    /// By its borrowed form.
+    Ref,
+    /// By a handle that the thread keeps.
+    Handle,
+    /// By a handle that is made for the purpose.
+    NewHandle,
+}
+
+/// One call of a thread. Keys are taken modulo [`KEYS`](super::KEYS), delays modulo 4 ticks, and a
+/// number that chooses among the thread's items modulo how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Do {
+    /// Adds a key.
+    Add(u8, Via),
+    /// Adds a key after so many ticks.
+    AddAfter(u8, u8, Via),
+    /// Cancels a key's delay.
+    Cancel(u8),
+    /// Takes a key without waiting.
+    TryGet,
+    /// Takes a key, or waits for so many microseconds.
+    GetTimeout(u8),
+    /// Polls a getter that has been polled so many times before, and drops it.
+    PollGet(u8),
+    /// Takes a key, waiting for as long as it takes.
+    Get,
+    /// Takes up to so many keys, waiting for the first.
+    GetBatch(u8),
+    /// Says that an item is done.
+    Done(u8),
+    /// Is done with an item, and adds its key after so many ticks.
+    RetryAfter(u8, u8),
+    /// Moves the clock a tick on, and ends what is due.
+    Fire,
+    /// Shuts down, if nobody has.
+    ShutDown,
+    /// Forgets what is idle.
+    Shrink,
+    /// Lets some time pass.
+    Pause(u8),
+}

@@ -1,0 +1,343 @@
+//! The queue one step at a time. Small and without a heap, since the search copies it.
+
+use super::{KEYS, Part, THREADS};
+use crate::naive::{Added, Remaining};
+
+/// Where a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    /// To be put into the FIFO by who made it so.
+    Marked,
+    Queued,
+    /// Out of the FIFO, but its delivery has not begun.
+    Taken,
+    Processing,
+    Dirty,
+}
+
+impl Phase {
+    /// Whether a delivery is yet to begin.
+    fn is_owed(self) -> bool {
+        !matches!(self, Phase::Idle | Phase::Processing)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Delay {
+    due: u8,
+    /// Who set it, so that nobody else registers it.
+    by: u8,
+    registered: bool,
+}
+
+/// How far a thread is within a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Nothing is done yet.
+    #[default]
+    First,
+    /// The second half of what has two.
+    Second,
+    /// To set a delay due at this tick.
+    Set(u8),
+    /// So many delays have ended, and their keys are added.
+    Fired(u8),
+    /// After so many, the delay of this key has ended; the key is to be added.
+    Add(u8, u8),
+    /// As before; the key is to be put into the FIFO.
+    Push(u8, u8),
+}
+
+/// The queue, in the middle of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    phases: [Phase; KEYS],
+    fifo: [u8; KEYS],
+    len: u8,
+    delays: [Option<Delay>; KEYS],
+    now: u8,
+    /// The delays that each thread's `fire_due` has to see ended, as a set of keys.
+    due: [u8; THREADS],
+    /// Whether a delay has ended whose key is not yet added.
+    firing: bool,
+    begun: bool,
+    /// No delay ends from here on.
+    timer_ended: bool,
+    /// Keys that take no adds, and keys that take no delays: sets.
+    closed: u8,
+    delays_closed: u8,
+    walked: bool,
+    /// What the shut-down has counted: queued, processing, delayed.
+    census: [u8; 3],
+}
+
+fn bit(key: u8) -> u8 {
+    1 << key
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Spec {
+            phases: [Phase::Idle; KEYS],
+            fifo: [0; KEYS],
+            len: 0,
+            delays: [None; KEYS],
+            now: 0,
+            due: [0; THREADS],
+            firing: false,
+            begun: false,
+            timer_ended: false,
+            closed: 0,
+            delays_closed: 0,
+            walked: false,
+            census: [0; 3],
+        }
+    }
+}
+
+/// Where a step leads: how far the thread is then, none at the end of the part.
+pub(super) type Next = (Option<Step>, Spec);
+
+impl Spec {
+    /// Every way in which `thread` can take its next step in `part`.
+    pub(super) fn next(self, thread: u8, part: Part, step: Step, ways: &mut Vec<Next>) {
+        match part {
+            Part::Add(key, added) => ways.extend(self.add(key, added, step)),
+            Part::Delay(key, ticks, accepted) => {
+                ways.extend(self.delay(thread, key, ticks, accepted, step));
+            }
+            Part::Cancel(key, there_was) => {
+                if self.delays[usize::from(key)].is_some() == there_was {
+                    ways.push((None, self.without_delay(key)));
+                }
+            }
+            Part::Got(key) => ways.extend(self.get(key, step)),
+            Part::Empty => ways.extend((self.len == 0).then_some((None, self))),
+            Part::Ended => ways.extend(self.has_ended().then_some((None, self))),
+            Part::Done(key) => ways.extend(self.done(key, step)),
+            Part::Fired(count) => self.fire(thread, count, step, ways),
+            Part::ShutDown(found) => self.shut_down(found, step, ways),
+        }
+    }
+
+    fn phase(&mut self, key: u8) -> &mut Phase {
+        &mut self.phases[usize::from(key)]
+    }
+
+    fn has_ended(&self) -> bool {
+        self.walked && !self.phases.iter().any(|phase| phase.is_owed())
+    }
+
+    fn add(mut self, key: u8, added: Added, step: Step) -> Option<Next> {
+        if step == Step::Second {
+            return Some((None, self.pushed(key)));
+        }
+        if added == Added::ShutDown {
+            return self.begun.then_some((None, self));
+        }
+        let answer = self.mark(key)?;
+        let rest = (answer == Added::Queued).then_some(Step::Second);
+        (answer == added).then_some((rest, self))
+    }
+
+    /// The state's part of an add: what it answers, none if the key is closed.
+    fn mark(&mut self, key: u8) -> Option<Added> {
+        if self.closed & bit(key) != 0 {
+            return None;
+        }
+        let phase = self.phase(key);
+        let (next, answer) = match *phase {
+            Phase::Idle => (Phase::Marked, Added::Queued),
+            Phase::Processing => (Phase::Dirty, Added::Deferred),
+            other => (other, Added::Merged),
+        };
+        *phase = next;
+        Some(answer)
+    }
+
+    fn pushed(mut self, key: u8) -> Self {
+        debug_assert_eq!(self.phases[usize::from(key)], Phase::Marked);
+        *self.phase(key) = Phase::Queued;
+        self.fifo[usize::from(self.len)] = key;
+        self.len += 1;
+        self
+    }
+
+    fn get(mut self, key: u8, step: Step) -> Option<Next> {
+        if step == Step::Second {
+            *self.phase(key) = Phase::Processing;
+            return Some((None, self));
+        }
+        if self.len == 0 || self.fifo[0] != key {
+            return None;
+        }
+        self.fifo.rotate_left(1);
+        self.len -= 1;
+        // What is behind the end is not to tell equal states apart.
+        self.fifo[usize::from(self.len)..].fill(0);
+        *self.phase(key) = Phase::Taken;
+        Some((Some(Step::Second), self))
+    }
+
+    fn done(mut self, key: u8, step: Step) -> Option<Next> {
+        if step == Step::Second {
+            return Some((None, self.pushed(key)));
+        }
+        let phase = self.phase(key);
+        match *phase {
+            Phase::Processing => {
+                *phase = Phase::Idle;
+                Some((None, self))
+            }
+            Phase::Dirty => {
+                *phase = Phase::Marked;
+                Some((Some(Step::Second), self))
+            }
+            _ => None,
+        }
+    }
+
+    fn delay(mut self, thread: u8, key: u8, ticks: u8, accepted: bool, step: Step) -> Option<Next> {
+        let pending = self.delays[usize::from(key)];
+        match step {
+            Step::First if !accepted => self.begun.then_some((None, self)),
+            Step::First => Some((Some(Step::Set(self.now + ticks)), self)),
+            Step::Set(_) if self.delays_closed & bit(key) != 0 => None,
+            // The earlier one counts.
+            Step::Set(due) if pending.is_some_and(|pending| pending.due <= due) => {
+                Some((None, self))
+            }
+            Step::Set(due) => {
+                self = self.without_delay(key);
+                self.delays[usize::from(key)] = Some(Delay {
+                    due,
+                    by: thread,
+                    registered: false,
+                });
+                Some((Some(Step::Second), self))
+            }
+            _ => {
+                if let Some(delay) = &mut self.delays[usize::from(key)] {
+                    delay.registered |= delay.by == thread;
+                }
+                Some((None, self))
+            }
+        }
+    }
+
+    fn without_delay(mut self, key: u8) -> Self {
+        self.delays[usize::from(key)] = None;
+        for due in &mut self.due {
+            *due &= !bit(key);
+        }
+        self
+    }
+
+    /// The due tick of a delay that a `fire_due` can end now.
+    fn due_now(&self, key: u8) -> Option<u8> {
+        let delay = self.delays[usize::from(key)]?;
+        (delay.registered && delay.due <= self.now).then_some(delay.due)
+    }
+
+    fn fire(mut self, thread: u8, count: u8, step: Step, ways: &mut Vec<Next>) {
+        let me = usize::from(thread);
+        match step {
+            Step::First | Step::Second | Step::Set(_) => {
+                self.now += 1;
+                let due = (0..KEYS as u8).filter(|key| self.due_now(*key).is_some());
+                self.due[me] = due.fold(0, |due, key| due | bit(key));
+                ways.push((Some(Step::Fired(0)), self));
+            }
+            Step::Fired(fired) => {
+                // What was registered before is ended now, by this call or by others.
+                if fired == count && (self.due[me] == 0 || self.begun) {
+                    self.due[me] = 0;
+                    ways.push((None, self));
+                }
+                if fired == count || self.firing || self.timer_ended {
+                    return;
+                }
+                for key in 0..KEYS as u8 {
+                    let Some(due) = self.due_now(key) else {
+                        continue;
+                    };
+                    if self.is_overdue_before(thread, due) {
+                        continue;
+                    }
+                    let mut next = self.without_delay(key);
+                    next.firing = true;
+                    ways.push((Some(Step::Add(fired, key)), next));
+                }
+            }
+            Step::Add(fired, key) => {
+                let queued = self.mark(key) == Some(Added::Queued);
+                self.firing = queued;
+                let next = if queued {
+                    Step::Push(fired, key)
+                } else {
+                    Step::Fired(fired + 1)
+                };
+                ways.push((Some(next), self));
+            }
+            Step::Push(fired, key) => {
+                let mut next = self.pushed(key);
+                next.firing = false;
+                ways.push((Some(Step::Fired(fired + 1)), next));
+            }
+        }
+    }
+
+    /// Whether one of the delays that were there when the call began is due before tick `due`.
+    fn is_overdue_before(&self, thread: u8, due: u8) -> bool {
+        (0..KEYS as u8)
+            .filter(|key| self.due[usize::from(thread)] & bit(*key) != 0)
+            .any(|key| self.due_now(key).is_some_and(|other| other < due))
+    }
+
+    fn shut_down(mut self, found: Remaining, step: Step, ways: &mut Vec<Next>) {
+        if step == Step::First {
+            self.begun = true;
+            ways.push((Some(Step::Second), self));
+            return;
+        }
+        if !self.timer_ended {
+            if !self.firing {
+                self.timer_ended = true;
+                ways.push((Some(Step::Second), self));
+            }
+            return;
+        }
+        // A key's delay is dropped right after the key was closed, before the next key.
+        if self.closed != self.delays_closed {
+            let key = (self.closed ^ self.delays_closed).trailing_zeros() as u8;
+            self.census[2] += u8::from(self.delays[usize::from(key)].is_some());
+            self = self.without_delay(key);
+            self.delays_closed |= bit(key);
+            ways.push((Some(Step::Second), self));
+            return;
+        }
+        let found = [found.queued, found.processing, found.delayed];
+        if self.closed == bit(KEYS as u8) - 1 {
+            if self.census.map(usize::from) == found {
+                self.walked = true;
+                ways.push((None, self));
+            }
+            return;
+        }
+        for key in (0..KEYS as u8).filter(|key| self.closed & bit(*key) == 0) {
+            let mut next = self;
+            next.closed |= bit(key);
+            match *next.phase(key) {
+                Phase::Idle => {}
+                Phase::Marked | Phase::Queued | Phase::Taken => next.census[0] += 1,
+                Phase::Processing | Phase::Dirty => next.census[1] += 1,
+            }
+            let over =
+                std::iter::zip(next.census, found).any(|(so_far, all)| usize::from(so_far) > all);
+            if !over {
+                ways.push((Some(Step::Second), next));
+            }
+        }
+    }
+}
