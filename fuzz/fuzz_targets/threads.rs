@@ -1,0 +1,27 @@
+//! Arbitrary programs on real threads. What they saw is to be explained by a queue without threads,
+//! which counts every delivery and answer (C1 to C12, D3 to D6, S1, S2, S5).
+#![no_main]
+
+use keyqueue_model::Setup;
+use keyqueue_model::linear::{Do, explain};
+use libfuzzer_sys::fuzz_target;
+
+// The linearizability tests run the same file.
+#[path = "../../model/tests/recorded/mod.rs"]
+mod recorded;
+
+/// At most so many threads, with so many calls each: the search is exponential at worst.
+const THREADS: usize = 4;
+const CALLS: usize = 8;
+
+fuzz_target!(|input: (Setup, Vec<Vec<Do>>)| {
+    let (setup, mut programs) = input;
+    programs.truncate(THREADS);
+    programs
+        .iter_mut()
+        .for_each(|program| program.truncate(CALLS));
+    let history = recorded::run(setup, &programs, None);
+    if let Err(unexplained) = explain(&history) {
+        panic!("{unexplained:?}");
+    }
+});
