@@ -220,9 +220,7 @@ impl Subject {
             return Some(Ok(vec![Held { key, item: None }]));
         }
         let held = (0..KEYS as u8).find(|key| self.is_held(*key));
-        if let Some(key) = held
-            && self.shows(Flaw::TwoHolders)
-        {
+        if let Some(key) = held.filter(|_| self.shows(Flaw::TwoHolders)) {
             return Some(Ok(vec![Held { key, item: None }]));
         }
         if self.queue.len() > 1 && self.shows(Flaw::Overtakes) {
