@@ -203,12 +203,19 @@ pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
 /// The longest a condition may take to come true, however loaded the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How many times longer than usual everything may take.
+fn patience() -> u64 {
+    let times = std::env::var("KEYQUEUE_TEST_PATIENCE").ok();
+    times.map_or(1, |times| times.parse().expect("a number"))
+}
+
 /// Waits until `condition` holds; fails with `what` if it never does.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "never came true: {what}");
+        let waited = begun.elapsed() / patience() as u32;
+        assert!(waited < PATIENCE, "never came true: {what}");
         // Not a synchronisation, only manners: leaves the processor to those waited for.
         thread::sleep(Duration::from_micros(100));
     }
@@ -219,8 +226,10 @@ pub(crate) struct Watchdog {
     _alive: mpsc::Sender<()>,
 }
 
-/// Ends the whole process if the guard is not dropped within so many seconds.
+/// Ends the whole process if the guard is not dropped within so many seconds, or
+/// `KEYQUEUE_TEST_PATIENCE` times as many: under a sanitizer everything is slower.
 pub(crate) fn watchdog(seconds: u64) -> Watchdog {
+    let seconds = seconds * patience();
     let test = thread::current().name().unwrap_or("main").to_owned();
     let (alive, watch) = mpsc::channel();
     thread::spawn(move || {
