@@ -190,3 +190,11 @@ pub enum Op {
     /// Forgets what is idle.
     Shrink,
 }
+
+impl Op {
+    /// Whether the queue takes no adds after this step.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        matches!(self, Op::ShutDown | Op::DrainNow | Op::PollDrain(_))
+    }
+}
