@@ -16,17 +16,14 @@ use crate::sync::{self, Arc, Mutex, Thread, ThreadParker};
 
 /// The thread of one queue, or the place for it.
 pub(crate) struct Driver {
-    /// Whether there is no thread to be: somebody calls `fire_due`.
-    manual: bool,
     started: AtomicBool,
     stopped: AtomicBool,
     thread: Mutex<Option<Thread>>,
 }
 
 impl Driver {
-    pub(crate) fn new(manual: bool) -> Self {
+    pub(crate) fn new() -> Self {
         Driver {
-            manual,
             started: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -39,7 +36,7 @@ impl Driver {
     #[inline]
     pub(crate) fn start<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
         // Ordering: Relaxed; the thread's handle is behind the mutex.
-        if !self.manual && !self.started.load(Ordering::Relaxed) {
+        if !core.timer().is_manual() && !self.started.load(Ordering::Relaxed) {
             self.start_slow(core);
         }
     }

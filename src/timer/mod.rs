@@ -141,6 +141,11 @@ impl<K> Timer<K> {
         self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is no thread to be: somebody calls `fire_due`.
+    pub(crate) fn is_manual(&self) -> bool {
+        self.manual
+    }
+
     #[cfg(test)]
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
