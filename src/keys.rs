@@ -51,8 +51,7 @@ const RESIDENTS: usize = 8192;
 /// But no fewer than this in a shard.
 const FEWEST_RESIDENTS: usize = 32;
 
-/// An adder looks at so many nodes first, and sweeps if more than a quarter of them are idle. Less
-/// than [`FEWEST_RESIDENTS`], so that there are so many.
+/// An adder looks at so many nodes first, or a few more, and sweeps if over a quarter are idle.
 const SAMPLE: usize = 24;
 
 const CREDIT_PER_NEW_KEY: usize = 8;
@@ -330,15 +329,19 @@ impl<K> Shard<'_, K> {
         swept
     }
 
-    /// Whether a sweep would find something: a backlog that grows is all busy, and looking at each
-    /// of its nodes whenever it has doubled costs a third of the adds.
+    /// Whether a sweep would find something, by a sample: a backlog that grows is all busy. The
+    /// table's places are in the order of the hashes, so its first are as good as any.
     fn looks_idle(&self) -> bool {
-        let mut idle = 0;
-        self.table.for_each_of(SAMPLE, |node| {
-            // SAFETY: in the table of a shard whose lock is held.
-            idle += usize::from(unsafe { node.get() }.state.phase() == Phase::Idle);
-        });
-        idle > SAMPLE / 4
+        let (mut seen, mut idle) = (0, 0);
+        let mut place = Some(0);
+        while let (Some(from), true) = (place, seen < SAMPLE) {
+            place = self.table.for_some(from, SAMPLE, |node| {
+                // SAFETY: in the table of a shard whose lock is held.
+                idle += usize::from(unsafe { node.get() }.state.phase() == Phase::Idle);
+                seen += 1;
+            });
+        }
+        4 * idle > seen
     }
 
     /// Sweeps on behalf of an idle consumer, if the credit is still there.

@@ -65,16 +65,8 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
             .retain(|entry| keep(entry.0, entry.1, &mut contents.beside));
     }
 
-    pub(crate) fn for_each(&self, f: impl FnMut(T)) {
-        self.for_each_of(usize::MAX, f);
-    }
-
-    pub(crate) fn for_each_of(&self, most: usize, mut f: impl FnMut(T)) {
-        self.0
-            .entries
-            .iter()
-            .take(most)
-            .for_each(|entry| f(entry.1));
+    pub(crate) fn for_each(&self, mut f: impl FnMut(T)) {
+        self.0.entries.iter().for_each(|entry| f(entry.1));
     }
 
     pub(crate) fn for_some(

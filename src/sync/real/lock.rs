@@ -8,6 +8,7 @@
 //! that a waiter may oversleep by [`NAP`] matters only when the holder was preempted.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -18,15 +19,15 @@ use super::atomic::{AtomicBool, Ordering};
 /// How long a waiter sleeps at a time once spinning and yielding have not helped.
 const NAP: Duration = Duration::from_micros(50);
 
-pub(super) struct ShardLock(AtomicBool);
+struct ShardLock(AtomicBool);
 
 impl ShardLock {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         ShardLock(AtomicBool::new(false))
     }
 
     #[inline]
-    pub(super) fn lock(&self) {
+    fn lock(&self) {
         // Ordering: Acquire; pairs with the Release in `unlock`.
         if self.0.swap(true, Ordering::Acquire) {
             self.lock_slow();
@@ -54,7 +55,7 @@ impl ShardLock {
 
     /// Gives the lock back. Only its holder may call this.
     #[inline]
-    pub(super) fn unlock(&self) {
+    fn unlock(&self) {
         // Ordering: Release; pairs with the Acquire in `lock`.
         self.0.store(false, Ordering::Release);
     }
@@ -81,17 +82,24 @@ impl<T> Locked<T> {
     #[inline]
     pub(crate) fn lock(&self) -> LockedGuard<'_, T> {
         self.lock.lock();
-        LockedGuard(self)
+        LockedGuard {
+            locked: self,
+            _value: PhantomData,
+        }
     }
 }
 
 /// The right to the value. Dropping it unlocks.
-pub(crate) struct LockedGuard<'a, T>(&'a Locked<T>);
+pub(crate) struct LockedGuard<'a, T> {
+    locked: &'a Locked<T>,
+    /// As good as the exclusive reference, also for who may share it.
+    _value: PhantomData<&'a mut T>,
+}
 
 impl<T> Drop for LockedGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.lock.unlock();
+        self.locked.lock.unlock();
     }
 }
 
@@ -101,7 +109,7 @@ impl<T> Deref for LockedGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: the guard is the lock's only holder, and `&self` allows no `&mut` meanwhile.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.locked.value.get() }
     }
 }
 
@@ -109,7 +117,7 @@ impl<T> DerefMut for LockedGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and `&mut self` is exclusive.
-        unsafe { &mut *self.0.value.get() }
+        unsafe { &mut *self.locked.value.get() }
     }
 }
 

@@ -10,7 +10,6 @@
 //! The lock is ours, not dashmap's: see [`super::lock`] for why. dashmap's own locks are never
 //! taken; the map is reachable through this type alone.
 
-use std::cell::UnsafeCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{BuildHasherDefault, Hash};
 use std::marker::PhantomData;
@@ -19,14 +18,15 @@ use crossbeam_utils::CachePadded;
 use dashmap::{DashMap, SharedValue};
 use hashbrown::raw::RawTable;
 
-use super::lock::ShardLock;
+use super::lock::{Locked, LockedGuard};
 
 /// dashmap asks for a hasher; this table is always told the hash, so the hasher is never run.
 type Unused = BuildHasherDefault<DefaultHasher>;
 
 pub(crate) struct Table<T, X> {
     map: DashMap<Entry<T>, (), Unused>,
-    sides: Box<[CachePadded<Side<X>>]>,
+    /// The lock of each shard, and on the same cache line what the shard has beside its table.
+    sides: Box<[CachePadded<Locked<X>>]>,
 }
 
 /// A value and its hash.
@@ -39,12 +39,6 @@ struct Entry<T> {
 /// A shard of the map.
 type Shard<T> = RawTable<(Entry<T>, SharedValue<()>)>;
 
-/// The lock of a shard, and on the same cache line what the shard has beside its table.
-struct Side<X> {
-    lock: ShardLock,
-    beside: UnsafeCell<X>,
-}
-
 // SAFETY: a shard's table and what is beside it are reached only by the holder of its lock, one
 // thread at a time, which may be any thread.
 unsafe impl<T: Send, X: Send> Send for Table<T, X> {}
@@ -54,13 +48,10 @@ unsafe impl<T: Send, X: Send> Sync for Table<T, X> {}
 impl<T: Copy + Eq + Hash, X> Table<T, X> {
     /// `shards` must be a power of two above one. `beside` makes what each shard has beside it.
     pub(crate) fn new(shards: usize, beside: impl Fn() -> X) -> Self {
-        let side = || Side {
-            lock: ShardLock::new(),
-            beside: UnsafeCell::new(beside()),
-        };
+        let side = || CachePadded::new(Locked::new(beside()));
         Table {
             map: DashMap::with_hasher_and_shard_amount(Unused::default(), shards),
-            sides: (0..shards).map(|_| CachePadded::new(side())).collect(),
+            sides: (0..shards).map(|_| side()).collect(),
         }
     }
 
@@ -77,12 +68,9 @@ impl<T: Copy + Eq + Hash, X> Table<T, X> {
 
     #[inline]
     pub(crate) fn lock(&self, shard: usize) -> ShardGuard<'_, T, X> {
-        let side = &*self.sides[shard];
-        let table = self.map.shards()[shard].data_ptr();
-        side.lock.lock();
         ShardGuard {
-            side,
-            table,
+            side: self.sides[shard].lock(),
+            table: self.map.shards()[shard].data_ptr(),
             _shard: PhantomData,
         }
     }
@@ -90,16 +78,9 @@ impl<T: Copy + Eq + Hash, X> Table<T, X> {
 
 /// The right to look at one shard and to change it. Dropping it unlocks the shard.
 pub(crate) struct ShardGuard<'a, T, X> {
-    side: &'a Side<X>,
+    side: LockedGuard<'a, X>,
     table: *mut Shard<T>,
     _shard: PhantomData<&'a mut (T, X)>,
-}
-
-impl<T, X> Drop for ShardGuard<'_, T, X> {
-    #[inline]
-    fn drop(&mut self) {
-        self.side.lock.unlock();
-    }
 }
 
 impl<T: Copy, X> ShardGuard<'_, T, X> {
@@ -112,8 +93,8 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
 
     #[inline]
     fn parts(&mut self) -> (&mut Shard<T>, &mut X) {
-        // SAFETY: as in `table`; the two are different objects, and `&mut self` is exclusive.
-        unsafe { (&mut *self.table, &mut *self.side.beside.get()) }
+        // SAFETY: as in `table`, and `&mut self` is exclusive.
+        (unsafe { &mut *self.table }, &mut *self.side)
     }
 
     /// What the shard has beside its table.
@@ -159,16 +140,11 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
         }
     }
 
-    pub(crate) fn for_each(&self, f: impl FnMut(T)) {
-        self.for_each_of(usize::MAX, f);
-    }
-
-    /// Runs `f` over the first `most` values: a sample, since they are in the order of their hashes.
-    pub(crate) fn for_each_of(&self, most: usize, mut f: impl FnMut(T)) {
+    pub(crate) fn for_each(&self, mut f: impl FnMut(T)) {
         let table = self.table();
         // SAFETY: the iterator does not outlive the table, which nobody else can change.
         unsafe {
-            for bucket in table.iter().take(most) {
+            for bucket in table.iter() {
                 f(bucket.as_ref().0.value);
             }
         }
