@@ -91,7 +91,7 @@ impl<K> Core<K> {
                 settings.policy,
                 settings.manual,
             ),
-            driver: Driver::new(settings.manual),
+            driver: Driver::new(),
         }
     }
 
@@ -388,7 +388,7 @@ impl<K> Core<K> {
     /// Takes a getter off the list that does not want to wait any longer, and passes on a
     /// notification that it may have got.
     pub(crate) fn leave(&self, waiter: Waiter) {
-        if self.getters.cancel(waiter) && self.fifo.len() > 0 {
+        if self.getters.cancel(waiter) && !self.fifo.is_empty() {
             self.getters.notify(1);
         }
     }
@@ -417,15 +417,14 @@ impl<K> Core<K> {
         }
     }
 
-    /// The FIFO of queued keys, for who counts them.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn fifo(&self) -> &Fifo<Queued<K>> {
-        &self.fifo
-    }
-
     /// The number of queued keys.
     pub(crate) fn len(&self) -> usize {
         self.fifo.len()
+    }
+
+    /// Whether no key is queued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
     }
 
     // ---- shutting down ----------------------------------------------------------------------

@@ -164,16 +164,23 @@ impl<T> Fifo<T> {
         Some(oldest)
     }
 
-    /// As [`len`](Self::len), but never counts an entry twice, as that may while one is being moved: waits
-    /// for a refill to end.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn len_between_refills(&self) -> usize {
-        let _no_refill = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
-        self.len()
+    /// Whether nothing is there. Waits for nobody, and overlooks no entry that was there all the time.
+    pub(crate) fn is_empty(&self) -> bool {
+        // In the order in which entries move: what has left the overflow is in the ring, or taken.
+        // Ordering: Acquire; as in `pop_slow`.
+        entries(self.backlog.load(Ordering::Acquire)) == 0 && self.ring.len() == 0
     }
 
     /// The number of entries; exact when nobody pushes or pops meanwhile.
+    ///
+    /// Waits for a refill to end: an entry that has been moved to the ring and is still counted in
+    /// `backlog` would count twice.
     pub(crate) fn len(&self) -> usize {
+        // Ordering: Acquire; as in `pop_slow`.
+        if entries(self.backlog.load(Ordering::Acquire)) == 0 {
+            return self.ring.len();
+        }
+        let _no_refill = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
         // Ordering: Relaxed; a snapshot.
         self.ring.len() + entries(self.backlog.load(Ordering::Relaxed)) as usize
     }

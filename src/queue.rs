@@ -301,16 +301,17 @@ where
 impl<K, L, S> WorkQueue<K, L, S> {
     /// The number of queued keys: not those being processed, nor those deferred or delayed (C8).
     ///
-    /// A snapshot; do not decide by it whether to call [`get`](Self::get).
+    /// A snapshot; do not decide by it whether to call [`get`](Self::get). While more keys are queued than
+    /// the ring holds, it may wait until a consumer has moved up to 128 of them there.
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()
     }
 
-    /// Whether no key is queued; see [`len`](Self::len).
+    /// Whether no key is queued. A snapshot, as [`len`](Self::len), but one that waits for nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.core.is_empty()
     }
 
     /// The name the queue was built with.

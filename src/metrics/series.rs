@@ -183,7 +183,7 @@ impl<K> Core<K> {
         let recorder = series.name.recorder().clone();
         recorder.with(|to| {
             series.tell(to, watch, counters, |series| {
-                let queued = self.fifo().len_between_refills() as u64;
+                let queued = self.len() as u64;
                 let began = Instant::now();
                 if now || series.next_look.is_none_or(|next| began >= next) {
                     series.look = self.look(watch);
@@ -203,7 +203,7 @@ impl<K> Core<K> {
                 series.tell(to, watch, counters, |series| {
                     let look = self.look(watch);
                     // What is left in the queue was added, too.
-                    let depth = self.fifo().len_between_refills() as u64 + look.dirty;
+                    let depth = self.len() as u64 + look.dirty;
                     series.look = Look {
                         sweeps: look.sweeps,
                         ..Look::default()
