@@ -7,12 +7,14 @@
 //! ```
 #![cfg(keyqueue_loom)]
 
+use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 use loom::sync::Arc;
+use loom::thread::JoinHandle;
 
 /// A hasher that answers the same in every run: loom replays its runs.
 pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
@@ -46,25 +48,61 @@ pub fn delayed_queue(
     (Arc::new(queue), time)
 }
 
-/// Explores all interleavings of `model` with at most `preemptions` preemptions a run
+/// Which thread goes on first when one has spawned another.
+#[derive(Clone, Copy)]
+enum First {
+    Spawner,
+    Spawned,
+}
+
+thread_local! {
+    /// Of the model that runs on this thread: loom runs all threads of a model on one.
+    static FIRST: Cell<First> = const { Cell::new(First::Spawner) };
+}
+
+/// Spawns a thread of a model. To be used in place of loom's own: see [`check`].
+pub fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    let handle = loom::thread::spawn(f);
+    if let First::Spawned = FIRST.get() {
+        loom::thread::yield_now();
+    }
+    handle
+}
+
+/// Explores the interleavings of `model` with at most `preemptions` preemptions a run
 /// (`LOOM_MAX_PREEMPTIONS` overrides it), and prints how many runs that took.
+///
+/// Twice: starting from the run in which a spawner goes on first, and from that in which the thread
+/// it has spawned does. Either alone leaves interleavings out. loom remembers of each atomic only
+/// who accessed it last; when a thread loads what another is about to load and change, the other's
+/// load hides the first, and that the change might have come before it is never tried.
 pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let began = std::time::Instant::now();
+    let model = std::sync::Arc::new(model);
+    let [one, other] = [First::Spawner, First::Spawned].map(|first| {
+        let model = std::sync::Arc::clone(&model);
+        explore(preemptions, move || {
+            FIRST.set(first);
+            model();
+        })
+    });
+    let seconds = began.elapsed().as_secs_f32();
+    println!("model {name}: bound {preemptions}, {one} + {other} runs, {seconds:.1} s");
+}
+
+/// The number of runs.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering};
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 20_000;
     let runs = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&runs);
-    let began = std::time::Instant::now();
     builder.check(move || {
         // Ordering: Relaxed; a count, and loom runs one thread at a time.
         counted.fetch_add(1, Ordering::Relaxed);
         model();
     });
     // Ordering: Relaxed; as above.
-    let runs = runs.load(Ordering::Relaxed);
-    println!(
-        "model {name}: bound {preemptions}, {runs} runs, {:.1} s",
-        began.elapsed().as_secs_f32()
-    );
+    runs.load(Ordering::Relaxed)
 }

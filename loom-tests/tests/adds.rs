@@ -5,10 +5,9 @@ use std::hash::{Hash, Hasher};
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, TryGetError, WorkQueue};
-use keyqueue_loom_tests::{FixedHasher, Queue, check, queue};
+use keyqueue_loom_tests::{FixedHasher, Queue, check, queue, spawn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use loom::thread;
 
 /// Works off what is queued, and answers what the last delivery read in `data`.
 fn work_off(queue: &Queue, data: &AtomicUsize) -> Option<usize> {
@@ -34,7 +33,7 @@ fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {
         queue.add(1);
         let worker = {
             let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            thread::spawn(move || work_off(&queue, &data))
+            spawn(move || work_off(&queue, &data))
         };
         // Ordering: Relaxed; the queue promises that it is visible.
         data.store(1, Ordering::Relaxed);
@@ -58,7 +57,7 @@ fn a_delivery_sees_what_was_stored_before_an_add_through_a_handle() {
         handle.add();
         let worker = {
             let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            thread::spawn(move || work_off(&queue, &data))
+            spawn(move || work_off(&queue, &data))
         };
         // Ordering: Relaxed; the queue promises that it is visible.
         data.store(1, Ordering::Relaxed);
@@ -89,11 +88,11 @@ fn a_delivery_sees_what_the_last_worker_did() {
         queue.add(1);
         let worker = {
             let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            thread::spawn(move || work(&queue, &data))
+            spawn(move || work(&queue, &data))
         };
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         work(&queue, &data);
         worker.join().unwrap();
@@ -110,7 +109,7 @@ fn an_add_beside_an_add_through_a_handle_queues_the_key_once() {
     check("add_handle", 5, || {
         let queue = queue(2);
         let handle = queue.handle(1);
-        let adder = thread::spawn(move || handle.add());
+        let adder = spawn(move || handle.add());
         let mut added = [queue.add(1), adder.join().unwrap()];
         added.sort_unstable_by_key(|added| *added != Added::Queued);
         assert_eq!(added, [Added::Queued, Added::Merged]);
@@ -142,11 +141,11 @@ fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
         queue.add(1);
         let worker = {
             let (queue, held) = (Arc::clone(&queue), Arc::clone(&held));
-            thread::spawn(move || work(&queue, &held))
+            spawn(move || work(&queue, &held))
         };
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         let mut deliveries = work(&queue, &held);
         deliveries += worker.join().unwrap();
@@ -172,7 +171,7 @@ fn a_sweep_beside_an_add_loses_nothing() {
         queue.try_get().unwrap().done();
         let sweeper = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.shrink())
+            spawn(move || queue.shrink())
         };
         assert_eq!(queue.add(1), Added::Queued);
         sweeper.join().unwrap();
@@ -192,7 +191,7 @@ fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
         queue.add(1);
         let sweeper = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.shrink())
+            spawn(move || queue.shrink())
         };
         let item = queue.try_get().unwrap();
         assert_eq!(*item, 1);
@@ -214,7 +213,7 @@ fn a_sweep_beside_a_handle_keeps_its_key() {
         let handle = queue.handle(1);
         let sweeper = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.shrink())
+            spawn(move || queue.shrink())
         };
         assert_eq!(handle.add(), Added::Queued);
         drop(handle);
@@ -271,7 +270,7 @@ fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
     };
     let sweeper = {
         let queue = Arc::clone(&queue);
-        thread::spawn(move || queue.shrink())
+        spawn(move || queue.shrink())
     };
     last_use(&queue, key, &data);
     sweeper.join().unwrap();

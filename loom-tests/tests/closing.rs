@@ -1,7 +1,7 @@
 //! Shutting down beside adds, getters, workers and drainers (S1 to S4).
 #![cfg(keyqueue_loom)]
 
-use keyqueue_loom_tests::{Queue, check, queue};
+use keyqueue_loom_tests::{Queue, check, queue, spawn};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
@@ -24,7 +24,7 @@ fn a_shut_down_wakes_a_waiting_getter() {
         let queue = queue(2);
         let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.get().is_none())
+            spawn(move || queue.get().is_none())
         };
         queue.shut_down();
         assert!(getter.join().unwrap());
@@ -41,11 +41,11 @@ fn an_add_beside_a_shut_down_is_refused_or_delivered() {
         let queue = queue(2);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1).is_accepted())
+            spawn(move || queue.add(1).is_accepted())
         };
         let worker = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || work_until_the_end(&queue))
+            spawn(move || work_until_the_end(&queue))
         };
         queue.shut_down();
         let accepted = adder.join().unwrap();
@@ -62,10 +62,10 @@ fn an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered() {
     check("shut_down_handle", 3, || {
         let queue = queue(2);
         let handle = queue.handle(1);
-        let adder = thread::spawn(move || handle.add().is_accepted());
+        let adder = spawn(move || handle.add().is_accepted());
         let worker = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || work_until_the_end(&queue))
+            spawn(move || work_until_the_end(&queue))
         };
         queue.shut_down();
         let accepted = adder.join().unwrap();
@@ -85,7 +85,7 @@ fn an_add_of_an_idle_key_beside_a_shut_down_is_refused_or_delivered() {
         queue.try_get().unwrap().done();
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1).is_accepted())
+            spawn(move || queue.add(1).is_accepted())
         };
         queue.shut_down();
         let delivered = work_until_the_end(&queue);
@@ -105,11 +105,11 @@ fn an_add_beside_a_shut_down_and_a_new_handle_is_refused_or_delivered() {
         let queue = queue(2);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1).is_accepted())
+            spawn(move || queue.add(1).is_accepted())
         };
         let handle = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.handle(1))
+            spawn(move || queue.handle(1))
         };
         queue.shut_down();
         let delivered = work_until_the_end(&queue);
@@ -131,7 +131,7 @@ fn a_dirty_key_is_delivered_after_a_shut_down() {
         queue.add(1);
         let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.get().map(|item| *item))
+            spawn(move || queue.get().map(|item| *item))
         };
         queue.shut_down();
         item.done();
@@ -149,11 +149,11 @@ fn a_shut_down_wakes_every_waiting_getter() {
         let queue = queue(2);
         let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.get().is_none())
+            spawn(move || queue.get().is_none())
         };
         let task = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || block_on(queue.get_async()).is_none())
+            spawn(move || block_on(queue.get_async()).is_none())
         };
         queue.shut_down();
         assert!(getter.join().unwrap());
@@ -174,7 +174,7 @@ fn the_last_delivery_after_a_shut_down_wakes_the_other_getter() {
         queue.shut_down();
         let other = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || work_until_the_end(&queue))
+            spawn(move || work_until_the_end(&queue))
         };
         item.done();
         let deliveries = work_until_the_end(&queue);
@@ -194,7 +194,7 @@ fn a_drain_waits_for_what_is_queued_and_processed() {
         queue.add(2);
         let worker = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || work_until_the_end(&queue))
+            spawn(move || work_until_the_end(&queue))
         };
         queue.shut_down_with_drain();
         assert!(queue.is_empty());
@@ -212,11 +212,11 @@ fn an_add_beside_a_drain_is_refused_or_drained() {
         let queue = queue(2);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1).is_accepted())
+            spawn(move || queue.add(1).is_accepted())
         };
         let worker = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || work_until_the_end(&queue))
+            spawn(move || work_until_the_end(&queue))
         };
         queue.shut_down_with_drain();
         let left = queue.shut_down();
@@ -236,11 +236,11 @@ fn every_drainer_returns() {
         let item = queue.try_get().unwrap();
         let drainer = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || block_on(queue.drain_async()))
+            spawn(move || block_on(queue.drain_async()))
         };
         let second = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.shut_down_with_drain())
+            spawn(move || queue.shut_down_with_drain())
         };
         item.done();
         drainer.join().unwrap();
@@ -259,7 +259,7 @@ fn a_shut_down_releases_a_drainer() {
         let item = queue.try_get().unwrap();
         let drainer = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.drain_timeout(std::time::Duration::MAX))
+            spawn(move || queue.drain_timeout(std::time::Duration::MAX))
         };
         // A release lets go of those who drain already, so repeat it until that is the case.
         while !queue.is_shutting_down() {

@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use keyqueue::{Added, Clock, WorkQueue};
-use keyqueue_loom_tests::{FixedHasher, Queue, check, delayed_queue};
+use keyqueue_loom_tests::{FixedHasher, Queue, check, delayed_queue, spawn};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
-use loom::thread;
 
 const NS: Duration = Duration::from_nanos(1);
 /// A tick.
@@ -35,7 +34,7 @@ fn an_earlier_delay_wakes_the_sleeping_driver() {
         queue.add_after(1, HOUR);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
+            spawn(move || {
                 queue.add_after(2, NS);
                 time.advance(MS);
             })
@@ -55,7 +54,7 @@ fn an_advance_wakes_the_sleeping_driver() {
     check("advance_sleep", 2, || {
         let (queue, time) = delayed_queue(|builder| builder);
         queue.add_after(1, NS);
-        let hand = thread::spawn(move || time.advance(MS));
+        let hand = spawn(move || time.advance(MS));
         assert_eq!(queue.get().map(|item| *item), Some(1));
         hand.join().unwrap();
     });
@@ -72,7 +71,7 @@ fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
         time.advance(MS);
         let driver = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.fire_due())
+            spawn(move || queue.fire_due())
         };
         let cancelled = queue.cancel(&1);
         let fired = driver.join().unwrap();
@@ -92,7 +91,7 @@ fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
         time.advance(MS);
         let driver = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || assert_eq!(queue.fire_due(), 1))
+            spawn(move || assert_eq!(queue.fire_due(), 1))
         };
         let added = queue.add(1);
         let early = deliveries(&queue);
@@ -120,7 +119,7 @@ fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
         time.advance(MS);
         let driver = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || assert_eq!(queue.fire_due(), 1))
+            spawn(move || assert_eq!(queue.fire_due(), 1))
         };
         item.done();
         let early = deliveries(&queue);
@@ -140,11 +139,11 @@ fn two_delays_beside_the_end_of_one() {
         let handle = queue.handle(1);
         let adder = {
             let handle = handle.clone();
-            thread::spawn(move || handle.add_after(2 * MS))
+            spawn(move || handle.add_after(2 * MS))
         };
         let driver = {
             let (queue, time) = (Arc::clone(&queue), time.clone());
-            thread::spawn(move || {
+            spawn(move || {
                 time.advance(MS);
                 queue.fire_due()
             })
@@ -176,7 +175,7 @@ fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
         time.advance(MS);
         let worker = {
             let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            thread::spawn(move || {
+            spawn(move || {
                 queue.fire_due();
                 let item = queue.try_get().unwrap();
                 // Ordering: Relaxed; the queue's own ordering is what is tested.
@@ -207,7 +206,7 @@ fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
         time.advance(MS);
         let driver = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.fire_due())
+            spawn(move || queue.fire_due())
         };
         let left = queue.shut_down();
         let fired = driver.join().unwrap();
@@ -227,7 +226,7 @@ fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
         time.advance(MS);
         let driver = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.fire_due())
+            spawn(move || queue.fire_due())
         };
         let _ = queue.drain_timeout(Duration::ZERO);
         driver.join().unwrap();
@@ -246,7 +245,7 @@ fn a_delay_set_beside_a_shut_down_is_refused_or_counted() {
         let known = queue.handle(1);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
+            spawn(move || {
                 let delayed = |added| usize::from(added == Added::Delayed);
                 delayed(known.add_after(NS)) + delayed(queue.add_after(2, NS))
             })
@@ -265,7 +264,7 @@ fn a_delay_set_beside_a_delivering_drain_is_refused_or_delivered() {
     check("drain_delay", 3, || {
         let (queue, _time) = delayed_queue(|builder| builder.manual_timers().drain_delays(true));
         let known = queue.handle(1);
-        let adder = thread::spawn(move || usize::from(known.add_after(NS) == Added::Delayed));
+        let adder = spawn(move || usize::from(known.add_after(NS) == Added::Delayed));
         let left = queue.drain_timeout(Duration::ZERO);
         assert_eq!(adder.join().unwrap(), deliveries(&queue), "{left:?}");
     });
@@ -289,7 +288,7 @@ fn a_delay_set_beside_a_shut_down_leaves_no_pin_behind() {
         let key = std::sync::Arc::new(1_u8);
         let adder = {
             let (queue, key) = (Arc::clone(&queue), std::sync::Arc::clone(&key));
-            thread::spawn(move || queue.add_after(key, NS))
+            spawn(move || queue.add_after(key, NS))
         };
         queue.shut_down();
         adder.join().unwrap();
@@ -309,7 +308,7 @@ fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
             delayed_queue(|builder| builder.manual_timers().supersede_delays(true));
         let handle = queue.handle(1);
         handle.add_after(NS);
-        let adder = thread::spawn(move || handle.add());
+        let adder = spawn(move || handle.add());
         let left = queue.shut_down();
         let added = adder.join().unwrap();
         assert_eq!(deliveries(&queue), usize::from(added == Added::Queued));
@@ -326,7 +325,7 @@ fn dropping_the_queue_ends_the_driver() {
     check("drop_driver", 2, || {
         let (queue, time) = delayed_queue(|builder| builder);
         queue.add_after(1, NS);
-        let hand = thread::spawn(move || time.advance(MS));
+        let hand = spawn(move || time.advance(MS));
         drop(queue);
         hand.join().unwrap();
     });

@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use keyqueue::{MockClock, State, Timing};
-use keyqueue_loom_tests::{Queue, check, delayed_queue};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, spawn};
 use loom::sync::Arc;
-use loom::thread;
 
 const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
@@ -31,7 +30,7 @@ fn a_deferred_key_waits_from_its_add_or_its_done() {
         assert_eq!(item.queue_time(), Some(ns(10)));
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         time.advance(ns(1));
         item.done();
@@ -67,7 +66,7 @@ fn pair(again: bool, queued: &[u64]) {
     time.advance(ns(5));
     let worker = {
         let queue = Arc::clone(&queue);
-        thread::spawn(move || {
+        spawn(move || {
             let item = queue.try_get().unwrap();
             time.advance(ns(3));
             if again {

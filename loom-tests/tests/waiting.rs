@@ -5,14 +5,14 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use keyqueue::GetTimeoutError;
-use keyqueue_loom_tests::{check, queue};
+use keyqueue_loom_tests::{check, queue, spawn};
 use loom::future::block_on;
 use loom::sync::Arc;
-use loom::thread;
 
 /// Interleaving: the getter finds the FIFO empty; the adder pushes and finds no waiter; the getter
 /// registers and sleeps.
@@ -26,7 +26,7 @@ fn an_add_wakes_a_thread() {
         let queue = queue(2);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         assert_eq!(queue.get().map(|item| *item), Some(1));
         adder.join().unwrap();
@@ -40,7 +40,7 @@ fn an_add_wakes_a_task() {
         let queue = queue(2);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         assert_eq!(block_on(queue.get_async()).map(|item| *item), Some(1));
         adder.join().unwrap();
@@ -57,7 +57,7 @@ fn an_add_wakes_a_task_through_the_waker_of_its_last_poll() {
         let queue = queue(2);
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         let mut task = queue.get_async();
         let mut context = Context::from_waker(Waker::noop());
@@ -70,6 +70,16 @@ fn an_add_wakes_a_task_through_the_waker_of_its_last_poll() {
     });
 }
 
+/// Whether a waker was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Fails when `add` of a second key notifies nobody, or `notify` does not take the waiter off.
 #[test]
 fn two_adds_wake_two_waiters() {
@@ -77,13 +87,13 @@ fn two_adds_wake_two_waiters() {
         let queue = queue(2);
         let task = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
+            spawn(move || {
                 block_on(queue.get_async()).expect("not shut down").done();
             })
         };
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
+            spawn(move || {
                 queue.add(1);
                 queue.add(2);
             })
@@ -104,11 +114,11 @@ fn a_dropped_task_passes_its_wake_up_on() {
         let queue = queue(2);
         let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.get().expect("not shut down").done())
+            spawn(move || queue.get().expect("not shut down").done())
         };
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         let mut task = queue.get_async();
         let mut context = Context::from_waker(Waker::noop());
@@ -123,6 +133,49 @@ fn a_dropped_task_passes_its_wake_up_on() {
     });
 }
 
+/// Interleaving: three adds notify three tasks of four. Two of them take a key each, the second of
+/// which moves the third key from the overflow to the ring; meanwhile the third task is dropped,
+/// looks at the ring (empty yet), and at the overflow (empty already).
+///
+/// Fails when `Fifo::is_empty` looks at the ring first.
+#[test]
+fn a_task_dropped_during_a_refill_passes_its_wake_up_on() {
+    check("dropped_refill", 5, || {
+        let queue = queue(1);
+        let woken = std::sync::Arc::new(Woken::default());
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        let mut tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                Box::pin(async move { queue.get_async().await.map(|item| *item) })
+            })
+            .collect();
+        for (task, waker) in
+            tasks
+                .iter_mut()
+                .zip([Waker::noop(), Waker::noop(), Waker::noop(), &waker])
+        {
+            let mut context = Context::from_waker(waker);
+            assert_eq!(task.as_mut().poll(&mut context), Poll::Pending);
+        }
+        (1..=3).for_each(|key| _ = queue.add(key));
+        let _last = tasks.pop();
+        let dropped = tasks.pop();
+        let getters = spawn(move || {
+            for (task, key) in tasks.iter_mut().zip(1..) {
+                let mut context = Context::from_waker(Waker::noop());
+                assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(Some(key)));
+            }
+        });
+        drop(dropped);
+        getters.join().unwrap();
+        assert!(
+            woken.0.load(Ordering::Relaxed),
+            "3 is queued, and nobody was told"
+        );
+    });
+}
+
 /// Interleaving: as above, with a thread whose time is over in place of the task.
 ///
 /// Fails when a getter that times out does not look again.
@@ -132,11 +185,11 @@ fn a_timed_out_thread_keeps_no_wake_up() {
         let queue = queue(2);
         let getter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.get().expect("not shut down").done())
+            spawn(move || queue.get().expect("not shut down").done())
         };
         let adder = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.add(1))
+            spawn(move || queue.add(1))
         };
         match queue.get_timeout(Duration::ZERO) {
             Ok(item) => {
@@ -160,7 +213,7 @@ fn a_done_that_queues_again_wakes_a_waiter() {
         queue.add(1);
         let worker = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
+            spawn(move || {
                 if let Ok(item) = queue.try_get() {
                     queue.add(1);
                     item.done();
