@@ -359,7 +359,7 @@ fn a_flood_of_new_delays_postpones_none_that_is_due() {
 }
 
 #[test] // D1 D7
-#[ignore = "takes a gigabyte and two cores; run alone, optimised, with --nocapture"]
+#[ignore = "takes a gigabyte and two cores; ci/ignored.sh runs it"]
 fn a_flood_of_new_delays_postpones_none_of_a_million() {
     let _watchdog = watchdog(600);
     flood(1_000_000, 1_000_000);

@@ -89,6 +89,7 @@ fn eventually<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(began.elapsed() < DEADLINE, "never: {what}");
+        // Not a synchronisation: the server is another process, and nothing tells when it has scraped.
         thread::sleep(Duration::from_millis(50));
     }
 }

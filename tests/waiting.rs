@@ -374,7 +374,7 @@ fn two_hundred_waiters_cost_no_processor_time() {
 
 #[cfg(unix)]
 #[test] // C9
-#[ignore = "takes 10 s; cargo test --test waiting -- --ignored"]
+#[ignore = "takes 10 s, in which nothing else may run; ci/ignored.sh runs it"]
 fn two_hundred_waiters_cost_no_processor_time_for_ten_seconds() {
     cost_of_waiting(
         "two_hundred_waiters_cost_no_processor_time_for_ten_seconds",
