@@ -97,6 +97,8 @@ fn the_thread_goes_at_a_shut_down_of_either_kind() {
         for drain in [false, true] {
             let queue = WorkQueue::new();
             queue.add_after(1, HOUR);
+            // Not before: a thread that has no name yet would not be counted.
+            eventually("one thread", || timers() == 1);
             if drain {
                 queue.shut_down_with_drain();
             } else {
