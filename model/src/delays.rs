@@ -102,6 +102,22 @@ impl<K: Ord + Copy> Delays<K> {
         self.pending.contains_key(&key)
     }
 
+    /// The keys that have a delay.
+    pub fn pending(&self) -> impl Iterator<Item = &K> {
+        self.pending.keys()
+    }
+
+    /// How many nanoseconds are left of a key's delay: 0 if its tick has begun.
+    #[must_use]
+    pub fn due_in(&self, key: K) -> Option<u128> {
+        let (due, _) = self.pending.get(&key)?;
+        Some(
+            due.saturating_mul(self.tick)
+                .saturating_sub(self.now)
+                .into(),
+        )
+    }
+
     /// Ends the delays whose time has come, in due order, and in one tick in that of the calls.
     pub fn take_due(&mut self) -> Vec<K> {
         self.take(self.now / self.tick)

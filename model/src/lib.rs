@@ -18,9 +18,11 @@ pub mod limit;
 pub mod linear;
 mod naive;
 mod op;
+mod seen;
 mod waiters;
 
 pub use delays::{Delays, Policy};
 pub use naive::{Added, Naive, NothingToGet, Remaining};
 pub use op::{Op, Script, Setup, Spread};
+pub use seen::{Phase, Seen};
 pub use waiters::{Waiters, Woken};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
 use crate::op::Setup;
+use crate::seen::{Phase, Seen, Since};
 use crate::waiters::Waiters;
 
 /// What an add did.
@@ -55,6 +56,8 @@ pub struct Naive<K> {
     pins: BTreeMap<K, usize>,
     /// The pending delays, and the time.
     pub delays: Delays<K>,
+    /// Since when each key is where it is.
+    since: Since<K>,
     /// What the rate limiter knows.
     pub limits: NaiveLimits<K>,
     /// Whether a plain add ends a pending delay.
@@ -84,6 +87,7 @@ impl<K: Ord + Copy> Naive<K> {
             dirty: BTreeSet::new(),
             pins: BTreeMap::new(),
             delays: Delays::new(setup.policy, setup.tick()),
+            since: Since::default(),
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
             drain_delays: setup.drain_delays,
@@ -114,6 +118,7 @@ impl<K: Ord + Copy> Naive<K> {
             Added::ShutDown
         } else if self.processing.contains(&key) {
             if self.dirty.insert(key) {
+                self.since.added(key, self.delays.now());
                 Added::Deferred
             } else {
                 Added::Merged
@@ -122,6 +127,7 @@ impl<K: Ord + Copy> Naive<K> {
             Added::Merged
         } else {
             self.queued.push_back(key);
+            self.since.added(key, self.delays.now());
             Added::Queued
         }
     }
@@ -182,6 +188,7 @@ impl<K: Ord + Copy> Naive<K> {
         }
         let key = self.queued.pop_front().ok_or(NothingToGet::Empty)?;
         assert!(self.processing.insert(key), "a key in two states");
+        self.since.handed_out(key, self.delays.now());
         if self.has_ended() {
             self.getters.wake_all();
         }
@@ -203,6 +210,7 @@ impl<K: Ord + Copy> Naive<K> {
     /// Ends the processing of a key.
     pub fn done(&mut self, key: K) {
         assert!(self.processing.remove(&key), "done with a key not held");
+        self.since.done(key);
         if self.dirty.remove(&key) {
             self.queued.push_back(key);
             self.getters.wake(1);
@@ -261,6 +269,41 @@ impl<K: Ord + Copy> Naive<K> {
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.shut_down
+    }
+
+    /// How long the key waited for the delivery that is under way.
+    #[must_use]
+    pub fn queue_time(&self, key: K) -> u128 {
+        self.since.queue_time(key)
+    }
+
+    /// Every key that is queued, held or delayed, and what can be seen of it.
+    #[must_use]
+    pub fn snapshot(&self) -> BTreeMap<K, Seen> {
+        let mut keys: BTreeSet<K> = self.queued.iter().copied().collect();
+        keys.extend(&self.processing);
+        keys.extend(self.delays.pending());
+        keys.into_iter().map(|key| (key, self.seen(key))).collect()
+    }
+
+    fn seen(&self, key: K) -> Seen {
+        let phase = if self.dirty.contains(&key) {
+            Phase::Dirty
+        } else if self.processing.contains(&key) {
+            Phase::Processing
+        } else if self.queued.contains(&key) {
+            Phase::Queued
+        } else {
+            Phase::Idle
+        };
+        let now = self.delays.now();
+        Seen {
+            phase,
+            age: self.since.age(key, phase, now),
+            held: self.since.held(key, now),
+            requeues: self.num_requeues(key),
+            due_in: self.delays.due_in(key),
+        }
     }
 
     /// How many keys the queue cannot forget: queued, held, with a handle, or with a delay whose

@@ -34,7 +34,7 @@ pub struct Setup {
     pub drain_delays: bool,
     /// Whether a failure counts once while a back-off is pending.
     pub steady: bool,
-    /// Chooses [`Setup::tick`].
+    /// Chooses [`Setup::tick`] and [`Setup::timed`].
     pub tick: u8,
     /// Chooses [`Setup::limits`].
     pub limiter: u8,
@@ -58,6 +58,12 @@ impl Setup {
     #[must_use]
     pub fn tick(&self) -> u64 {
         [1, 2, 1000][usize::from(self.tick % 3)]
+    }
+
+    /// Whether it is known since when a key is where it is.
+    #[must_use]
+    pub fn timed(&self) -> bool {
+        self.tick % 6 >= 3
     }
 
     /// The rate limiter: none, one of each kind, or all of them cut at a maximum. Their delays are
@@ -189,6 +195,10 @@ pub enum Op {
     DrainNow,
     /// Forgets what is idle.
     Shrink,
+    /// Looks at every key.
+    Snapshot,
+    /// Looks for keys that have been held for so long.
+    Stuck(Span),
 }
 
 impl Op {

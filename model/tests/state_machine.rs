@@ -1,4 +1,4 @@
-//! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, S1 to S5,
+//! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, M2, S1 to S5,
 //! S7).
 
 mod lockstep;
@@ -20,7 +20,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::Replace,
         Policy::KeepFirst,
     ]);
-    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..3_u8, 0..5_u8);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..5_u8);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (sizes, spread, policy, flags).prop_map(|(sizes, spread, policy, flags)| {
         let (ring, keys, shards, tick, limiter) = sizes;
@@ -77,6 +77,8 @@ fn op() -> impl Strategy<Value = Op> {
         10 => (which(), any::<bool>()).prop_map(|(who, waker)| Op::PollGet { who, waker }),
         4 => which().prop_map(Op::DropGet),
         2 => Just(Op::Shrink),
+        3 => Just(Op::Snapshot),
+        2 => span().prop_map(Op::Stuck),
     ]
 }
 

@@ -5,6 +5,7 @@
 
 mod key;
 mod limiter;
+mod looking;
 mod spreading;
 mod waiting;
 mod words;
@@ -52,6 +53,7 @@ pub(crate) fn run(setup: Setup, ops: &[Op]) {
         .supersede_delays(setup.supersede)
         .drain_delays(setup.drain_delays)
         .steady_backoff(setup.steady)
+        .timing(looking::timing(setup))
         .build()
         .expect("the settings are in range");
     let mut lockstep = Lockstep::new(&queue, &time, setup);
@@ -282,6 +284,8 @@ impl<'q> Lockstep<'q> {
                 // C10
                 assert_eq!(self.alive(), self.model.in_use(), "keys after a shrink");
             }
+            Op::Snapshot => self.snapshot(),
+            Op::Stuck(older_than) => self.stuck(older_than),
         }
     }
 
@@ -332,6 +336,7 @@ impl<'q> Lockstep<'q> {
             let id = item.id();
             assert!(self.owed.remove(&id), "{id} was delivered for no add");
             assert!(self.held.insert(id), "{id} was handed out twice at a time");
+            self.compare_queue_time(&item);
             self.items.push(item);
         }
     }
