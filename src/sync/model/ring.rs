@@ -1,10 +1,10 @@
-//! crossbeam-queue's `ArrayQueue` on loom's atomics: the same stamps, orderings and fences.
+//! crossbeam-queue's `ArrayQueue` on the checker's atomics: the same stamps, orderings and fences.
 //!
 //! A stamp is a lap and an index. A slot whose stamp equals the tail is free for the push of that
 //! lap; one whose stamp is one above the head is full for the pop of that lap.
 
-use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use super::checker::atomic::{AtomicUsize, Ordering, fence};
+use super::checker::{UnsafeCell, yield_now};
 
 pub(crate) struct ArrayQueue<T> {
     head: AtomicUsize,
@@ -83,11 +83,11 @@ impl<T> ArrayQueue<T> {
                 if head + self.one_lap == tail {
                     return Err(value);
                 }
-                loom::thread::yield_now();
+                yield_now();
                 // Ordering: Relaxed; a guess.
                 tail = self.tail.load(Ordering::Relaxed);
             } else {
-                loom::thread::yield_now();
+                yield_now();
                 // Ordering: Relaxed; a guess.
                 tail = self.tail.load(Ordering::Relaxed);
             }
@@ -125,11 +125,11 @@ impl<T> ArrayQueue<T> {
                 if self.tail.load(Ordering::Relaxed) == head {
                     return None;
                 }
-                loom::thread::yield_now();
+                yield_now();
                 // Ordering: Relaxed; a guess.
                 head = self.head.load(Ordering::Relaxed);
             } else {
-                loom::thread::yield_now();
+                yield_now();
                 // Ordering: Relaxed; a guess.
                 head = self.head.load(Ordering::Relaxed);
             }
@@ -148,7 +148,7 @@ impl<T> ArrayQueue<T> {
                 };
                 return place(tail) - place(head);
             }
-            loom::thread::yield_now();
+            yield_now();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::sync::PoisonError;
 
-use loom::sync::{Mutex, MutexGuard};
+use super::checker::{Mutex, MutexGuard};
 
 pub(crate) struct Table<T, X>(Box<[Mutex<Contents<T, X>>]>);
 

@@ -1,0 +1,73 @@
+//! What the stand-ins are made of under shuttle: many threads, schedules drawn at random.
+//!
+//! shuttle runs one thread at a time and switches before each access, and every access sees the
+//! latest value: its memory is sequentially consistent, whatever ordering is asked for, and a fence
+//! does nothing. So it finds no ordering that is too weak; that is loom's part. Nor does it look at
+//! plain memory: [`UnsafeCell`] is the standard one in loom's dress.
+
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub(crate) use shuttle::thread::{JoinHandle, spawn, yield_now};
+
+use std::sync::PoisonError;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::Condvar;
+
+pub(crate) mod atomic {
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+}
+
+/// A deadline is over after a while of other threads' steps; how long a while is drawn, too.
+pub(crate) fn pass_time() {
+    for _ in 0..thread_rng().gen_range(0..16) {
+        yield_now();
+    }
+}
+
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Lets one thread wait until another has notified it.
+///
+/// Not shuttle's `park`, which may return for no reason at every step: whoever loops around it
+/// would hardly ever be found asleep, and a lost wake-up would not show.
+pub(crate) struct Notify {
+    notified: Mutex<bool>,
+    condvar: Condvar,
+}
+
+impl Notify {
+    pub(crate) fn new() -> Self {
+        Notify {
+            notified: Mutex::new(false),
+            condvar: Condvar::new(),
+        }
+    }
+
+    fn notified(&self) -> MutexGuard<'_, bool> {
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify(&self) {
+        *self.notified() = true;
+        self.condvar.notify_one();
+    }
+
+    /// Waits for a notification, and takes it.
+    pub(crate) fn wait(&self) {
+        let mut notified = self.notified();
+        while !std::mem::take(&mut *notified) {
+            let woken = self.condvar.wait(notified);
+            notified = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
