@@ -1,0 +1,37 @@
+//! The threads and tasks of one run.
+
+use std::future::Future;
+
+use shuttle::future::{self, block_on};
+use shuttle::thread;
+
+/// Threads and tasks that are all waited for.
+#[derive(Default, Debug)]
+pub struct Crew {
+    threads: Vec<thread::JoinHandle<()>>,
+    tasks: Vec<future::JoinHandle<()>>,
+}
+
+impl Crew {
+    /// A thread, which shuttle calls by this name if it fails.
+    pub fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) {
+        let builder = thread::Builder::new().name(name.to_owned());
+        let handle = builder.spawn(run).expect("a model's thread always starts");
+        self.threads.push(handle);
+    }
+
+    /// A task of shuttle's executor, which polls it when it is woken.
+    pub fn task(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(future::spawn(task));
+    }
+
+    /// Waits for all. If one of them never returns, that is a deadlock, which shuttle reports.
+    pub fn join(self) {
+        for thread in self.threads {
+            thread.join().expect("its panic has ended the run");
+        }
+        for task in self.tasks {
+            block_on(task).expect("nobody aborts it");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the scenarios share: how one is run, the threads in it, and the books that are kept of it.
+//!
+//! The scenarios are in `tests/`. Run them with
+//!
+//! ```text
+//! RUSTFLAGS="--cfg keyqueue_shuttle" cargo test -p keyqueue-shuttle-tests --release
+//! ```
+#![cfg(keyqueue_shuttle)]
+
+mod bell;
+mod crew;
+mod history;
+mod ledger;
+mod run;
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::BuildHasherDefault;
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Builder, Item, WorkQueue};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::Arc;
+use shuttle::thread::yield_now;
+
+pub use bell::Bell;
+pub use crew::Crew;
+pub use history::History;
+pub use ledger::{Key, Ledger};
+pub use run::check;
+
+/// A hasher that answers the same in every run: schedules are replayed.
+pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
+
+/// The queue that scenarios are about: few shards, a small ring.
+pub type Queue = WorkQueue<Key, NoLimit, FixedHasher>;
+
+/// A key of it that is being worked on.
+pub type Delivery<'q> = Item<'q, Key, NoLimit, FixedHasher>;
+
+/// A queue of two shards whose ring holds `ring` keys; `set` makes the other settings.
+pub fn queue(
+    ring: usize,
+    set: impl FnOnce(Builder<Key, NoLimit, FixedHasher>) -> Builder<Key, NoLimit, FixedHasher>,
+) -> Arc<Queue> {
+    let builder = WorkQueue::<Key>::builder()
+        .hasher(FixedHasher::default())
+        .shards(2)
+        .ring(ring);
+    Arc::new(set(builder).build().expect("the settings are in range"))
+}
+
+/// True once in `times`, drawn from what the schedule is drawn from, and the same in a replay.
+pub fn once_in(times: u32) -> bool {
+    thread_rng().gen_ratio(1, times)
+}
+
+/// One of the numbers below `end`, as [`once_in`].
+pub fn below(end: u8) -> u8 {
+    thread_rng().gen_range(0..end)
+}
+
+/// Lets other threads go on, up to so many times.
+pub fn dawdle(most: u8) {
+    (0..below(most + 1)).for_each(|_| yield_now());
+}
+
+/// Works on a key for a while, and keeps the books of it.
+pub fn work(item: Delivery<'_>, ledger: &Ledger) {
+    ledger.begin(&item);
+    dawdle(2);
+    ledger.end(&item);
+    item.done();
+}

@@ -1,0 +1,90 @@
+//! How a scenario is run: under which schedulers, how often, and again if it failed.
+
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, MaxSteps, Runner, current};
+
+/// How many schedules of each scheduler, in place of the scenario's own number.
+const SCHEDULES: &str = "KEYQUEUE_SCHEDULES";
+/// A schedule that shuttle has printed, to be run in place of drawn ones.
+const REPLAY: &str = "KEYQUEUE_REPLAY";
+
+/// PCT's bug depth: it changes the threads' priorities at one place less.
+const DEPTH: usize = 4;
+
+/// A run of so many steps has no end: fifty times those that the longest take.
+const ENDLESS: usize = 100_000;
+
+/// Runs `scenario` under so many schedules of each scheduler, and prints how long that took.
+///
+/// A deadlock, and a run without an end, fail it as a panic does.
+pub fn check(name: &str, schedules: usize, scenario: fn()) {
+    if let Ok(schedule) = env::var(REPLAY) {
+        run(
+            name,
+            "replay",
+            ReplayScheduler::new_from_encoded(&schedule),
+            scenario,
+        );
+        return;
+    }
+    let schedules = match env::var(SCHEDULES) {
+        Ok(number) => number.parse().expect(SCHEDULES),
+        Err(_) => schedules,
+    };
+    run(name, "random", RandomScheduler::new(schedules), scenario);
+    run(name, "pct", PctScheduler::new(DEPTH, schedules), scenario);
+}
+
+/// Says in which schedule a scenario failed.
+struct Progress {
+    name: String,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!(
+                "scenario {}: failed in schedule {:?}",
+                self.name, self.begun
+            );
+        }
+    }
+}
+
+fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn()) {
+    let mut config = Config::new();
+    config.max_steps = MaxSteps::FailAfter(ENDLESS);
+    // That orderings are not looked at: README.md says it.
+    config.silence_warnings = true;
+    // shuttle's own is 60 kB; the timer's wheel is made on the stack.
+    config.stack_size = 1 << 18;
+    // The drops of a failed run would wait for threads that are stopped.
+    config
+        .ungraceful_shutdown_config
+        .immediately_return_on_panic = true;
+    let begun = Arc::new(AtomicUsize::new(0));
+    let progress = Progress {
+        name: format!("{name}, {how}"),
+        begun: Arc::clone(&begun),
+    };
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
+    let began = Instant::now();
+    let runs = Runner::new(scheduler, config).run(move || {
+        // Ordering: Relaxed; counts, and one thread runs all.
+        begun.fetch_add(1, Ordering::Relaxed);
+        scenario();
+        counted.fetch_add(current::context_switches(), Ordering::Relaxed);
+    });
+    let seconds = began.elapsed().as_secs_f32();
+    // Ordering: Relaxed; as above.
+    let steps = steps.load(Ordering::Relaxed) / runs.max(1);
+    let name = &progress.name;
+    println!("scenario {name}: {runs} schedules of {steps} steps, {seconds:.1} s");
+}

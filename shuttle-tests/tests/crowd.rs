@@ -1,0 +1,172 @@
+//! Four producers and four consumers of a few keys, with delays, ended by a drain.
+#![cfg(keyqueue_shuttle)]
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use keyqueue::{Clock, MockClock};
+use keyqueue_shuttle_tests::{
+    Bell, Crew, Delivery, Ledger, Queue, below, check, dawdle, once_in, queue,
+};
+use shuttle::future::block_on;
+use shuttle::sync::Arc;
+
+/// A tick.
+const MS: Duration = Duration::from_millis(1);
+/// No delay is longer.
+const LONGEST: u8 = 3;
+
+/// Keys that everybody adds; the next four are one producer's each, and only delayed.
+const SHARED: u8 = 4;
+const KEYS: u8 = SHARED + 4;
+
+struct Place {
+    queue: Arc<Queue>,
+    ledger: StdArc<Ledger>,
+    clock: Clock,
+    time: MockClock,
+    /// Whether delays end by `fire_due` and not by the timer's own thread.
+    manual: bool,
+    /// Rung after each delivery.
+    bell: Bell,
+}
+
+impl Place {
+    fn new() -> Self {
+        let manual = once_in(2);
+        let (clock, time) = Clock::mock();
+        let queue = queue(4, |builder| {
+            let builder = builder.clock(clock.clone()).drain_delays(true);
+            match manual {
+                true => builder.manual_timers(),
+                false => builder,
+            }
+        });
+        Place {
+            queue,
+            ledger: Ledger::new(KEYS),
+            clock,
+            time,
+            manual,
+            bell: Bell::default(),
+        }
+    }
+
+    fn produce(&self, own: u8) {
+        let Place { queue, ledger, .. } = self;
+        // Half-way through a tick: it ends with the tick, no earlier.
+        let delay = MS * u32::from(1 + below(LONGEST)) - MS / 2;
+        ledger.not_before(own, self.clock.now() + delay);
+        ledger.add(own, || queue.add_after(ledger.key(own), delay));
+        for _ in 0..4 {
+            let number = below(SHARED);
+            if once_in(4) {
+                let delay = MS * u32::from(below(LONGEST));
+                ledger.add(number, || queue.add_after(ledger.key(number), delay));
+            } else {
+                ledger.add(number, || queue.add(ledger.key(number)));
+            }
+        }
+    }
+
+    fn work(&self, item: Delivery<'_>) {
+        let Place { queue, ledger, .. } = self;
+        ledger.begin(&item);
+        ledger.check_time(&item, self.clock.now());
+        let number = item.number;
+        if number < SHARED && once_in(6) {
+            ledger.add(number, || queue.add(ledger.key(number)));
+        }
+        dawdle(2);
+        ledger.end(&item);
+        item.done();
+        self.bell.ring();
+    }
+
+    /// Moves the clock past every delay that was set before, a tick at a time.
+    fn pass_time(&self) {
+        for _ in 0..LONGEST {
+            self.time.advance(MS);
+            if self.manual {
+                self.queue.fire_due();
+            }
+        }
+    }
+
+    /// C5, D1, D4: waits for every delay to end by itself, and its key to be delivered.
+    fn wait(&self) {
+        self.pass_time();
+        self.bell.wait_until(|| self.ledger.is_served());
+    }
+
+    fn drain(&self) {
+        self.ledger.allow_early();
+        self.queue.shut_down_with_drain();
+        self.ledger.drained();
+    }
+}
+
+/// C2 to C6, C10, D1, D3, D4, S3, S5: everything that was accepted is delivered, by one worker at a
+/// time, and the drain returns when that is so and not before.
+#[test]
+fn a_drain_ends_a_crowd() {
+    check("crowd", 6000, || {
+        let place = StdArc::new(Place::new());
+        let share = || StdArc::clone(&place);
+
+        let mut producers = Crew::default();
+        for own in SHARED..KEYS {
+            let here = share();
+            producers.thread("producer", move || here.produce(own));
+        }
+        let here = share();
+        producers.thread("clock", move || here.pass_time());
+
+        let mut workers = Crew::default();
+        for _ in 0..2 {
+            let here = share();
+            workers.thread("getter", move || {
+                while let Some(item) = here.queue.get() {
+                    here.work(item);
+                }
+            });
+        }
+        let here = share();
+        workers.thread("blocker", move || {
+            while let Some(item) = block_on(here.queue.get_async()) {
+                here.work(item);
+            }
+        });
+        let here = share();
+        workers.task(async move {
+            while let Some(item) = here.queue.get_async().await {
+                here.work(item);
+            }
+        });
+
+        match below(3) {
+            // Amid the adds, some of which it refuses,
+            0 => {
+                dawdle(30);
+                place.drain();
+                producers.join();
+            }
+            // amid the delays,
+            1 => {
+                producers.join();
+                place.drain();
+            }
+            // or when nothing is left to be done.
+            _ => {
+                producers.join();
+                place.wait();
+                place.drain();
+            }
+        }
+        workers.join();
+        place.ledger.check();
+        assert!(place.queue.is_empty());
+        place.queue.shrink();
+        assert_eq!(place.ledger.alive(), 0, "C10: keys that nobody needs");
+    });
+}
