@@ -14,7 +14,8 @@ const PATIENCE: &str = "240";
 /// Nor does building it.
 const PATIENCE_BUILDING: &str = "1800";
 
-/// A checker and a part of it: `loom adds handle`, `unit timer::wheel`, `test shutdown`, `model`.
+/// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test shutdown`,
+/// `model`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Checker {
@@ -29,6 +30,8 @@ pub(crate) struct Checker {
 enum Kind {
     /// Model checks.
     Loom,
+    /// Large scenarios under random schedules.
+    Shuttle,
     Unit,
     /// Integration tests.
     Test,
@@ -43,6 +46,7 @@ impl TryFrom<String> for Checker {
         let mut words = text.split_whitespace().map(str::to_owned);
         let kind = match words.next().as_deref() {
             Some("loom") => Kind::Loom,
+            Some("shuttle") => Kind::Shuttle,
             Some("unit") => Kind::Unit,
             Some("test") => Kind::Test,
             Some("model") => Kind::Model,
@@ -53,7 +57,7 @@ impl TryFrom<String> for Checker {
             part: words.next(),
             filter: words.next(),
         };
-        let needs_part = matches!(kind, Kind::Loom | Kind::Unit | Kind::Test);
+        let needs_part = kind != Kind::Model;
         if words.next().is_some() || needs_part != checker.part.is_some() {
             return Err(format!("`{text}` is no checker"));
         }
@@ -65,6 +69,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Loom => "loom",
+            Kind::Shuttle => "shuttle",
             Kind::Unit => "unit",
             Kind::Test => "test",
             Kind::Model => "model",
@@ -146,6 +151,11 @@ impl Checker {
                 command.args(["-p", "keyqueue-loom-tests", "--release", "--test", part]);
                 tree.target.join("loom")
             }
+            Kind::Shuttle => {
+                flags.push_str(" --cfg keyqueue_shuttle");
+                command.args(["-p", "keyqueue-shuttle-tests", "--release", "--test", part]);
+                tree.target.join("shuttle")
+            }
             Kind::Unit => {
                 command.args(["-p", "keyqueue", "--lib", part]);
                 tree.target.join("real")
@@ -213,6 +223,7 @@ mod tests {
     fn a_checker_is_read_and_written_the_same_way() {
         for text in [
             "loom adds handle",
+            "shuttle crowd",
             "unit timer::wheel",
             "test core",
             "model",
@@ -220,7 +231,7 @@ mod tests {
             let checker = Checker::try_from(text.to_owned()).unwrap();
             assert_eq!(checker.to_string(), text);
         }
-        for text in ["", "loom", "test", "model a", "test a b c", "hope"] {
+        for text in ["", "loom", "shuttle", "model a", "test a b c", "hope"] {
             assert!(Checker::try_from(text.to_owned()).is_err(), "{text}");
         }
     }
