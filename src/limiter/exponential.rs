@@ -159,6 +159,19 @@ mod tests {
         }
     }
 
+    // L3: a multiple of a power of two is the first to become nothing when it is shifted too far.
+    #[test]
+    fn no_doubling_shifts_a_delay_away() {
+        let max = Duration::MAX;
+        for base in [1, 2, 3, 5_000_000, 1 << 40, 3 << 60, 1 << 63] {
+            let base = Duration::from_nanos(base);
+            let limiter = ItemExponentialFailure::<u8>::of(base, max);
+            for n in 0..=130 {
+                assert_eq!(limiter.delay(n), doubled(base, max, n), "{base:?}, {n}");
+            }
+        }
+    }
+
     // L3
     #[test]
     fn the_largest_count_still_gives_the_maximum() {
