@@ -1,5 +1,5 @@
-//! The FIFO of queued keys: a bounded ring, and an unbounded queue that takes what the ring
-//! cannot hold.
+//! The FIFO of queued keys: a bounded ring, and an unbounded list that takes what the ring
+//! cannot hold ([`crate::overflow`]).
 //!
 //! # Roles
 //!
@@ -48,8 +48,9 @@
 
 use std::sync::PoisonError;
 
+use crate::overflow::{Linked, Overflow};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::sync::{ArrayQueue, Mutex, SegQueue};
+use crate::sync::{ArrayQueue, Mutex};
 
 /// At most this many entries are moved in one refill, so that nobody waits long for the mutex.
 const REFILL: u64 = 128;
@@ -61,9 +62,9 @@ fn entries(backlog: u64) -> u64 {
     backlog & (ONE_REFILL - 1)
 }
 
-pub(crate) struct Fifo<T> {
+pub(crate) struct Fifo<T: Linked> {
     ring: ArrayQueue<T>,
-    overflow: SegQueue<T>,
+    overflow: Overflow<T>,
     /// The entries of the overflow, with those just being put into it or moved out of it.
     backlog: AtomicU64,
     /// Held by the refiller. An entry is in it when the ring filled up under the refiller's
@@ -71,12 +72,12 @@ pub(crate) struct Fifo<T> {
     refill: Mutex<Option<T>>,
 }
 
-impl<T> Fifo<T> {
+impl<T: Linked> Fifo<T> {
     /// A FIFO whose ring holds `ring` entries, above 0.
     pub(crate) fn new(ring: usize) -> Self {
         Fifo {
             ring: ArrayQueue::new(ring),
-            overflow: SegQueue::new(),
+            overflow: Overflow::new(),
             backlog: AtomicU64::new(0),
             refill: Mutex::new(None),
         }
@@ -146,10 +147,12 @@ impl<T> Fifo<T> {
             return Some(entry);
         }
         // Counted but not yet there: that push has not returned, so the FIFO is empty.
-        let oldest = left_over.take().or_else(|| self.overflow.pop())?;
+        // SAFETY: the mutex is held, here and below.
+        let pop = || unsafe { self.overflow.pop() };
+        let oldest = left_over.take().or_else(pop)?;
         let mut moved = 1;
         while moved < REFILL {
-            let Some(entry) = self.overflow.pop() else {
+            let Some(entry) = pop() else {
                 break;
             };
             if let Err(entry) = self.ring.push(entry) {

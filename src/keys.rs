@@ -40,6 +40,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::closing::Census;
 use crate::ghosts::Ghosts;
 use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
+use crate::overflow::Link;
 use crate::slab::Slab;
 use crate::state::{KeyState, Phase, Residence};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -300,6 +301,7 @@ impl<K> Shard<'_, K> {
             state: KeyState::new(phase, closed),
             hash,
             delay: Delay::new(closed),
+            link: Link::new(),
             key,
         });
         self.table.insert(hash, node);

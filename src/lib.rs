@@ -139,6 +139,7 @@ mod metrics;
 mod nanos;
 mod node;
 mod outcome;
+mod overflow;
 mod queue;
 mod retry;
 mod slab;

@@ -17,8 +17,10 @@
 //! access only under its shard's lock.
 
 use std::hash::{Hash, Hasher};
+use std::mem::offset_of;
 use std::ptr::NonNull;
 
+use crate::overflow::{Link, Linked};
 use crate::slab::Slab;
 use crate::state::{Finished, KeyState, Marked, Phase};
 use crate::timer::Delay;
@@ -30,6 +32,8 @@ pub(crate) struct Node<K> {
     /// The key's hash, for who comes from the node and needs its shard.
     pub(crate) hash: u64,
     pub(crate) delay: Delay,
+    /// For the key's entry in the FIFO.
+    pub(crate) link: Link,
     pub(crate) key: K,
 }
 
@@ -150,6 +154,24 @@ impl<K> Queued<K> {
         // SAFETY: the token; a queued node stays interned.
         let closed = unsafe { self.0.get() }.state.begin();
         (Held(self.0), closed)
+    }
+}
+
+// SAFETY: nodes never move, a queued one stays interned, and its link is touched by whoever has the
+// key's one entry alone.
+unsafe impl<K> Linked for Queued<K> {
+    #[inline]
+    fn into_link(self) -> NonNull<Link> {
+        let node = self.0.as_ptr();
+        // SAFETY: inside the node.
+        unsafe { node.byte_add(offset_of!(Node<K>, link)).cast() }
+    }
+
+    #[inline]
+    unsafe fn from_link(link: NonNull<Link>) -> Self {
+        // SAFETY: it is the link of a node, by the caller's promise.
+        let node = unsafe { link.byte_sub(offset_of!(Node<K>, link)).cast() };
+        Queued(NodeRef::new(node))
     }
 }
 

@@ -5,13 +5,21 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use arbitrary::Arbitrary;
+use boxed::Boxed;
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../src/sync.rs"]
 mod sync;
 
-// The file itself: it has no public name to be reached by. (rustfmt would go on to its unit tests,
-// and look for them here.)
+// The files themselves: they have no public names to be reached by. (rustfmt would go on to their
+// unit tests, and look for them here.)
+#[rustfmt::skip]
+#[path = "../../src/overflow.rs"]
+mod overflow;
+
+#[path = "../../src/overflow/boxed.rs"]
+mod boxed;
+
 #[rustfmt::skip]
 #[allow(dead_code, reason = "the queue uses all of it")]
 #[path = "../../src/fifo.rs"]
@@ -35,20 +43,20 @@ fuzz_target!(|input: Input| {
     let mut next = 0_u64;
     for (pushes, pops) in input.bursts.iter().take(BURSTS) {
         for _ in 0..pushes % 700 {
-            fifo.push((next, Rc::clone(&alive)));
+            fifo.push(Boxed::new((next, Rc::clone(&alive))));
             model.push_back(next);
             next += 1;
             assert_eq!(fifo.len(), model.len());
         }
         for _ in 0..pops % 700 {
-            assert_eq!(fifo.pop().map(|(entry, _)| entry), model.pop_front());
+            assert_eq!(fifo.pop().map(|entry| entry.value().0), model.pop_front());
             assert_eq!(fifo.len(), model.len());
         }
         assert_eq!(Rc::strong_count(&alive) - 1, model.len());
     }
     // Half of what is left comes out, and half is dropped with the FIFO.
     for expected in model.drain(..model.len() / 2) {
-        assert_eq!(fifo.pop().map(|(entry, _)| entry), Some(expected));
+        assert_eq!(fifo.pop().map(|entry| entry.value().0), Some(expected));
     }
     drop(fifo);
     assert_eq!(Rc::strong_count(&alive), 1, "entries were leaked");

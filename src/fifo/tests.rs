@@ -7,6 +7,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
+use crate::overflow::boxed::Boxed;
 use crate::sync::atomic::AtomicUsize;
 
 const RINGS: [usize; 4] = [1, 2, 3, 1024];
@@ -15,6 +16,10 @@ const RINGS: [usize; 4] = [1, 2, 3, 1024];
 enum Op {
     Push(usize),
     Pop(usize),
+}
+
+fn value<T: Copy>(entry: Option<Boxed<T>>) -> Option<T> {
+    entry.map(|entry| *entry.value())
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -37,20 +42,20 @@ proptest! {
         for op in ops {
             match op {
                 Op::Push(many) => for _ in 0..many {
-                    fifo.push(next);
+                    fifo.push(Boxed::new(next));
                     model.push_back(next);
                     next += 1;
                 },
                 Op::Pop(many) => for _ in 0..many {
-                    prop_assert_eq!(fifo.pop(), model.pop_front());
+                    prop_assert_eq!(value(fifo.pop()), model.pop_front());
                 },
             }
             prop_assert_eq!(fifo.len(), model.len());
         }
         while let Some(expected) = model.pop_front() {
-            prop_assert_eq!(fifo.pop(), Some(expected));
+            prop_assert_eq!(value(fifo.pop()), Some(expected));
         }
-        prop_assert_eq!(fifo.pop(), None);
+        prop_assert!(fifo.pop().is_none());
         prop_assert_eq!(fifo.len(), 0);
     }
 }
@@ -60,7 +65,7 @@ fn what_is_left_is_dropped_with_the_fifo() {
     let entry = std::sync::Arc::new(());
     let fifo = Fifo::new(2);
     for _ in 0..200 {
-        fifo.push(entry.clone());
+        fifo.push(Boxed::new(entry.clone()));
     }
     // A pop that refills leaves one entry in the refiller's place.
     for _ in 0..5 {
@@ -78,9 +83,9 @@ struct Seen {
     ended: usize,
 }
 
-fn pop(fifo: &Fifo<(usize, usize)>, clock: &AtomicUsize) -> Seen {
+fn pop(fifo: &Fifo<Boxed<(usize, usize)>>, clock: &AtomicUsize) -> Seen {
     let began = clock.fetch_add(1, Ordering::SeqCst);
-    let answer = fifo.pop();
+    let answer = value(fifo.pop());
     let ended = clock.fetch_add(1, Ordering::SeqCst);
     Seen {
         began,
@@ -132,7 +137,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
                 scope.spawn(move || {
                     start.wait();
                     for sequence in 0..ENTRIES {
-                        fifo.push((producer, sequence));
+                        fifo.push(Boxed::new((producer, sequence)));
                         if sequence % 97 == 0 {
                             thread::yield_now();
                         }
@@ -159,7 +164,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
             logs.collect()
         });
         assert_exactly_once_in_order(logs, PRODUCERS, ENTRIES);
-        assert_eq!(fifo.pop(), None);
+        assert!(fifo.pop().is_none());
         assert_eq!(fifo.len(), 0);
     }
 }
@@ -173,7 +178,7 @@ fn none_is_answered_only_when_nothing_is_left() {
         let fifo = Fifo::new(1 + round % 3);
         let clock = AtomicUsize::new(0);
         let start = Barrier::new(POPPERS);
-        (0..ENTRIES).for_each(|entry| fifo.push((0, entry)));
+        (0..ENTRIES).for_each(|entry| fifo.push(Boxed::new((0, entry))));
         let pop_until_none = || {
             let mut log = Vec::new();
             start.wait();

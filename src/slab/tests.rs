@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::overflow::Link;
 use crate::state::{KeyState, Phase};
 use crate::timer::Delay;
 
@@ -15,6 +16,7 @@ fn node<K>(key: K) -> Node<K> {
         state: KeyState::new(Phase::Idle, false),
         hash: 0x5eed,
         delay: Delay::new(false),
+        link: Link::new(),
         key,
     }
 }
@@ -288,6 +290,6 @@ fn a_key_is_dropped_once_and_by_its_new_owner() {
 // M4: what is not timed has no room for times.
 #[test]
 fn a_node_that_is_not_timed_takes_no_more_room_than_itself() {
-    assert_eq!(Slab::<u64>::new(false).shape.stride, 32);
-    assert_eq!(Slab::<u64>::new(true).shape.stride, 32 + 24);
+    assert_eq!(Slab::<u64>::new(false).shape.stride, 40);
+    assert_eq!(Slab::<u64>::new(true).shape.stride, 40 + 24);
 }

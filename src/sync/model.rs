@@ -5,8 +5,8 @@
 //!
 //! The stand-ins are as weak as the originals where the protocols depend on it, so that a model
 //! fails when an ordering is missing: [`ArrayQueue`] is crossbeam's algorithm on the checker's
-//! atomics, for a mutex in its place would order far more than the ring does. The overflow and the
-//! table are behind a mutex, as in the table's case they really are.
+//! atomics, for a mutex in its place would order far more than the ring does. The table and the
+//! list of registrations are behind a mutex, as in the table's case they really are.
 //!
 //! No clock is asked in a model: `park` with a deadline returns as if it were over, under loom at
 //! once and under shuttle after a few steps of other threads.
@@ -42,6 +42,19 @@ pub(crate) static LOOKS_YIELDING: u32 = 0;
 
 pub(crate) fn pause() {
     yield_now();
+}
+
+/// Waiting for what another thread is about to do.
+pub(crate) struct Backoff;
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Backoff
+    }
+
+    pub(crate) fn snooze(&self) {
+        yield_now();
+    }
 }
 
 /// In the model a fence is a fence: what comes before it may be weaker than on x86.
@@ -136,7 +149,7 @@ impl Thread {
     }
 }
 
-/// The unbounded queue behind the ring.
+/// The unbounded queue of crossbeam.
 pub(crate) struct SegQueue<T>(Mutex<VecDeque<T>>);
 
 impl<T> SegQueue<T> {

@@ -6,6 +6,7 @@ mod table;
 mod thread;
 
 pub(crate) use crossbeam_queue::{ArrayQueue, SegQueue};
+pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use lock::Locked;
 pub(crate) use park::ThreadParker;
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +14,9 @@ pub(crate) use table::{ShardGuard, Table};
 pub(crate) use thread::Thread;
 
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 }
 
 pub(crate) use atomic_waker::AtomicWaker;

@@ -5,7 +5,9 @@ pub(crate) use loom::sync::{Mutex, MutexGuard, Notify};
 pub(crate) use loom::thread::{JoinHandle, spawn, yield_now};
 
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 }
 
 /// Time does not pass in a model: a deadline is over as soon as somebody waits for it.

@@ -14,7 +14,9 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Condvar;
 
 pub(crate) mod atomic {
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 }
 
 /// A deadline is over after a while of other threads' steps; how long a while is drawn, too.
