@@ -149,13 +149,14 @@ impl<K> Core<K> {
         Some(self.settle(added, true))
     }
 
+    /// Adds the pinned key of this hash.
     #[inline]
-    pub(crate) fn add_pinned(&self, pin: &Pin<K>) -> Added {
+    pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
         if self.supersede && pin.delay().due().is_some() {
-            return self.add_superseding(pin);
+            return self.add_superseding(pin, hash);
         }
         let added = self.add_by_pin(pin);
         self.settle(added, true)
@@ -163,10 +164,10 @@ impl<K> Core<K> {
 
     /// Adds the pinned key in place of its pending delay.
     #[cold]
-    fn add_superseding(&self, pin: &Pin<K>) -> Added {
+    fn add_superseding(&self, pin: &Pin<K>, hash: u64) -> Added {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
-        let shard = self.keys.lock(pin.hash());
+        let shard = self.keys.lock(hash);
         if pin.delay().cancel() {
             self.note_cancelled();
         }
@@ -233,13 +234,13 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    /// Adds the pinned key after `delay`; true unless the queue is shut down.
-    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, delay: Duration) -> Added
+    /// Adds the pinned key of this hash after `delay`.
+    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, hash: u64, delay: Duration) -> Added
     where
         K: Send + Sync + 'static,
     {
         if delay.is_zero() {
-            let added = self.add_pinned(&pin);
+            let added = self.add_pinned(&pin, hash);
             pin.unpin();
             if added.is_accepted() {
                 self.note_retry();

@@ -30,17 +30,19 @@ use crate::sync::Arc;
 pub struct KeyHandle<K> {
     core: Arc<Core<K>>,
     pin: Pin<K>,
+    /// The key's, by the queue's hasher.
+    hash: u64,
 }
 
 impl<K> KeyHandle<K> {
-    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>) -> Self {
-        KeyHandle { core, pin }
+    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>, hash: u64) -> Self {
+        KeyHandle { core, pin, hash }
     }
 
     /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what the answers mean.
     #[inline]
     pub fn add(&self) -> Added {
-        self.core.add_pinned(&self.pin)
+        self.core.add_pinned(&self.pin, self.hash)
     }
 
     /// Adds the key after `delay`; see [`WorkQueue::add_after`](crate::WorkQueue::add_after).
@@ -51,7 +53,7 @@ impl<K> KeyHandle<K> {
         if self.core.is_shutting_down() {
             return Added::ShutDown;
         }
-        self.core.delay(self.pin.clone(), delay)
+        self.core.delay(self.pin.clone(), self.hash, delay)
     }
 
     /// The key.
@@ -72,6 +74,7 @@ impl<K> Clone for KeyHandle<K> {
         KeyHandle {
             core: Arc::clone(&self.core),
             pin: self.pin.clone(),
+            hash: self.hash,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a worker holds: one key, or a batch of them, and the duty to say when it is done.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hash};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::time::Duration;
@@ -86,7 +87,8 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
 
 impl<K, L, S> Item<'_, K, L, S>
 where
-    K: Send + Sync + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
 {
     /// Adds the key again after `delay`, and says that the work on it is done for now.
     ///
@@ -113,7 +115,8 @@ where
         if core.is_shutting_down() {
             return Added::ShutDown;
         }
-        core.delay(self.held.pin(), delay)
+        let hash = self.queue.hasher.hash_one(self.key());
+        core.delay(self.held.pin(), hash, delay)
     }
 }
 

@@ -299,7 +299,6 @@ impl<K> Shard<'_, K> {
         store.ghosts.came(hash);
         let node = store.slab.insert(Node {
             state: KeyState::new(phase, closed),
-            hash,
             delay: Delay::new(closed),
             link: Link::new(),
             key,

@@ -29,8 +29,6 @@ use crate::watch::{Times, Watch};
 /// One key with its state. The key is written once, before the node is published.
 pub(crate) struct Node<K> {
     pub(crate) state: KeyState,
-    /// The key's hash, for who comes from the node and needs its shard.
-    pub(crate) hash: u64,
     pub(crate) delay: Delay,
     /// For the key's entry in the FIFO.
     pub(crate) link: Link,
@@ -246,11 +244,6 @@ impl<K> Pin<K> {
     pub(crate) fn delay(&self) -> &Delay {
         // SAFETY: pinned.
         &unsafe { self.0.get() }.delay
-    }
-
-    pub(crate) fn hash(&self) -> u64 {
-        // SAFETY: pinned.
-        unsafe { self.0.get() }.hash
     }
 
     pub(crate) fn phase(&self) -> Phase {

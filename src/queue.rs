@@ -12,7 +12,6 @@ use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
 use crate::limiter::NoLimit;
 use crate::metrics::Enrolment;
-use crate::node::Pin;
 use crate::outcome::{Added, Remaining};
 use crate::sync::Arc;
 
@@ -202,15 +201,11 @@ where
     ///
     /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
     pub fn handle(&self, key: K) -> KeyHandle<K> {
-        let (pin, known) = self.pin(key);
-        let handle = KeyHandle::new(Arc::clone(&self.core), pin);
+        let hash = self.hasher.hash_one(&key);
+        let (pin, known) = self.core.pin(hash, key);
+        let handle = KeyHandle::new(Arc::clone(&self.core), pin, hash);
         drop(known);
         handle
-    }
-
-    /// Pins a key; see [`Core::pin`].
-    fn pin(&self, key: K) -> (Pin<K>, Option<K>) {
-        self.core.pin(self.hasher.hash_one(&key), key)
     }
 
     /// Adds a key after `delay`: no earlier, and at most a tick (1 ms by default) plus scheduling
@@ -266,8 +261,9 @@ where
         if self.core.is_shutting_down() {
             return Added::ShutDown;
         }
-        let (pin, known) = self.pin(key);
-        let added = self.core.delay(pin, delay);
+        let hash = self.hasher.hash_one(&key);
+        let (pin, known) = self.core.pin(hash, key);
+        let added = self.core.delay(pin, hash, delay);
         drop(known);
         added
     }
