@@ -219,8 +219,8 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Gives the FIFO's ring room for this many keys, between 1 and 16 777 216, at 16 bytes each.
     ///
-    /// More queued keys than that go to an overflow, which has no bound, keeps the order and
-    /// costs about twice as much. Default: 1024.
+    /// More queued keys than that go to an overflow, which has no bound, keeps the order,
+    /// takes no memory and costs more time. Default: 1024.
     pub fn ring(mut self, ring: usize) -> Self {
         self.ring = ring;
         self

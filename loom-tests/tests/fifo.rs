@@ -61,6 +61,28 @@ fn a_refill_hides_no_key_from_another_popper() {
     });
 }
 
+/// C5. Interleaving: one pusher is the overflow's tail, and not yet hung onto the list; the other hangs
+/// itself behind it, and returns. Its key must not be taken for missing.
+///
+/// Fails when `Overflow::pop` does not wait for the gap to be closed.
+#[test]
+fn a_key_behind_a_gap_in_the_overflow_is_not_overlooked() {
+    check("overflow_gap", 5, || {
+        let queue = queue(1);
+        queue.add(1);
+        let other = {
+            let queue = Arc::clone(&queue);
+            spawn(move || queue.add(2))
+        };
+        queue.add(3);
+        assert_eq!(queue.try_get().map(|item| *item), Ok(1));
+        let next = queue.try_get().map(|item| *item).expect("3 was added");
+        other.join().unwrap();
+        let last = queue.try_get().map(|item| *item);
+        assert_eq!(last, Ok(5 - next));
+    });
+}
+
 /// C8. `len` never counts more than what was added and not taken.
 ///
 /// Fails when a push puts its entry into the overflow before it counts it.
