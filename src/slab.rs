@@ -177,11 +177,14 @@ impl<K> Slab<K> {
                 next_free: head.free,
             });
             head.free = Some(place);
-            if head.live == self.shape.slots {
+            let was_full = head.live == self.shape.slots;
+            head.live -= 1;
+            let is_empty = head.live == 0;
+            // `head` is not used any more: what follows has references to the header of its own.
+            if was_full {
                 self.link(chunk);
             }
-            head.live -= 1;
-            if head.live == 0 {
+            if is_empty {
                 if self.spare {
                     self.unlink(chunk);
                     dealloc(chunk.as_ptr().cast(), self.layout());
