@@ -34,9 +34,12 @@ fn message(payload: Box<dyn Any + Send>) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         return (*text).to_owned();
     }
-    // Its drop is user code once more. What that panics with is leaked, or there would be no end.
+    // Its drop is user code once more. What that panics with is dropped if it is a text, and otherwise
+    // leaked, or there would be no end.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(again);
+        if !again.is::<&str>() && !again.is::<String>() {
+            std::mem::forget(again);
+        }
     }
     "a value that is no text".to_owned()
 }
