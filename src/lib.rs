@@ -161,6 +161,10 @@ pub use queue::{DefaultHasher, WorkQueue};
 pub use timer::DelayPolicy;
 pub use watch::{KeySnapshot, State, Timing};
 
+#[cfg(test)]
+#[path = "../tests/common/scaled.rs"]
+mod scaled;
+
 /// The code of the README, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::timed::{DAY, MS, NS, after, built, ms, taken, timed};
-use common::{WakeCount, poll};
+use common::{WakeCount, poll, scaled};
 use keyqueue::{Added, Clock, DelayPolicy, TryGetError, WorkQueue};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -275,6 +275,7 @@ fn keys_of_different_ticks_come_out_in_due_order_and_of_one_tick_in_the_order_of
 }
 
 #[test] // D8: step by step, too, and over the edges of the wheel's levels
+#[cfg_attr(miri, ignore = "10 000 keys in one thread")]
 fn keys_come_out_tick_by_tick() {
     let (queue, time) = timed();
     for key in (0..10_000).rev() {
@@ -287,7 +288,7 @@ fn keys_come_out_tick_by_tick() {
 
 #[test] // D8: registered in crowds, which nobody has put into the wheel yet
 fn a_late_call_with_an_early_time_still_comes_first() {
-    const KEYS: u32 = 20_000;
+    const KEYS: u32 = scaled(20_000) as u32;
     let (queue, time) = timed();
     for key in 0..KEYS {
         queue.add_after(key, ms(u64::from(KEYS - key)));

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::timed::{built, ms};
-use common::watchdog;
+use common::{scaled, watchdog};
 use keyqueue::{Added, Clock, DelayPolicy, Remaining, WorkQueue};
 
 fn figures(left: Remaining) -> (usize, usize, usize) {
@@ -65,6 +65,7 @@ fn a_drain_drops_delays_unless_told_otherwise() {
 }
 
 #[test] // S5 D8
+#[cfg_attr(miri, ignore = "3000 keys in one thread")]
 fn a_drain_delivers_delays_now_and_in_due_order_if_told_to() {
     let (queue, _time) = built(|builder| builder.drain_delays(true));
     for key in (0..3000).rev() {
@@ -146,7 +147,7 @@ fn a_cancelled_delay_does_not_keep_its_key() {
 /// what was accepted was delivered or is counted, what was refused is neither.
 fn adds_up(deliver: bool, policy: DelayPolicy, supersede: bool) {
     let _watchdog = watchdog(120);
-    for round in 0..300 {
+    for round in 0..scaled(300) as u32 {
         let (queue, time) = built(|builder| {
             let builder = builder.drain_delays(deliver).delay_policy(policy);
             builder.supersede_delays(supersede).shards(2)
@@ -214,7 +215,7 @@ fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
 #[test] // S5 D5: each key has a delay, then is added in its place or refused
 fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
     let _watchdog = watchdog(120);
-    for round in 0..300 {
+    for round in 0..scaled(300) as u32 {
         let (queue, _time) = built(|builder| builder.supersede_delays(true).shards(2));
         let handles: Vec<_> = (0..64).map(|key| queue.handle(key)).collect();
         for handle in &handles {

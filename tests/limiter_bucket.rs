@@ -89,6 +89,7 @@ fn forgetting_a_key_gives_no_token_back() {
 
 // L5
 #[test]
+#[cfg_attr(miri, ignore = "arithmetic")]
 fn a_third_of_a_second_does_not_drift() {
     let (bucket, mock) = mocked_bucket(3.0, 1);
     bucket.when("any");

@@ -174,6 +174,7 @@ fn failures_of_one_key_on_many_threads_all_count_once() {
 
 // L2: a count of each key among very many, so no two of them share one.
 #[test]
+#[cfg_attr(miri, ignore = "no unsafe, and memory counted in keys")]
 fn two_hundred_thousand_keys_do_not_get_into_each_others_way() {
     let (limiter, _mock) = mocked_exponential(secs(1000));
     for key in 0..200_000_u64 {
@@ -305,6 +306,7 @@ fn a_limiter_without_delays_still_counts() {
 // L12: nothing is known of idle keys at once, and the next calls give their memory back, whatever calls
 // those are.
 #[test]
+#[cfg_attr(miri, ignore = "no unsafe, and memory counted in keys")]
 fn the_memory_of_a_million_failing_keys_is_back_after_twice_the_maximum() {
     const KEYS: u64 = 1_000_000;
     type Calls = fn(&ItemExponentialFailure<u64>, u64);
@@ -338,6 +340,7 @@ fn the_memory_of_a_million_failing_keys_is_back_after_twice_the_maximum() {
 
 // L12
 #[test]
+#[cfg_attr(miri, ignore = "no unsafe, and memory counted in keys")]
 fn a_stream_of_new_keys_is_tracked_for_two_spans_at_most() {
     const PER_SPAN: u64 = 10_000;
     let max = secs(1);

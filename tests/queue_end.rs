@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use common::{Config, alone, poll, watchdog, with_queues, with_these_queues};
+use common::{Config, alone, poll, scaled, watchdog, with_queues, with_these_queues};
 use keyqueue::{Added, WorkQueue};
 
 #[test] // S6 C11
@@ -37,7 +37,7 @@ fn a_handle_that_outlives_its_queue_is_refused() {
 fn handles_race_with_the_end_of_their_queue() {
     let _watchdog = watchdog(60);
     let key = Arc::new(7);
-    for _ in 0..500 {
+    for _ in 0..scaled(500) {
         let queue = Arc::new(WorkQueue::new());
         let start = Arc::new(Barrier::new(3));
         let adders: Vec<_> = (0..2)
@@ -62,7 +62,7 @@ fn handles_race_with_the_end_of_their_queue() {
 #[test] // S1 S3
 fn an_add_that_races_with_the_shut_down_is_refused_or_delivered() {
     with_these_queues(&Config::races(), |config| {
-        for round in 0..1000 {
+        for round in 0..scaled(1000) {
             let queue = config.queue::<u64>();
             let handle = queue.handle(0);
             let start = Barrier::new(3);
@@ -97,6 +97,7 @@ fn an_add_that_races_with_the_shut_down_is_refused_or_delivered() {
 
 #[cfg(target_os = "linux")]
 #[test] // S6
+#[cfg_attr(miri, ignore = "starts a process")]
 fn a_queue_starts_no_thread() {
     fn threads() -> usize {
         std::fs::read_dir("/proc/self/task").unwrap().count()

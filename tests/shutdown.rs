@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Config, Queue, WakeCount, eventually, poll, take_all, waiting, watchdog, with_queues,
+    Config, Queue, WakeCount, eventually, poll, scaled, take_all, waiting, watchdog, with_queues,
     with_these_queues,
 };
 use keyqueue::{Added, Remaining, TryGetError};
@@ -130,7 +130,7 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
 #[test] // S1 S2: after the first None seen by anybody nobody gets a key
 fn none_is_final_with_keys_in_flight_elsewhere() {
     with_these_queues(&Config::races(), |config| {
-        for round in 0..300 {
+        for round in 0..scaled(300) {
             let queue = config.queue::<usize>();
             let over = AtomicBool::new(false);
             let (queued, deliveries) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -215,7 +215,7 @@ fn a_drain_of_an_idle_queue_ends_at_once() {
 fn any_number_of_drainers_return_and_only_when_all_is_done() {
     with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
-        queue.add_all(0..1000);
+        queue.add_all(0..scaled(1000));
         let done = AtomicUsize::new(0);
         let (count, waker) = WakeCount::new();
         let mut tasks: Vec<_> = (0..20).map(|_| drain(&queue)).collect();
@@ -231,7 +231,7 @@ fn any_number_of_drainers_return_and_only_when_all_is_done() {
                         1 => queue.drain_timeout(Duration::MAX).unwrap(),
                         _ => pollster::block_on(queue.drain_async()),
                     }
-                    assert_eq!(done.load(Ordering::SeqCst), 1000);
+                    assert_eq!(done.load(Ordering::SeqCst), scaled(1000));
                 });
             }
             for _ in 0..3 {
@@ -253,7 +253,7 @@ fn any_number_of_drainers_return_and_only_when_all_is_done() {
 #[test] // S3
 fn a_drain_races_with_the_last_done_without_being_lost() {
     with_these_queues(&Config::races(), |config| {
-        for _ in 0..1000 {
+        for _ in 0..scaled(1000) {
             let queue = config.queue();
             queue.add(0);
             let item = queue.get().unwrap();
@@ -352,7 +352,7 @@ fn any_order_of_any_number_of_shut_downs_is_harmless() {
 #[test] // S4
 fn threads_that_shut_down_and_drain_at_once_all_return() {
     with_these_queues(&Config::races(), |config| {
-        for _ in 0..200 {
+        for _ in 0..scaled(200) {
             let queue = config.queue();
             queue.add_all(0..20);
             let start = Barrier::new(6);

@@ -22,6 +22,7 @@ use keyqueue::{Added, GetTimeoutError};
 
 #[cfg(target_os = "linux")]
 #[test] // C9
+#[cfg_attr(miri, ignore = "reads /proc")]
 fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
     use std::collections::BTreeMap;
     use std::fs;

@@ -12,12 +12,12 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use common::{Config, Queue, poll, waiting, with_these_queues};
+use common::{Config, Queue, poll, scaled, waiting, with_these_queues};
 use keyqueue::Added;
 
 /// Spins for a random while, so that two threads meet at ever different points.
 fn dawdle(most: u32) {
-    for _ in 0..fastrand::u32(0..=most) {
+    for _ in 0..fastrand::u32(0..=scaled(most as usize) as u32) {
         std::hint::spin_loop();
     }
 }
@@ -25,7 +25,7 @@ fn dawdle(most: u32) {
 /// In every round one getter that gives up half-way and one key, and beside them a thread that
 /// waits for good: if the quitter does not take the key, that thread must.
 fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
-    const ROUNDS: usize = 2000;
+    const ROUNDS: usize = scaled(2000);
     with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
         let delivered = AtomicUsize::new(0);
@@ -67,7 +67,7 @@ fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
 
 /// In every round one key and one getter, who may just be going to sleep as it is added.
 fn rounds_with_one_getter(consume: impl Fn(&Queue<usize>) -> bool + Sync) {
-    const ROUNDS: usize = 4000;
+    const ROUNDS: usize = scaled(4000);
     with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
         let delivered = AtomicUsize::new(0);
@@ -107,7 +107,7 @@ fn a_key_added_as_the_only_task_goes_to_sleep_wakes_it() {
 
 #[test] // C1 C9
 fn nobody_finds_a_queue_empty_that_holds_a_key_for_him() {
-    const EACH: usize = 20_000;
+    const EACH: usize = scaled(20_000);
     for ring in [1, 2, 3, 200] {
         let config = Config {
             ring: Some(ring),
@@ -189,8 +189,9 @@ async fn consume(queue: Arc<Queue<usize>>, delivered: Arc<AtomicUsize>) {
 }
 
 #[test] // C9 C12
+#[cfg_attr(miri, ignore = "smol needs system calls that Miri does not know")]
 fn threads_and_tasks_of_every_kind_share_a_queue_and_nobody_is_forgotten() {
-    const ROUNDS: usize = 1500;
+    const ROUNDS: usize = scaled(1500);
     with_these_queues(&Config::races(), |config| {
         let queue = Arc::new(config.queue());
         let delivered = Arc::new(AtomicUsize::new(0));

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::overflow::boxed::Boxed;
+use crate::scaled::scaled;
 use crate::sync::atomic::AtomicUsize;
 
 const RINGS: [usize; 4] = [1, 2, 3, 1024];
@@ -25,11 +26,12 @@ fn value<T: Copy>(entry: Option<Boxed<T>>) -> Option<T> {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Bursts beyond one refill, and beyond the large ring.
     let many = prop_oneof![6 => 1..6_usize, 2 => 1..300_usize, 1 => 1..1500_usize];
+    let most = if cfg!(miri) { 6 } else { 60 };
     let op = (any::<bool>(), many).prop_map(|(push, many)| match push {
         true => Op::Push(many),
         false => Op::Pop(many),
     });
-    prop::collection::vec(op, 1..60)
+    prop::collection::vec(op, 1..most)
 }
 
 proptest! {
@@ -126,7 +128,7 @@ fn assert_exactly_once_in_order(logs: Vec<Vec<Seen>>, producers: usize, entries:
 fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
     const PRODUCERS: usize = 3;
     const POPPERS: usize = 3;
-    const ENTRIES: usize = 4_000;
+    const ENTRIES: usize = scaled(4_000);
     for ring in RINGS {
         let fifo = Fifo::new(ring);
         let (clock, popped) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -174,7 +176,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
 fn none_is_answered_only_when_nothing_is_left() {
     const POPPERS: usize = 3;
     const ENTRIES: usize = 12;
-    for round in 0..3_000 {
+    for round in 0..scaled(3_000) {
         let fifo = Fifo::new(1 + round % 3);
         let clock = AtomicUsize::new(0);
         let start = Barrier::new(POPPERS);

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use super::*;
+use crate::scaled::scaled;
 
 /// As many nodes as a shard keeps without looking, here.
 const ROOM: usize = 128;
@@ -114,7 +115,7 @@ fn a_key_is_found_by_its_hash_and_then_by_itself() {
 fn as_many_idle_keys_as_residents_are_kept_whatever_happens() {
     let keys = keys();
     insert_and_work(&keys, 0..ROOM);
-    for _ in 0..100 * SLEEPS_PER_CREDIT {
+    for _ in 0..scaled(100 * SLEEPS_PER_CREDIT) {
         keys.note_sleep();
     }
     keys.sweep_if_due();
@@ -134,7 +135,7 @@ fn the_adder_of_one_key_too_many_sweeps_the_idle_ones() {
 #[test]
 fn a_stream_of_unique_keys_keeps_no_more_than_the_residents() {
     let keys = keys();
-    for number in 0..100 * ROOM {
+    for number in 0..scaled(10_000) * ROOM / 100 {
         insert_and_work(&keys, [number]);
         let kept = keys.lock(0).table.len();
         assert!(kept <= ROOM, "{kept} keys after {number}");
@@ -218,8 +219,8 @@ fn a_key_that_is_pinned_after_the_shut_down_is_born_closed() {
 #[test]
 fn a_worked_off_burst_is_swept_by_an_idle_consumer() {
     let keys = keys();
-    burst(&keys, 100_000);
-    assert!(keys.lock(0).table.capacity() >= 100_000);
+    burst(&keys, scaled(100_000));
+    assert!(keys.lock(0).table.capacity() >= scaled(100_000));
     assert!(is_due(&keys));
     keys.sweep_if_due();
     assert!(!is_due(&keys));

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::overflow::Link;
+use crate::scaled::scaled;
 use crate::state::{KeyState, Phase};
 use crate::timer::Delay;
 
@@ -80,7 +81,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         5 => (many(), any::<usize>()).prop_map(|(many, from)| Op::Remove { many, from }),
         1 => Just(Op::Shrink),
     ];
-    prop::collection::vec(op, 1..40)
+    let most = if cfg!(miri) { 4 } else { 40 };
+    prop::collection::vec(op, 1..most)
 }
 
 /// Runs `ops` with keys made by `make`, and compares with a vector.
@@ -152,7 +154,7 @@ struct CacheLine(usize);
 struct TwoPages(usize);
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(scaled(64) as u32))]
 
     #[test]
     fn small_keys_come_back_as_they_went_in(ops in ops()) {

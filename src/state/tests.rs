@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
+use crate::scaled::scaled;
 
 const PHASES: [Phase; 4] = [Phase::Idle, Phase::Queued, Phase::Processing, Phase::Dirty];
 
@@ -216,7 +217,7 @@ fn a_key_recurs_only_if_it_is_added_again_after_it_went_idle() {
 #[test]
 fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
     const ADDERS: usize = 3;
-    const ADDS: u64 = 20_000;
+    const ADDS: u64 = scaled(20_000) as u64;
     let key = state(bits(Phase::Idle) | PIN);
     let published: [AtomicU64; ADDERS] = Default::default();
     let (entries, fifo) = mpsc::channel();

@@ -270,6 +270,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes 32768 rounds to come round, and one thread")]
     fn generations_come_round_without_touching_the_flag() {
         let delay = Delay::new(false);
         for round in 0..40_000_u64 {

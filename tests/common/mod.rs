@@ -10,9 +10,11 @@
 //! * What is rare in use is common here: few shards, a ring of one, keys of one hash.
 #![allow(
     dead_code,
+    unused_imports,
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+mod scaled;
 pub(crate) mod timed;
 
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -28,6 +30,8 @@ use std::time::{Duration, Instant};
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{DefaultHasher, TryGetError, WorkQueue};
+
+pub(crate) use scaled::scaled;
 
 // ---- configurations -------------------------------------------------------------------------
 
@@ -130,6 +134,10 @@ impl Config {
                 }
             }
         }
+        // Three in which each setting comes once.
+        if cfg!(miri) {
+            all = all.into_iter().step_by(7).collect();
+        }
         all
     }
 
@@ -223,7 +231,16 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Stops watching when it is dropped.
 pub(crate) struct Watchdog {
-    _alive: mpsc::Sender<()>,
+    alive: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        // Miri and the leak checker take a thread that outlives its test for a leak.
+        self.thread.take().map(thread::JoinHandle::join);
+    }
 }
 
 /// Ends the whole process if the guard is not dropped within so many seconds, or
@@ -232,7 +249,7 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
     let seconds = seconds * patience();
     let test = thread::current().name().unwrap_or("main").to_owned();
     let (alive, watch) = mpsc::channel();
-    thread::spawn(move || {
+    let thread = thread::spawn(move || {
         if watch.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
             // Past the test harness, which would swallow what is printed.
             let note = format!("watchdog: test `{test}` hung for {seconds} s\n");
@@ -240,7 +257,10 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
             abort();
         }
     });
-    Watchdog { _alive: alive }
+    Watchdog {
+        alive: Some(alive),
+        thread: Some(thread),
+    }
 }
 
 /// Runs `body` in a process in which no other test runs, for what is measured per process:

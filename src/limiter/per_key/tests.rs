@@ -1,6 +1,7 @@
 //! Counts of failures on their own.
 
 use super::*;
+use crate::scaled::scaled;
 use proptest::prelude::*;
 
 const MAX: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ fn capacity(counts: &PerKey<u64>) -> usize {
 #[test]
 fn one_busy_key_frees_the_shards_of_all_others() {
     let (counts, mock) = mocked();
-    for key in 0..10_000 {
+    for key in 0..scaled(10_000) as u64 {
         counts.record(&key);
     }
     for _ in 0..2 {
@@ -39,10 +40,10 @@ fn one_busy_key_frees_the_shards_of_all_others() {
 #[test]
 fn forgetting_the_last_key_of_a_burst_gives_its_table_back() {
     let (counts, _mock) = mocked();
-    for key in 0..100_000 {
+    for key in 0..scaled(100_000) as u64 {
         counts.record(&key);
     }
-    for key in 0..100_000 {
+    for key in 0..scaled(100_000) as u64 {
         counts.forget(&key);
     }
     assert_eq!(counts.tracked(), 0);
@@ -53,7 +54,7 @@ fn forgetting_the_last_key_of_a_burst_gives_its_table_back() {
 #[test]
 fn a_count_survives_turns_while_its_key_is_not_idle() {
     let (counts, mock) = mocked();
-    for n in 0..100 {
+    for n in 0..scaled(100) as u32 {
         assert_eq!(counts.record(&7), n);
         // Busy neighbours turn every shard whenever that is due.
         for key in 1000..2000 {

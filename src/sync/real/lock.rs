@@ -124,10 +124,11 @@ impl<T> DerefMut for LockedGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scaled::scaled;
 
     #[test]
     fn threads_take_turns_with_the_value() {
-        const ROUNDS: usize = 100_000;
+        const ROUNDS: usize = scaled(100_000);
         let locked = Locked::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 use super::super::*;
 use super::{CHUNK, COST, FEW, assert_consistent};
 
+/// So many steps at most.
+const MOST: usize = if cfg!(miri) { 6 } else { 60 };
+
 /// The distances at which something about the wheel changes, and their neighbours.
 fn distance() -> impl Strategy<Value = u64> {
     let edge = prop_oneof![
@@ -169,7 +172,7 @@ proptest! {
     #[test]
     fn it_behaves_like_an_ordered_map(
         start in start(),
-        ops in prop::collection::vec(op(), 1..60),
+        ops in prop::collection::vec(op(), 1..MOST),
     ) {
         let mut pair = Pair::new(start);
         let mut now = start;
@@ -241,7 +244,7 @@ proptest! {
     #[test]
     fn bounded_polls_get_there_in_bounded_work(
         start in start(),
-        afters in prop::collection::vec(distance(), 1..60),
+        afters in prop::collection::vec(distance(), 1..MOST),
         jump in distance(),
         budget in 1..9usize,
     ) {

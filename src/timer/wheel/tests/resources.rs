@@ -91,6 +91,7 @@ fn a_panic_in_retain_or_in_a_drop_leaves_the_count_right() {
 
 // C10
 #[test]
+#[cfg_attr(miri, ignore = "a million entries, no unsafe")]
 fn memory_goes_back_after_a_million_though_one_entry_stays() {
     let mut wheel = Wheel::new(0);
     wheel.insert(1 << 35, 0);
@@ -109,6 +110,7 @@ fn memory_goes_back_after_a_million_though_one_entry_stays() {
 
 // C10
 #[test]
+#[cfg_attr(miri, ignore = "100 000 entries, no unsafe")]
 fn memory_goes_back_after_a_sweep() {
     let mut wheel = Wheel::new(0);
     for (tick, call) in scattered(2).zip(0..100_000) {
