@@ -23,12 +23,16 @@ const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+/// By a clock that stands still: nothing is forgotten when a test is held up.
 fn exponential<K: ?Sized>(base: Duration, max: Duration) -> ItemExponentialFailure<K> {
-    ItemExponentialFailure::new(base, max).unwrap()
+    let limiter = ItemExponentialFailure::new(base, max).unwrap();
+    limiter.with_clock(Clock::mock().0)
 }
 
+/// As [`exponential`].
 fn fast_slow<K: ?Sized>(fast: Duration, slow: Duration, max_fast: u32) -> ItemFastSlow<K> {
-    ItemFastSlow::new(fast, slow, max_fast).unwrap()
+    let limiter = ItemFastSlow::new(fast, slow, max_fast).unwrap();
+    limiter.with_clock(Clock::mock().0)
 }
 
 fn mocked_exponential(max: Duration) -> (ItemExponentialFailure<u64>, MockClock) {
