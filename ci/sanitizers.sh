@@ -5,52 +5,79 @@
 #         In the crate fences order atomic accesses alone (who waits and who wakes), which are no data,
 #         so nothing in it is excepted for them. What a caller writes before an add that is merged is
 #         ordered by fences, too; the tests keep it in relaxed atomics. That the fences are right is
-#         checked by the models with loom.
+#         checked by the models with loom, and by Miri (ci/miri.sh).
 # address: use after free, out of bounds; and leaks, at the end of each test binary.
 #
+# The tests are those of sanitized/Cargo.toml, the crate's own with few dependencies, for these build
+# anew, and the linearizability of model/.
+#
+#     SANITIZER_TESTS      only these: "stress shutdown". The default is all of them.
+#     SANITIZER_SECONDS    how long the stress test lasts, 10 by default.
+#     SANITIZER_HISTORIES  how many histories the linearizability takes, 3000 by default.
+#
 # Takes a nightly toolchain if one is installed, and otherwise stable with its gates open. With the
-# source of the standard library (`rustup component add rust-src`) that is built with the sanitizer,
-# too. Without it the one that comes with the compiler is used: what happens inside is not seen, and
-# ci/tsan-std.txt says what ThreadSanitizer is told for that. SANITIZER_SECONDS sets how long the
-# stress test lasts. No job of .ci/run: the builds alone take too long.
+# source of the standard library (`rustup component add rust-src`, which this tries) ThreadSanitizer
+# sees into that, too, and nothing is suppressed. Without it the library that comes with the compiler
+# is used, and ci/tsan-std.txt says what ThreadSanitizer is told for that. AddressSanitizer needs no
+# other library: it sees to the allocations, whoever makes them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=(stress waiting_races delays_threads worker_threads limiter_bucket shutdown)
+read -ra tests <<<"${SANITIZER_TESTS:-unit stress waiting waiting_races delays_shutdown delays_threads \
+worker_threads limiters limiter_bucket queue_end shutdown panics snapshot metrics linearizability}"
 target=$(rustc -vV | sed -n 's/^host: //p')
 targets=${CARGO_TARGET_DIR:-target}
 
 if rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
     toolchain=(+nightly)
+    rustup component add --toolchain nightly rust-src 2>/dev/null || true
 else
     toolchain=()
     export RUSTC_BOOTSTRAP=1
 fi
 sysroot=$(rustc "${toolchain[@]}" --print sysroot)
-build_std=()
-suppressions=$PWD/ci/tsan-std.txt
-if [[ -f $sysroot/lib/rustlib/src/rust/library/Cargo.lock ]]; then
-    build_std=(-Zbuild-std)
-    suppressions=
-fi
+has_source=false
+[[ ! -f $sysroot/lib/rustlib/src/rust/library/Cargo.lock ]] || has_source=true
 
 export KEYQUEUE_STRESS_SECONDS=${SANITIZER_SECONDS:-10}
+export KEYQUEUE_HISTORIES=${SANITIZER_HISTORIES:-3000}
 # Many times slower than usual.
 export KEYQUEUE_TEST_PATIENCE=${KEYQUEUE_TEST_PATIENCE:-10}
-# It limits the address space, of which sanitizers need terabytes.
-skip=(--skip more_threads_than_can_be_started_are_refused_and_none_is_left)
+skip=(
+    # It limits the address space, of which sanitizers need terabytes.
+    --skip more_threads_than_can_be_started_are_refused_and_none_is_left
+    # It counts the processor time of the process, and the sanitizer has a thread of its own.
+    --skip two_hundred_waiters_cost_no_processor_time
+)
+packages=()
+for test in "${tests[@]}"; do
+    package=keyqueue-sanitized
+    [[ $test != linearizability ]] || package=keyqueue-model
+    [[ " ${packages[*]} " == *" --package=$package "* ]] || packages+=("--package=$package")
+done
+# The counters of the metrics are in, if the package that has the feature is.
+[[ " ${packages[*]} " != *sanitized* ]] || packages+=(--features=keyqueue-sanitized/metrics)
+
 sanitizers=("$@")
 [[ $# -gt 0 ]] || sanitizers=(thread address)
 for sanitizer in "${sanitizers[@]}"; do
     flags="-Zsanitizer=$sanitizer"
-    if [[ $sanitizer == thread && ${#build_std[@]} -eq 0 ]]; then
-        # Else the compiler refuses a standard library that was built without.
-        flags+=" -Cunsafe-allow-abi-mismatch=sanitizer"
+    build_std=()
+    suppressions=
+    if [[ $sanitizer == thread ]]; then
+        if $has_source; then
+            build_std=(-Zbuild-std)
+        else
+            suppressions=$PWD/ci/tsan-std.txt
+            # Else the compiler refuses a standard library that was built without.
+            flags+=" -Cunsafe-allow-abi-mismatch=sanitizer"
+        fi
     fi
-    echo "== $sanitizer: ${tests[*]}"
+    echo "== $sanitizer${build_std:+, with the standard library}: ${tests[*]}"
     TSAN_OPTIONS="suppressions=$suppressions ${TSAN_OPTIONS:-}" \
     ASAN_OPTIONS="detect_leaks=1 detect_stack_use_after_return=1 ${ASAN_OPTIONS:-}" \
     RUSTFLAGS="${RUSTFLAGS:-} $flags" \
     CARGO_TARGET_DIR="$targets/$sanitizer-sanitizer" \
-        cargo "${toolchain[@]}" test "${build_std[@]}" --target "$target" "${tests[@]/#/--test=}" -- "${skip[@]}"
+        cargo "${toolchain[@]}" test "${build_std[@]}" --target "$target" \
+        "${packages[@]}" "${tests[@]/#/--test=}" -- "${skip[@]}"
 done
