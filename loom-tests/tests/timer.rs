@@ -66,7 +66,7 @@ fn an_advance_wakes_the_sleeping_driver() {
 #[test]
 fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
     check("cancel_fire", 5, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, NS);
         time.advance(MS);
         let driver = {
@@ -86,7 +86,7 @@ fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
 #[test]
 fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
     check("add_fire", 3, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, NS);
         time.advance(MS);
         let driver = {
@@ -112,7 +112,7 @@ fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
 #[test]
 fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
     check("done_fire", 5, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add(1);
         let item = queue.try_get().unwrap();
         queue.add_after(1, NS);
@@ -135,7 +135,7 @@ fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
 #[test]
 fn two_delays_beside_the_end_of_one() {
     check("two_delays_fire", 3, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         let handle = queue.handle(1);
         let adder = {
             let handle = handle.clone();
@@ -168,7 +168,7 @@ fn two_delays_beside_the_end_of_one() {
 #[test]
 fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
     check("kept_visible", 3, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         let data = Arc::new(AtomicUsize::new(0));
         queue.add_after(1, NS);
         let handle = queue.handle(1);
@@ -201,7 +201,7 @@ fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
 #[test]
 fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
     check("shut_down_fire", 3, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, NS);
         time.advance(MS);
         let driver = {
@@ -241,7 +241,7 @@ fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
 #[test]
 fn a_delay_set_beside_a_shut_down_is_refused_or_counted() {
     check("shut_down_delay", 3, || {
-        let (queue, _time) = delayed_queue(|builder| builder.manual_timers());
+        let (queue, _time) = delayed_queue(keyqueue::Builder::manual_timers);
         let known = queue.handle(1);
         let adder = {
             let queue = Arc::clone(&queue);

@@ -88,6 +88,10 @@ fn pair(again: bool, queued: &[u64]) {
         assert!(allowed.iter().any(|allowed| ns(*allowed) == age), "{key:?}");
     }
     worker.join().unwrap();
-    let left: Vec<_> = queue.snapshot().iter().map(|key| key.age()).collect();
+    let left: Vec<_> = queue
+        .snapshot()
+        .iter()
+        .map(keyqueue::KeySnapshot::age)
+        .collect();
     assert_eq!(left, vec![Some(ns(0)); usize::from(again)]);
 }
