@@ -65,7 +65,7 @@ mod tests {
     /// The list goes out of date silently otherwise: it is run by hand.
     #[test]
     fn every_bug_can_be_planted_and_has_a_name_and_a_checker() {
-        let mut names = BTreeSet::new();
+        let (mut names, mut rows) = (BTreeSet::new(), BTreeSet::new());
         let mutants = read().unwrap();
         assert!(mutants.len() >= 25, "{} bugs", mutants.len());
         for mutant in mutants {
@@ -73,6 +73,8 @@ mod tests {
             mutant.planted_in(&text).unwrap();
             assert!(!mutant.checks.is_empty(), "{}: no checker", mutant.name);
             assert!(names.insert(mutant.name.clone()), "two {}", mutant.name);
+            let row = (mutant.file.clone(), mutant.what.clone());
+            assert!(rows.insert(row), "{} says what another does", mutant.name);
         }
     }
 

@@ -8,7 +8,7 @@
 //! bug before its first. A bug that does not compile is an error, not a catch; one that no checker
 //! notices *survives*, and makes the run fail.
 //!
-//! `--write` puts the table into `mutants/README.md`.
+//! `--write` puts their rows into the table in `mutants/README.md`.
 
 mod checker;
 mod list;
@@ -32,7 +32,7 @@ struct Options {
     /// Only bugs with this in their name, their file or their first checker
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// Write the table into mutants/README.md
+    /// Write their rows into the table in mutants/README.md
     #[arg(long)]
     write: bool,
     /// Name the bugs, and plant none
@@ -42,8 +42,8 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    let mut mutants = list::read()?;
-    let all = mutants.len();
+    let all = list::read()?;
+    let mut mutants: Vec<&Mutant> = all.iter().collect();
     if !options.only.is_empty() {
         mutants.retain(|mutant| {
             let checker = mutant.checks.first().map(Checker::to_string);
@@ -63,7 +63,7 @@ fn main() -> Result<ExitCode> {
     let tree = Tree::copy()?;
     let mut sound = BTreeSet::new();
     let mut rows = Vec::new();
-    for mutant in &mutants {
+    for mutant in mutants {
         for checker in &mutant.checks {
             if sound.insert(checker) {
                 passes_without_a_bug(&tree, checker)?;
@@ -73,7 +73,7 @@ fn main() -> Result<ExitCode> {
         println!("{}", row.line());
         rows.push(row);
         if options.write {
-            table::write(&rows, all)?;
+            table::write(&rows, &all)?;
         }
     }
     let survivors = rows.iter().filter(|row| row.caught.is_none()).count();
