@@ -35,8 +35,7 @@
 //! first [`RESIDENTS`] nodes, shared out among the shards, are not swept at all but by `shrink`:
 //! that is the fixed cache of C10.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use crate::caught::caught;
 use crate::closing::Census;
 use crate::ghosts::Ghosts;
 use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
@@ -103,7 +102,7 @@ impl<K> Swept<K> {
     /// has reported it, and the caller, who may work for another key altogether, goes on.
     fn bury(&mut self) {
         for key in self.0.drain(..) {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(key)));
+            let _ = caught(|| drop(key));
         }
     }
 }

@@ -118,6 +118,7 @@
 pub mod backoff;
 mod builder;
 mod bulk;
+mod caught;
 mod clock;
 mod closing;
 mod core;

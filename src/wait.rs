@@ -35,12 +35,12 @@
 //! been for a second key, so it is passed on if anything is left.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
+use crate::caught::caught;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, AtomicWaker, Mutex, MutexGuard, fence_after_rmw};
 
@@ -89,7 +89,7 @@ const BATCH: usize = 32;
 /// may be a worker or an adder that knows nothing of it.
 fn wake(batch: impl IntoIterator<Item = Arc<Slot>>) {
     for slot in batch {
-        let _ = catch_unwind(AssertUnwindSafe(|| slot.waker.wake()));
+        let _ = caught(|| slot.waker.wake());
     }
 }
 

@@ -8,11 +8,11 @@
 //!   last to hold a queue, and touches none that has been dropped.
 //! * The thread ends when the list is empty. Whoever takes the last entry off wakes and joins it (S6).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use super::INTERVAL;
+use crate::caught::caught;
 
 /// What can be reported of.
 pub(super) trait Report: Send + Sync {
@@ -62,7 +62,7 @@ impl Entry {
             return false;
         };
         // A recorder is anybody's code. One that panics is called again the next time.
-        let stays = catch_unwind(AssertUnwindSafe(|| queue.report(now))).unwrap_or(true);
+        let stays = caught(|| queue.report(now)).unwrap_or(true);
         // Given back before the entry, on which the queue's drop waits.
         drop(queue);
         stays

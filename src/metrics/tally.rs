@@ -1,12 +1,12 @@
 //! What a named queue counts, and its place among those that report.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::recorder::{Name, Recorder};
 use super::reporter::{self, Report};
 use super::series::Series;
 use super::stripes::Stripes;
+use crate::caught::caught;
 use crate::core::Core;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +154,7 @@ impl Enrolment {
             && let Some(counters) = watch.tally().counters()
         {
             // The recorder is anybody's code, and this is a drop.
-            let _ = catch_unwind(AssertUnwindSafe(|| core.report_last(watch, counters)));
+            let _ = caught(|| core.report_last(watch, counters));
         }
     }
 }

@@ -86,7 +86,6 @@
 //! # }
 //! ```
 
-mod caught;
 mod join;
 mod outcome;
 mod settle;

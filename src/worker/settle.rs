@@ -7,9 +7,9 @@
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::caught::caught;
 use super::trace::Span;
 use super::{Failure, GivenUp, Outcome, Reason, Workers};
+use crate::caught::caught;
 use crate::item::Item;
 use crate::limiter::{ItemExponentialFailure, RateLimiter};
 use crate::outcome::Added;

@@ -5,10 +5,10 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::caught::caught_async;
 use super::join::Join;
 use super::trace::Span;
 use super::{IntoOutcome, Workers};
+use crate::caught::caught_async;
 use crate::error::ConfigError;
 use crate::limiter::RateLimiter;
 

@@ -6,9 +6,9 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
 
-use super::caught::caught;
 use super::trace::Span;
 use super::{IntoOutcome, Source, Workers};
+use crate::caught::caught;
 use crate::error::ConfigError;
 use crate::limiter::RateLimiter;
 use crate::outcome::Remaining;

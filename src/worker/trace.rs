@@ -19,8 +19,8 @@ use std::hash::{BuildHasher, Hash};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, error, info_span, warn};
 
-use super::caught::caught;
 use super::{GivenUp, Reason, Workers};
+use crate::caught::caught;
 use crate::item::Item;
 use crate::limiter::RateLimiter;
 

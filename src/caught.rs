@@ -1,4 +1,6 @@
-//! Panics of user code, caught: a worker outlives them.
+//! Panics of user code, caught: who called it for somebody else goes on.
+//!
+//! What a panic carries is user code as well: dropping it may panic, so it is never simply dropped.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -10,12 +12,12 @@ use std::task::Poll;
 ///
 /// Unwind-safe by decree: what `f` shares with the next run may be half-changed, which is what a lock's
 /// poison tells of, and the business of whoever wrote `f`.
-pub(super) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(message)
 }
 
 /// As [`caught`], for each poll of a future. After a panic it is not polled again.
-pub(super) async fn caught_async<T>(future: impl Future<Output = T>) -> Result<T, String> {
+pub(crate) async fn caught_async<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = pin!(future);
     poll_fn(|context| match caught(|| future.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
@@ -42,4 +44,15 @@ fn message(payload: Box<dyn Any + Send>) -> String {
         }
     }
     "a value that is no text".to_owned()
+}
+
+/// A panic's value that panics when it is dropped. For tests.
+#[cfg(test)]
+pub(crate) struct Bomb;
+
+#[cfg(test)]
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a panic's value does not want to go");
+    }
 }
