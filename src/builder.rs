@@ -211,6 +211,9 @@ impl<K, L, S> Builder<K, L, S> {
     /// Splits the table of keys into this many shards, each with a lock of its own: a power of
     /// two between 2 and 65 536.
     ///
+    /// A shard holds 32 GiB of keys at most, with their states but without what they point to: one more is
+    /// treated as memory that cannot be had ([`handle_alloc_error`](std::alloc::handle_alloc_error)).
+    ///
     /// Default: four times the number of processors, rounded up to a power of two.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;

@@ -11,7 +11,7 @@
 //! it went is sampled when it returns.
 
 /// One key in so many is sampled.
-const SAMPLE: u64 = 128;
+const SAMPLE: u32 = 128;
 /// So many sampled keys are remembered: those of the last `SAMPLE * REMEMBERED` swept.
 const REMEMBERED: usize = 256;
 /// A verdict is reached on so many sampled keys that came, or it is the one before.
@@ -20,7 +20,7 @@ const FEWEST: u32 = 4;
 #[derive(Default)]
 pub(crate) struct Ghosts {
     /// Hashes of swept keys, the oldest at `oldest` once the list is full.
-    hashes: Vec<u64>,
+    hashes: Vec<u32>,
     oldest: usize,
     /// Sampled keys that came since the last verdict, and how many of them were known.
     came: u32,
@@ -28,16 +28,16 @@ pub(crate) struct Ghosts {
     returning: bool,
 }
 
-/// Whether keys of this hash are sampled. By bits that neither the table nor the choice of the
-/// shard depends on much.
+/// Whether keys of this hash are sampled. By bits that the place in the table depends on only if it is
+/// very large.
 #[inline]
-fn is_sampled(hash: u64) -> bool {
+fn is_sampled(hash: u32) -> bool {
     (hash >> 24).is_multiple_of(SAMPLE)
 }
 
 impl Ghosts {
     /// Notes that a key was swept.
-    pub(crate) fn went(&mut self, hash: u64) {
+    pub(crate) fn went(&mut self, hash: u32) {
         if !is_sampled(hash) {
             return;
         }
@@ -51,14 +51,14 @@ impl Ghosts {
 
     /// Notes that a key was interned.
     #[inline]
-    pub(crate) fn came(&mut self, hash: u64) {
+    pub(crate) fn came(&mut self, hash: u32) {
         if is_sampled(hash) {
             self.look_up(hash);
         }
     }
 
     #[cold]
-    fn look_up(&mut self, hash: u64) {
+    fn look_up(&mut self, hash: u32) {
         self.came += 1;
         if self.hashes.contains(&hash) {
             self.returned += 1;
@@ -87,12 +87,12 @@ mod tests {
 
     /// Runs `keys` through a shard that holds up to `limit` and sweeps all of it when it is full,
     /// unless told to grow. Answers how often it swept and how large it was in the end.
-    fn run(keys: impl Iterator<Item = u64>, mut limit: usize) -> (usize, usize) {
+    fn run(keys: impl Iterator<Item = u32>, mut limit: usize) -> (usize, usize) {
         let mut ghosts = Ghosts::default();
         let mut held = std::collections::HashSet::new();
         let mut sweeps = 0;
         for key in keys {
-            let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let hash = key.wrapping_mul(0x9E37_79B1);
             if held.contains(&hash) {
                 continue;
             }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "arithmetic over 200 000 keys")]
     fn a_few_keys_that_return_among_many_that_do_not_are_not_worth_growing_for() {
-        let mixed = (1..=200_000).map(|n| if n % 8 == 0 { n % 4096 } else { 1 << 32 | n });
+        let mixed = (1..=200_000).map(|n| if n % 8 == 0 { n % 4096 } else { 1 << 31 | n });
         let (_, limit) = run(mixed, 1024);
         assert_eq!(limit, 1024);
     }

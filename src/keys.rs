@@ -36,11 +36,10 @@
 //! that is the fixed cache of C10.
 
 use crate::caught::caught;
-use crate::closing::Census;
 use crate::ghosts::Ghosts;
 use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
 use crate::overflow::Link;
-use crate::slab::Slab;
+use crate::slab::{NodeIndex, Slab};
 use crate::state::{KeyState, Phase, Residence};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ShardGuard, Table};
@@ -63,7 +62,7 @@ const LOOKS_PER_CREDIT: usize = 64;
 const SLEEPS_PER_CREDIT: usize = 1024;
 
 pub(crate) struct Keys<K> {
-    table: Table<NodeRef<K>, Store<K>>,
+    table: Table<NodeIndex, Store<K>>,
     /// A bit for each shard (modulo 64) that has the credit for a sweep by an idle consumer.
     due: AtomicU64,
     /// A bit for each shard (modulo 64) whose last idle sweep left many busy keys behind.
@@ -90,7 +89,7 @@ struct Store<K> {
 pub(crate) struct Shard<'a, K> {
     keys: &'a Keys<K>,
     index: usize,
-    table: ShardGuard<'a, NodeRef<K>, Store<K>>,
+    table: ShardGuard<'a, NodeIndex, Store<K>>,
 }
 
 /// Keys that a sweep took out, to be dropped once no lock is held.
@@ -214,7 +213,7 @@ impl<K> Keys<K> {
         for mut shard in self.shards() {
             let swept = shard.sweep(true).0;
             shard.table.shrink_to(shard.table.len());
-            let store = shard.table.beside();
+            let store = shard.table.beside_mut();
             store.slab.shrink();
             store.ghosts.clear();
             store.limit = self.residents;
@@ -235,17 +234,31 @@ impl<K> Drop for Keys<K> {
     }
 }
 
+/// A hash within its shard. Folded, so that it is as good as the better half of the hasher's answer.
+#[inline]
+fn fold(hash: u64) -> u32 {
+    (hash ^ hash >> 32) as u32
+}
+
 fn bit(shard: usize) -> u64 {
     1 << (shard % 64)
 }
 
 impl<K> Shard<'_, K> {
+    /// The node that an entry of the table is for.
+    #[inline]
+    fn node(&self, index: NodeIndex) -> NodeRef<K> {
+        // SAFETY: what is in the table is an index of the shard's slab.
+        unsafe { self.table.beside().slab.node(index) }
+    }
+
     #[inline]
     fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
-        self.table.find(hash, |node| {
+        let index = self.table.find(fold(hash), |index| {
             // SAFETY: in the table of a shard whose lock is held.
-            eq(&unsafe { node.get() }.key)
-        })
+            eq(&unsafe { self.node(index).get() }.key)
+        });
+        index.map(|index| self.node(index))
     }
 
     /// Adds the key for which `eq` holds, if it is interned.
@@ -294,7 +307,8 @@ impl<K> Shard<'_, K> {
 
     #[inline]
     fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
-        let store = self.table.beside();
+        let hash = fold(hash);
+        let store = self.table.beside_mut();
         store.ghosts.came(hash);
         let node = store.slab.insert(Node {
             state: KeyState::new(phase, closed),
@@ -302,7 +316,9 @@ impl<K> Shard<'_, K> {
             link: Link::new(),
             key,
         });
-        self.table.insert(hash, node);
+        // SAFETY: just inserted.
+        let index = unsafe { store.slab.index_of(node) };
+        self.table.insert(hash, index);
         self.earn(CREDIT_PER_NEW_KEY);
         node
     }
@@ -319,7 +335,7 @@ impl<K> Shard<'_, K> {
     #[cold]
     fn make_room_slow(&mut self) -> Swept<K> {
         if !self.looks_idle() {
-            self.table.beside().limit *= 2;
+            self.table.beside_mut().limit *= 2;
             return Swept(Vec::new());
         }
         let Some((swept, busy)) = self.sweep_or_grow() else {
@@ -335,7 +351,7 @@ impl<K> Shard<'_, K> {
         let (mut seen, mut idle) = (0, 0);
         let mut place = Some(0);
         while let (Some(from), true) = (place, seen < SAMPLE) {
-            place = self.table.for_some(from, SAMPLE, |node| {
+            place = self.visit(from, SAMPLE, |node| {
                 // SAFETY: in the table of a shard whose lock is held.
                 idle += usize::from(unsafe { node.get() }.state.phase() == Phase::Idle);
                 seen += 1;
@@ -361,7 +377,7 @@ impl<K> Shard<'_, K> {
     /// Sweeps, and answers the number of busy nodes, too; or none, if the keys are a working set
     /// and the shard is to hold them. Either way this is settled until as many new keys have come.
     fn sweep_or_grow(&mut self) -> Option<(Swept<K>, usize)> {
-        let swept = if self.table.beside().ghosts.verdict() {
+        let swept = if self.table.beside_mut().ghosts.verdict() {
             None
         } else {
             Some(self.sweep(false))
@@ -377,7 +393,7 @@ impl<K> Shard<'_, K> {
         if self.table.capacity() > 4 * room {
             self.table.shrink_to(2 * nodes);
         }
-        let store = self.table.beside();
+        let store = self.table.beside_mut();
         store.limit = (2 * nodes).max(self.keys.residents);
         store.credit = 0;
     }
@@ -396,7 +412,7 @@ impl<K> Shard<'_, K> {
     #[inline]
     fn earn(&mut self, credit: usize) {
         let nodes = self.table.len();
-        let store = self.table.beside();
+        let store = self.table.beside_mut();
         store.credit = store.credit.saturating_add(credit);
         if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > self.keys.residents {
             self.call_for_sweep();
@@ -416,9 +432,11 @@ impl<K> Shard<'_, K> {
     fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
         let mut swept = Swept(Vec::new());
         let mut busy = 0;
-        self.table.beside().sweeps += 1;
-        self.table.retain(|hash, node, store| {
-            // SAFETY: in the table of a shard whose lock is held.
+        self.table.beside_mut().sweeps += 1;
+        self.table.retain(|hash, index, store| {
+            // SAFETY: in the table of a shard whose lock is held, so of its slab.
+            let node = unsafe { store.slab.node(index) };
+            // SAFETY: as above.
             match unsafe { node.get() }.state.residence(forget) {
                 Residence::Stay => true,
                 Residence::Busy => {
@@ -443,46 +461,15 @@ impl<K> Shard<'_, K> {
     /// Takes out every node, whatever its state: for the queue's end.
     fn take_all(&mut self) -> Swept<K> {
         let mut swept = Swept(Vec::new());
-        self.table.retain(|_, node, store| {
-            // SAFETY: called from `Keys::drop` alone, so no token is left that would be used.
-            swept.0.push(unsafe { store.slab.remove(node) });
+        self.table.retain(|_, index, store| {
+            // SAFETY: in the shard's table, so of its slab. Called from `Keys::drop` alone, so no token is
+            // left that would be used.
+            swept
+                .0
+                .push(unsafe { store.slab.remove(store.slab.node(index)) });
             false
         });
         swept
-    }
-
-    /// Runs `f` over the nodes of the shard.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
-        // SAFETY: in the table of a shard whose lock is held.
-        self.table.for_each(|node| f(unsafe { node.get() }));
-    }
-
-    /// Closes every key of the shard, and counts what is left of each. A delay that is pending is
-    /// dropped and counted, or with `deliver` the key is added first; the entries that the FIFO is
-    /// owed for that are passed on.
-    pub(crate) fn close(
-        &self,
-        deliver: bool,
-        census: &mut Census,
-        mut owed: impl FnMut(Queued<K>),
-    ) {
-        self.table.for_each(|node_ref| {
-            // SAFETY: in the table of a shard whose lock is held.
-            let node = unsafe { node_ref.get() };
-            if deliver && node.delay.close() {
-                // SAFETY: as above.
-                if let Added::Queued(entry) = unsafe { node::add_locked(node_ref) } {
-                    owed(entry);
-                }
-            }
-            if let Some(phase) = node.state.close() {
-                census.count(phase);
-            }
-            // After the state: an add that is to supersede the delay and finds none is refused.
-            if node.delay.close() {
-                census.delayed += 1;
-            }
-        });
     }
 }
 

@@ -15,7 +15,7 @@ fn keys<K>() -> Keys<K> {
     let mut keys = Keys::new(2, false);
     keys.residents = ROOM;
     keys.shards()
-        .for_each(|mut shard| shard.table.beside().limit = ROOM);
+        .for_each(|mut shard| shard.table.beside_mut().limit = ROOM);
     keys
 }
 
@@ -226,7 +226,7 @@ fn a_worked_off_burst_is_swept_by_an_idle_consumer() {
     keys.sweep_if_due();
     assert!(!is_due(&keys));
     assert_eq!(interned(&keys).len(), 0);
-    let mut shard = keys.lock(0);
+    let shard = keys.lock(0);
     let capacity = shard.table.capacity();
     assert!(capacity <= 4 * ROOM, "room for {capacity} keys is kept");
     assert_eq!(shard.table.beside().limit, ROOM);
@@ -265,7 +265,7 @@ fn an_idle_consumer_without_credit_does_not_sweep() {
     let keys = keys();
     let count = 2 * ROOM;
     burst(&keys, count);
-    keys.lock(0).table.beside().credit = count * CREDIT_PER_NODE_SWEPT - 1;
+    keys.lock(0).table.beside_mut().credit = count * CREDIT_PER_NODE_SWEPT - 1;
     keys.sweep_if_due();
     assert_eq!(interned(&keys).len(), count);
     keys.lock(0).earn(1);
@@ -304,7 +304,7 @@ fn the_cache_is_as_large_for_many_shards_as_for_few() {
         assert_eq!(shards * keys.residents, RESIDENTS);
         assert!(
             keys.shards()
-                .all(|mut shard| shard.table.beside().limit == keys.residents)
+                .all(|shard| shard.table.beside().limit == keys.residents)
         );
     }
     assert_eq!(Keys::<u64>::new(1024, false).residents, FEWEST_RESIDENTS);

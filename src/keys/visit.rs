@@ -1,9 +1,10 @@
-//! What reports want of the keys: to look at them, and a few counts that are kept under the shards' locks.
+//! Walks over a shard's nodes: for shut-downs, and for reports, with the counts that are kept under its lock.
 
 #[cfg(feature = "metrics")]
 use super::Keys;
 use super::Shard;
-use crate::node::NodeRef;
+use crate::closing::Census;
+use crate::node::{self, Added, Node, NodeRef, Queued};
 
 #[cfg(feature = "metrics")]
 impl<K> Keys<K> {
@@ -14,6 +15,42 @@ impl<K> Keys<K> {
 }
 
 impl<K> Shard<'_, K> {
+    /// Runs `f` over the nodes of the shard.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
+        // SAFETY: in the table of a shard whose lock is held.
+        self.table
+            .for_each(|index| f(unsafe { self.node(index).get() }));
+    }
+
+    /// Closes every key of the shard, and counts what is left of each. A delay that is pending is
+    /// dropped and counted, or with `deliver` the key is added first; the entries that the FIFO is
+    /// owed for that are passed on.
+    pub(crate) fn close(
+        &self,
+        deliver: bool,
+        census: &mut Census,
+        mut owed: impl FnMut(Queued<K>),
+    ) {
+        self.table.for_each(|index| {
+            let node_ref = self.node(index);
+            // SAFETY: in the table of a shard whose lock is held.
+            let node = unsafe { node_ref.get() };
+            if deliver && node.delay.close() {
+                // SAFETY: as above.
+                if let Added::Queued(entry) = unsafe { node::add_locked(node_ref) } {
+                    owed(entry);
+                }
+            }
+            if let Some(phase) = node.state.close() {
+                census.count(phase);
+            }
+            // After the state: an add that is to supersede the delay and finds none is refused.
+            if node.delay.close() {
+                census.delayed += 1;
+            }
+        });
+    }
+
     /// Runs `f` over some of the shard's nodes, about `most`, beginning at `place`, and answers the
     /// place to go on from, if the shard has more. Between two calls nodes may change their places, so
     /// one may be overlooked or visited twice.
@@ -21,14 +58,15 @@ impl<K> Shard<'_, K> {
         &self,
         place: usize,
         most: usize,
-        f: impl FnMut(NodeRef<K>),
+        mut f: impl FnMut(NodeRef<K>),
     ) -> Option<usize> {
-        self.table.for_some(place, most, f)
+        self.table
+            .for_some(place, most, |index| f(self.node(index)))
     }
 
     /// How many sweeps there were.
     #[cfg(feature = "metrics")]
-    pub(crate) fn sweeps(&mut self) -> u64 {
+    pub(crate) fn sweeps(&self) -> u64 {
         self.table.beside().sweeps
     }
 }

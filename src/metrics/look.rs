@@ -34,7 +34,7 @@ impl<K> Core<K> {
         for index in 0..self.keys().count() {
             let mut place = Some(0);
             while let Some(from) = place {
-                let mut shard = self.keys().shard(index);
+                let shard = self.keys().shard(index);
                 let now = watch.now();
                 place = shard.visit(from, PORTION, |node| {
                     // SAFETY: in the table of a shard whose lock is held.

@@ -21,8 +21,8 @@ fn node<K>(key: K) -> Node<K> {
     }
 }
 
-fn chunk_of<K>(slab: &Slab<K>, node: NodeRef<K>) -> usize {
-    node.as_ptr().addr().get() & !(slab.shape.align as usize - 1)
+fn chunk_of<K>(node: NodeRef<K>) -> usize {
+    Slab::chunk_of(node).addr().get()
 }
 
 /// The nodes in use of each chunk on the open list; checks the list's links on the way.
@@ -42,12 +42,30 @@ fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
     open
 }
 
+/// Checks that each chunk is in the list under its own number, and that the vacant numbers are the others.
+fn assert_numbered<K>(slab: &Slab<K>) {
+    let mut vacant = Vec::new();
+    for (number, chunk) in (0..).zip(&slab.chunks) {
+        match NonNull::new(*chunk) {
+            // SAFETY: chunks in the list are alive.
+            Some(chunk) => assert_eq!(unsafe { chunk.as_ref() }.number, number),
+            None => vacant.push(number),
+        }
+    }
+    let mut known = slab.vacant.clone();
+    known.sort_unstable();
+    assert_eq!(known, vacant);
+}
+
 /// Checks that chunks and nodes agree: full chunks are off the list, others on it, and at most
 /// one is empty.
 fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
     let mut in_use = BTreeMap::<usize, usize>::new();
     for node in nodes {
-        *in_use.entry(chunk_of(slab, node)).or_default() += 1;
+        // SAFETY: in the slab.
+        let again = unsafe { slab.node(slab.index_of(node)) };
+        assert!(again == node, "another node is found by its index");
+        *in_use.entry(chunk_of(node)).or_default() += 1;
     }
     let open = open_chunks(slab);
     let slots = slab.shape.slots as usize;
@@ -59,6 +77,7 @@ fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>)
         let full = *in_use == slots;
         assert_eq!(full, !open.contains_key(chunk), "{in_use} nodes in use");
     }
+    assert_numbered(slab);
     let empty = open.values().filter(|live| **live == 0).count();
     assert_eq!(
         empty,
@@ -199,10 +218,10 @@ fn assert_layout<K>() {
         let (layout, shape) = (slab.layout(), slab.shape);
         assert!(shape.slots as usize >= FEWEST_NODES, "{name}");
         assert!(
-            layout.size() + ALLOCATOR_HEADER <= shape.align as usize,
+            layout.size() + ALLOCATOR_HEADER <= Slab::<K>::ALIGN,
             "{name}"
         );
-        assert_eq!(layout.align(), shape.align as usize, "{name}");
+        assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
         assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
         assert_eq!(shape.stride as usize % align_of::<Slot<K>>(), 0, "{name}");
     }
@@ -220,6 +239,50 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
     assert_layout::<TwoPages>();
 }
 
+// C10: the list of the chunks goes with them, and a number is used again before the list grows.
+#[test]
+fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
+    let mut slab = Slab::<u64>::new(false);
+    let full = slab.shape.slots as usize;
+    let fill = |slab: &mut Slab<u64>, chunks: usize| -> Vec<_> {
+        let keys = 0..(chunks * full) as u64;
+        keys.map(|key| slab.insert(node(key))).collect()
+    };
+    let mut nodes = fill(&mut slab, 8);
+    // All but the nodes of the last chunk but one: its number outlives those below and above it.
+    let kept = nodes.drain(6 * full..7 * full).collect::<Vec<_>>();
+    for node in nodes {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(node) };
+    }
+    assert_consistent(&slab, kept.iter().copied());
+    assert_eq!((slab.chunks.len(), slab.vacant.len()), (8, 6));
+    slab.shrink();
+    assert_consistent(&slab, kept.iter().copied());
+    assert_eq!((slab.chunks.len(), slab.vacant.len()), (7, 6));
+    let more = fill(&mut slab, 6);
+    assert_eq!((slab.chunks.len(), slab.vacant.len()), (7, 0));
+    assert_consistent(&slab, kept.iter().chain(&more).copied());
+    for node in kept.into_iter().chain(more) {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(node) };
+    }
+    slab.shrink();
+    assert_eq!((slab.chunks.capacity(), slab.vacant.capacity()), (0, 0));
+}
+
+#[test]
+fn a_shard_has_chunks_for_32_gib_of_nodes() {
+    fn assert_room<K>() {
+        let numbers = 1_u64 << (u32::BITS - Slab::<K>::DISTANCE_BITS);
+        assert_eq!(numbers * Slab::<K>::ALIGN as u64, 32 << 30);
+    }
+    assert_room::<u64>();
+    assert_room::<String>();
+    assert_room::<[u8; 100_000]>();
+    assert_room::<TwoPages>();
+}
+
 #[test]
 fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
     let mut slab = Slab::<u64>::new(false);
@@ -227,7 +290,7 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
     let nodes: Vec<_> = (0..2 * full as u64)
         .map(|key| slab.insert(node(key)))
         .collect();
-    let chunks: Vec<_> = nodes.iter().map(|node| chunk_of(&slab, *node)).collect();
+    let chunks: Vec<_> = nodes.iter().map(|node| chunk_of(*node)).collect();
     assert_eq!(chunks[0], chunks[full - 1]);
     assert_ne!(chunks[0], chunks[full]);
     assert_eq!(open_chunks(&slab).len(), 0, "both are full");
@@ -238,7 +301,7 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
     assert_eq!(open_chunks(&slab), BTreeMap::from([(chunks[0], 0)]));
     // The spare is the first to be used again.
     let again = slab.insert(node(1));
-    assert_eq!(chunk_of(&slab, again), chunks[0]);
+    assert_eq!(chunk_of(again), chunks[0]);
     assert!(!slab.spare);
     // SAFETY: in the slab, removed once.
     unsafe { slab.remove(again) };

@@ -8,7 +8,7 @@ use super::checker::{Mutex, MutexGuard};
 pub(crate) struct Table<T, X>(Box<[Mutex<Contents<T, X>>]>);
 
 struct Contents<T, X> {
-    entries: Vec<(u64, T)>,
+    entries: Vec<(u32, T)>,
     beside: X,
 }
 
@@ -37,7 +37,11 @@ impl<T: Copy + Eq + Hash, X> Table<T, X> {
 pub(crate) struct ShardGuard<'a, T, X>(MutexGuard<'a, Contents<T, X>>);
 
 impl<T: Copy, X> ShardGuard<'_, T, X> {
-    pub(crate) fn beside(&mut self) -> &mut X {
+    pub(crate) fn beside(&self) -> &X {
+        &self.0.beside
+    }
+
+    pub(crate) fn beside_mut(&mut self) -> &mut X {
         &mut self.0.beside
     }
 
@@ -49,16 +53,16 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
         self.0.entries.capacity()
     }
 
-    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(T) -> bool) -> Option<T> {
-        let found = |entry: &&(u64, T)| entry.0 == hash && eq(entry.1);
+    pub(crate) fn find(&self, hash: u32, mut eq: impl FnMut(T) -> bool) -> Option<T> {
+        let found = |entry: &&(u32, T)| entry.0 == hash && eq(entry.1);
         self.0.entries.iter().find(found).map(|entry| entry.1)
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, value: T) {
+    pub(crate) fn insert(&mut self, hash: u32, value: T) {
         self.0.entries.push((hash, value));
     }
 
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, T, &mut X) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32, T, &mut X) -> bool) {
         let contents = &mut *self.0;
         contents
             .entries

@@ -1,11 +1,12 @@
 //! The sharded table: dashmap, entered through its raw API. No other file touches the map.
 //!
-//! A `Table` maps a hash to small `Copy` values (the nodes' addresses), and keeps the hash beside
+//! A `Table` maps a hash to small `Copy` values (the nodes' indices), and keeps the hash beside
 //! the value: a table that grows then moves its entries without a look at the nodes, which would be
-//! a cache miss each (a million distinct keys took twice as long). Beside each shard it keeps
-//! a value of type `X` that the same lock guards. The caller computes the hash once, locks the one
-//! shard it belongs to, and works on that shard through the guard, so an operation costs one hash,
-//! one lock and one probe.
+//! a cache miss each (a million distinct keys took twice as long). Within a shard a hash of 32 bits
+//! will do, so that an entry takes 8 bytes; beyond 2^25 keys in one shard they crowd, and a lookup
+//! takes longer. Beside each shard it keeps a value of type `X` that the same lock guards. The caller
+//! computes the hash once, locks the one shard it belongs to, and works on that shard through the
+//! guard, so an operation costs one hash, one lock and one probe.
 //!
 //! The lock is ours, not dashmap's: see [`super::lock`] for why. dashmap's own locks are never
 //! taken; the map is reachable through this type alone.
@@ -29,11 +30,18 @@ pub(crate) struct Table<T, X> {
     sides: Box<[CachePadded<Locked<X>>]>,
 }
 
-/// A value and its hash.
+/// A value and its hash within the shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Entry<T> {
-    hash: u64,
+    hash: u32,
     value: T,
+}
+
+/// The hash as hashbrown wants it: by the topmost bits it tells the entries of a group apart, by the
+/// lowest it places them.
+#[inline]
+fn wide(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 /// A shard of the map.
@@ -99,8 +107,14 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
 
     /// What the shard has beside its table.
     #[inline]
-    pub(crate) fn beside(&mut self) -> &mut X {
-        self.parts().1
+    pub(crate) fn beside(&self) -> &X {
+        &self.side
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn beside_mut(&mut self) -> &mut X {
+        &mut self.side
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -112,21 +126,24 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
     }
 
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(T) -> bool) -> Option<T> {
+    pub(crate) fn find(&self, hash: u32, mut eq: impl FnMut(T) -> bool) -> Option<T> {
         self.table()
-            .get(hash, |entry| entry.0.hash == hash && eq(entry.0.value))
+            .get(wide(hash), |entry| {
+                entry.0.hash == hash && eq(entry.0.value)
+            })
             .map(|entry| entry.0.value)
     }
 
     /// Adds `value`, which must not be there yet.
     #[inline]
-    pub(crate) fn insert(&mut self, hash: u64, value: T) {
+    pub(crate) fn insert(&mut self, hash: u32, value: T) {
         let entry = (Entry { hash, value }, SharedValue::new(()));
-        self.parts().0.insert(hash, entry, |entry| entry.0.hash);
+        let table = self.parts().0;
+        table.insert(wide(hash), entry, |entry| wide(entry.0.hash));
     }
 
     /// Removes the values for which `keep`, told the hash as well, is false.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, T, &mut X) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32, T, &mut X) -> bool) {
         let (table, beside) = self.parts();
         // SAFETY: the iterator does not outlive the table, which nobody else can change, and
         // erasing the bucket last yielded is allowed while iterating.
@@ -173,6 +190,6 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
 
     /// Gives memory back, down to room for `len` values.
     pub(crate) fn shrink_to(&mut self, len: usize) {
-        self.parts().0.shrink_to(len, |entry| entry.0.hash);
+        self.parts().0.shrink_to(len, |entry| wide(entry.0.hash));
     }
 }
