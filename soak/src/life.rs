@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use keyqueue::{Clock, Remaining};
+use keyqueue::{Clock, Remaining, State};
 use tokio::runtime::Runtime;
 
 use crate::consume::{consume, task};
@@ -48,8 +48,8 @@ impl Life {
         let begun = Instant::now();
         let at_rest = || {
             self.ledger.is_served()
-                && self.ledger.in_flight() == 0
                 && owned.iter().all(|key| key.is_delivered(self))
+                && self.has_nothing_to_do()
         };
         while !at_rest() {
             assert!(
@@ -60,6 +60,13 @@ impl Life {
             );
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Whether no key is queued or with a worker. That all adds are served does not say so: a delivery may have
+    /// seen what an add was about before the add was made, which then has made the key queued once more.
+    fn has_nothing_to_do(&self) -> bool {
+        let keys = self.queue.snapshot();
+        keys.iter().all(|key| key.state() == State::Idle)
     }
 
     /// Ends the life as planned, with everybody at work but for an end at rest. Answers what
@@ -127,8 +134,8 @@ impl Life {
                 "S5: {dropped} of {pending} delays were dropped, {found:?} reported"
             );
             assert!(
-                !at_rest || self.plan.mixed || found.queued + found.processing == 0,
-                "C8: {found:?} in a queue at rest"
+                !at_rest || self.plan.mixed || found.queued + found.processing <= pending,
+                "C8: {found:?} in a queue at rest, where {pending} delays may have ended since"
             );
         }
         self.ledger.check()
