@@ -42,13 +42,14 @@ union Slot<K> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct NodeIndex(u32);
 
+/// What a chunk begins with: 32 bytes, so that small nodes behind it do not lie across two cache lines.
 struct Chunk<K> {
     /// Its place in the slab's list.
     number: u32,
     /// Nodes in use.
-    live: u32,
+    live: u16,
     /// Slots handed out at least once; those beyond have never been written.
-    fresh: u32,
+    fresh: u16,
     free: Option<NonNull<Slot<K>>>,
     previous: Option<NonNull<Chunk<K>>>,
     next: Option<NonNull<Chunk<K>>>,
@@ -75,7 +76,7 @@ struct Shape {
     /// From one slot to the next, in bytes.
     stride: u32,
     /// Slots of a chunk.
-    slots: u32,
+    slots: u16,
 }
 
 // SAFETY: the slab owns its chunks and hands out addresses only; its nodes are sent and shared
@@ -111,11 +112,10 @@ impl<K> Slab<K> {
     fn shape(timed: bool) -> Shape {
         let stride = Self::stride(timed);
         let slots = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
-        let count = |n: usize| u32::try_from(n).expect("no key is gigabytes in itself");
         Shape {
             timed,
-            stride: count(stride),
-            slots: count(slots),
+            stride: u32::try_from(stride).expect("no key is gigabytes in itself"),
+            slots: u16::try_from(slots).expect("small nodes have chunks of a page"),
         }
     }
 
@@ -347,7 +347,7 @@ impl<K> Slab<K> {
     /// # Safety
     ///
     /// `chunk` is alive and ours, and `index` below the number of its slots.
-    unsafe fn slot(&self, chunk: NonNull<Chunk<K>>, index: u32) -> NonNull<Slot<K>> {
+    unsafe fn slot(&self, chunk: NonNull<Chunk<K>>, index: u16) -> NonNull<Slot<K>> {
         let at = Self::FIRST_SLOT + index as usize * self.shape.stride as usize;
         // SAFETY: inside the chunk's allocation.
         unsafe { chunk.byte_add(at).cast::<Slot<K>>() }

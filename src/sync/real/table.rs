@@ -26,7 +26,7 @@ type Unused = BuildHasherDefault<DefaultHasher>;
 
 pub(crate) struct Table<T, X> {
     map: DashMap<Entry<T>, (), Unused>,
-    /// The lock of each shard, and on the same cache line what the shard has beside its table.
+    /// The lock of each shard, with what the shard has beside its table.
     sides: Box<[CachePadded<Locked<X>>]>,
 }
 
