@@ -43,15 +43,15 @@ impl Life {
         drains && self.plan.drain_delays
     }
 
-    /// C8, C9: what is queued is delivered although nobody adds any more, and delays come up.
-    fn wait_until_at_rest(&self, owned: &[Owned]) {
+    /// C8, C9: what is queued is delivered although nobody adds any more, and delays come up. Answers how many
+    /// keys still have a delay then.
+    fn wait_until_at_rest(&self, owned: &[Owned]) -> usize {
         let begun = Instant::now();
-        let at_rest = || {
-            self.ledger.is_served()
-                && owned.iter().all(|key| key.is_delivered(self))
-                && self.has_nothing_to_do()
-        };
-        while !at_rest() {
+        loop {
+            let served = self.ledger.is_served() && owned.iter().all(|key| key.is_delivered(self));
+            if let (true, Some(delayed)) = (served, self.delayed_alone()) {
+                return delayed;
+            }
             assert!(
                 begun.elapsed() < PATIENCE,
                 "C9, D1: keys wait and nobody comes: {} queued, {:?}",
@@ -62,11 +62,13 @@ impl Life {
         }
     }
 
-    /// Whether no key is queued or with a worker. That all adds are served does not say so: a delivery may have
-    /// seen what an add was about before the add was made, which then has made the key queued once more.
-    fn has_nothing_to_do(&self) -> bool {
+    /// How many keys have a delay, if none is queued or with a worker. That all adds are served does not say
+    /// that: a delivery may have seen what an add was about before the add was made, which then has made the
+    /// key queued once more.
+    fn delayed_alone(&self) -> Option<usize> {
         let keys = self.queue.snapshot();
-        keys.iter().all(|key| key.state() == State::Idle)
+        let idle = keys.iter().all(|key| key.state() == State::Idle);
+        idle.then_some(keys.len())
     }
 
     /// Ends the life as planned, with everybody at work but for an end at rest. Answers what
@@ -115,11 +117,12 @@ impl Life {
         assert_eq!(self.queue.len(), 0, "S3: a drain returned with keys queued");
     }
 
-    /// Checks what is known once all threads and tasks have ended.
-    fn check(&self, owned: &[Owned], found: Option<Remaining>) -> Counts {
+    /// Checks what is known once all threads and tasks have ended. `resting` is how many keys had a delay when
+    /// the queue was at rest, if it was.
+    fn check(&self, owned: &[Owned], found: Option<Remaining>, resting: Option<usize>) -> Counts {
         let left = self.queue.shut_down();
         assert!(left.is_nothing(), "S1, S5: {left:?} after the end");
-        let (all, at_rest) = (self.delivers_delays(), self.plan.end == End::AtRest);
+        let (all, at_rest) = (self.delivers_delays(), resting.is_some());
         let mut dropped = 0;
         for key in owned {
             dropped += usize::from(key.check_after_the_end(self, all || at_rest));
@@ -133,10 +136,12 @@ impl Life {
                 found.delayed >= dropped && (self.plan.mixed || found.delayed <= pending),
                 "S5: {dropped} of {pending} delays were dropped, {found:?} reported"
             );
-            assert!(
-                !at_rest || self.plan.mixed || found.queued + found.processing <= pending,
-                "C8: {found:?} in a queue at rest, where {pending} delays may have ended since"
-            );
+            if let (Some(delayed), false) = (resting, self.plan.mixed) {
+                assert!(
+                    found.queued + found.processing + found.delayed <= delayed,
+                    "C8: {found:?} in a queue at rest but for {delayed} delays"
+                );
+            }
         }
         self.ledger.check()
     }
@@ -165,7 +170,7 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
             tasks.spawn(async move { task(&life).await })
         })
         .collect();
-    let (owned, found) = thread::scope(|scope| {
+    let (owned, found, resting) = thread::scope(|scope| {
         let life = &*life;
         let begin = |role: Role| {
             let seed = fastrand::u64(..);
@@ -197,7 +202,7 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
         thread::sleep(life.plan.time);
         if life.plan.end != End::AtRest {
             let found = life.end();
-            return (join(owners), found);
+            return (join(owners), found, None);
         }
         // Ordering: Relaxed; a hint.
         life.stop.store(true, Ordering::Relaxed);
@@ -205,16 +210,16 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
             producer.join().expect("alive");
         }
         let owned = join(owners);
-        life.wait_until_at_rest(&owned);
+        let resting = life.wait_until_at_rest(&owned);
         let found = life.end();
-        (owned, found)
+        (owned, found, Some(resting))
     });
     tasks.block_on(async {
         for task in running {
             task.await.expect("no task panics or is aborted");
         }
     });
-    let counts = life.check(&owned, found);
+    let counts = life.check(&owned, found, resting);
     let lateness = life.ledger.lateness.lock().expect("no panic is survived");
     Done {
         counts,
