@@ -3,10 +3,10 @@
 //! `cargo run --release -p compare -- [--quick] [--only ID[,ID]] [--rounds N] [--log FILE]`
 //!
 //! Method: each workload runs in rounds, and in each round every contender once, one after the
-//! other (A B C A B C ...), each with a new queue; a warm-up round is thrown away. The medians of
-//! the rounds are compared, the extremes kept. Every round checks what was delivered. These are
-//! shared, noisy machines: a ratio within one run means something, a figure from one run beside
-//! one from another does not.
+//! other, and in the next the other way round (A B C C B A ...), each with a new queue; a warm-up
+//! round is thrown away. The medians of the rounds are compared, the extremes kept. Every round
+//! checks what was delivered. These are shared, noisy machines: a ratio within one run means
+//! something, a figure from one run beside one from another does not.
 //!
 //! A full run writes BENCHMARKS.md and what it shows. `--smoke` runs every workload once, far too
 //! short to measure anything: a test that the workloads work.

@@ -1,4 +1,7 @@
-//! Rounds: every contender once in each, one after the other.
+//! Rounds: every contender once in each, one after the other, and the other way round in the next.
+//!
+//! What a contender leaves behind (memory that the kernel takes back, a collector that is not through
+//! yet) falls to whoever comes next; so that is not always the same one.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -37,7 +40,7 @@ fn one(
     for round in 0..=rounds {
         progress.set_message(workload.id.clone());
         let shared = Round::start(scale);
-        for contender in &field.contenders {
+        for contender in turns(&field.contenders, round) {
             let Some(figures) = contender.run(workload.kind, scale, &shared) else {
                 continue;
             };
@@ -53,6 +56,15 @@ fn one(
     rows
 }
 
+/// Who comes after whom in a round.
+fn turns<T>(contenders: &[T], round: u32) -> Vec<&T> {
+    let mut turns: Vec<&T> = contenders.iter().collect();
+    if !round.is_multiple_of(2) {
+        turns.reverse();
+    }
+    turns
+}
+
 /// The pace of `latency`: twice the time that client-go takes for a key if it gets them as fast as
 /// it can, or, where there is no Go, the queue with one lock. The least of three.
 pub(crate) fn common_interval(field: &Field, scale: &Scale) -> f64 {
@@ -66,4 +78,19 @@ pub(crate) fn common_interval(field: &Field, scale: &Scale) -> f64 {
         figures.expect("every queue runs it")[0]
     };
     2.0 * (0..3).map(saturated).fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_round_goes_backwards() {
+        let turns = |round| {
+            turns(&['a', 'b', 'c'], round)
+                .into_iter()
+                .collect::<String>()
+        };
+        assert_eq!([0, 1, 2].map(turns), ["abc", "cba", "abc"]);
+    }
 }

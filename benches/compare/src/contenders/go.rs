@@ -4,8 +4,8 @@
 //! The program (`benches/compare/go`) is built when the harness starts, and lives as long as it. It
 //! reads a request a line from its standard input, the workload and the scale, both in JSON, and
 //! answers with a line: the figures, and the tally of what it delivered, which is checked here as
-//! for everybody. It idles, blocked in a read, while others are measured; before a round it collects
-//! its garbage.
+//! for everybody. It idles, blocked in a read, while others are measured; before and after a round
+//! it collects its garbage.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};

@@ -122,12 +122,13 @@ const PLOTS: [(&str, &str); 3] = [
 ];
 
 const METHOD: &str = "\
-In each round every contender runs once, one after the other (A B C A B C ...), each with a new queue; a round
-that warms up is thrown away. Medians are compared, the extremes are at the end, every figure is in
+In each round every contender runs once, one after the other, and in the next the other way round (A B C C B A
+...), so that what one leaves behind does not always fall to the same; each has a new queue, and a round that warms
+up is thrown away. Medians are compared, the extremes are at the end, every figure is in
 `benches/compare/results/results.json`. Every round checks that each contender delivered the same keys the same
 number of times, or, where that depends on chance (`hot`, `replay`), that every key was delivered after its last
 add. The Go queues run in a process of their own, which checks and is checked the same way, with their garbage
-collected before each round. Absolute figures say little about another machine; ratios within this run are what
+collected before and after each round. Absolute figures say little about another machine; ratios within this run are what
 counts.
 ";
 
