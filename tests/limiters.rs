@@ -495,3 +495,48 @@ fn limiters_work_through_any_pointer_and_across_threads() {
     });
     assert_eq!(shared.num_requeues("key"), 3);
 }
+
+#[test]
+fn no_limit_delays_and_counts_nothing() {
+    for _ in 0..3 {
+        assert_eq!(NoLimit.when("key"), Duration::ZERO);
+    }
+    assert_eq!(NoLimit.num_requeues("key"), 0);
+}
+
+#[test]
+fn a_fast_slow_limiter_says_how_many_keys_it_tracks() {
+    let limiter = fast_slow::<u64>(ms(1), ms(10), 2);
+    assert_eq!(limiter.tracked(), 0);
+    for key in [1, 2, 1] {
+        limiter.when(&key);
+    }
+    assert_eq!(limiter.tracked(), 2);
+    limiter.forget(&1);
+    assert_eq!(limiter.tracked(), 1);
+}
+
+#[test]
+fn limiters_show_their_settings() {
+    let bucket = Bucket::new(2.5, 7).unwrap();
+    assert_eq!(
+        format!("{bucket:?}"),
+        "Bucket { per_second: 2.5, burst: 7, .. }"
+    );
+    let exponential = exponential::<str>(ms(3), secs(4));
+    assert_eq!(
+        format!("{exponential:?}"),
+        "ItemExponentialFailure { base: 3ms, max: 4s, \
+         failures: PerKey { tracked: 0, memory: 8s, .. } }"
+    );
+    let fast_slow = fast_slow::<str>(ms(3), secs(4), 5);
+    fast_slow.when("key");
+    assert_eq!(
+        format!("{fast_slow:?}"),
+        "ItemFastSlow { fast: 3ms, slow: 4s, max_fast: 5, \
+         failures: PerKey { tracked: 1, memory: 8s, .. } }"
+    );
+    let limiters: [Box<dyn RateLimiter<str>>; 2] = [Box::new(bucket), Box::new(exponential)];
+    let max = MaxOf::new(limiters).unwrap();
+    assert_eq!(format!("{max:?}"), "MaxOf { limiters: 2 }");
+}

@@ -106,16 +106,27 @@ fn a_delivery_sees_what_the_last_worker_did() {
 /// Fails when `add_locked` stores plainly although the key is pinned.
 #[test]
 fn an_add_beside_an_add_through_a_handle_queues_the_key_once() {
-    check("add_handle", 5, || {
-        let queue = queue(2);
-        let handle = queue.handle(1);
-        let adder = spawn(move || handle.add());
-        let mut added = [queue.add(1), adder.join().unwrap()];
-        added.sort_unstable_by_key(|added| *added != Added::Queued);
-        assert_eq!(added, [Added::Queued, Added::Merged]);
-        queue.try_get().unwrap().done();
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
-    });
+    check("add_handle", 5, || an_add_beside_one_through_a_handle(1));
+}
+
+/// C2, C11. The same while the key has another handle, which nobody uses.
+///
+/// Fails when `add_locked` stores plainly although the key has more pins than one.
+#[test]
+fn an_add_beside_an_add_through_one_of_two_handles_queues_the_key_once() {
+    check("add_handles", 5, || an_add_beside_one_through_a_handle(2));
+}
+
+fn an_add_beside_one_through_a_handle(handles: usize) {
+    let queue = queue(2);
+    let mut handles: Vec<_> = (0..handles).map(|_| queue.handle(1)).collect();
+    let handle = handles.pop().unwrap();
+    let adder = spawn(move || handle.add());
+    let mut added = [queue.add(1), adder.join().unwrap()];
+    added.sort_unstable_by_key(|added| *added != Added::Queued);
+    assert_eq!(added, [Added::Queued, Added::Merged]);
+    queue.try_get().unwrap().done();
+    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
 }
 
 /// C2, C3, C4. Two workers and an adder: never two holders, and as many deliveries as were

@@ -155,3 +155,17 @@ impl<T> Drop for Sweep<'_, T> {
         *self.len -= self.before - slot.count();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_full_before_the_next_begins() {
+        let mut slot = Slot::default();
+        for due in 0..=2 * CHUNK as u64 {
+            slot.push(Entry { due, value: () });
+        }
+        assert!(slot.chunks().map(Chunk::len).eq([CHUNK, CHUNK, 1]));
+    }
+}
