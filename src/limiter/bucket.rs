@@ -252,6 +252,21 @@ mod tests {
         }
     }
 
+    // L5
+    #[test]
+    fn a_delay_is_rounded_to_the_nearest_nanosecond() {
+        let bucket = Bucket::of(0.001, u32::MAX);
+        assert!(bucket.scale < SCALE_ONE, "{}", bucket.scale);
+        for units in 1..1000 {
+            let nanos = bucket.time(units).as_nanos();
+            let off = (nanos * u128::from(bucket.scale)).abs_diff(u128::from(units) << SCALE_BITS);
+            assert!(
+                2 * off <= u128::from(bucket.scale),
+                "{units} units, {nanos} ns"
+            );
+        }
+    }
+
     proptest! {
         // L5
         #[test]

@@ -1,5 +1,7 @@
 //! Counts of failures on their own.
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::scaled::scaled;
 use proptest::prelude::*;
@@ -125,4 +127,26 @@ fn equal_keys_have_one_fingerprint_and_each_limiter_its_own_seeds() {
     assert_ne!(one.of("key"), one.of("kez"));
     assert_ne!(one.of("key"), other.of("key"));
     assert_ne!(one.of(&1_u64) as u64, (one.of(&1_u64) >> 64) as u64);
+}
+
+#[test]
+fn keys_spread_over_the_shards_by_one_half_of_the_fingerprint_and_over_a_table_by_the_other() {
+    let prints = Fingerprints::new();
+    let prints: Vec<u128> = (0..4000_u64).map(|key| prints.of(&key)).collect();
+    let shards: HashSet<usize> = prints.iter().map(|print| shard_of(*print)).collect();
+    assert_eq!(shards.len(), SHARDS);
+    for print in prints {
+        let mut hasher = Identity::default();
+        hasher.write_u128(print);
+        assert_eq!(hasher.finish(), print as u64);
+    }
+}
+
+/// A key's `Hash` may look at the hash so far.
+#[test]
+fn a_fingerprint_in_the_making_has_a_hash() {
+    let prints = Fingerprints::new();
+    let mut pair = Pair(prints.low.hasher(), prints.high.hasher());
+    7_u64.hash(&mut pair);
+    assert_eq!(pair.finish(), prints.of(&7_u64) as u64);
 }
