@@ -36,6 +36,19 @@ pub(crate) fn fence_after_rmw() {
     }
 }
 
+/// Has the processor fetch what is at an address, valid or not, where there is a way to tell it.
+#[inline]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse", not(miri))))]
+    let _ = at;
+}
+
 /// One look at a spinning processor's clock: tells it that this is a busy wait.
 #[inline]
 pub(crate) fn pause() {

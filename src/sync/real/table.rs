@@ -20,6 +20,7 @@ use dashmap::{DashMap, SharedValue};
 use hashbrown::raw::RawTable;
 
 use super::lock::{Locked, LockedGuard};
+use super::prefetch;
 
 /// dashmap asks for a hasher; this table is always told the hash, so the hasher is never run.
 type Unused = BuildHasherDefault<DefaultHasher>;
@@ -127,7 +128,12 @@ impl<T: Copy, X> ShardGuard<'_, T, X> {
 
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut eq: impl FnMut(T) -> bool) -> Option<T> {
-        self.table()
+        let table = self.table();
+        // In a table that the caches do not hold, the entry is as far away as the tags that say where
+        // it is. Most keys are where their hash alone puts them, or beside it.
+        let first = hash as usize & (table.buckets() - 1);
+        prefetch(table.data_end().as_ptr().wrapping_sub(first + 1));
+        table
             .get(wide(hash), |entry| {
                 entry.0.hash == hash && eq(entry.0.value)
             })
