@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# cargo-mutants over the parts that have no protocol of their own, where each of its changes should fail a
+# test: ci/cargo_mutants.sh [state|timer|limiter|backoff]... (all of them by default, which takes an hour or
+# so, and is no job of .ci/run).
+#
+# A change is tried on those tests first that notice most; what survives them is tried on others that are
+# about the part. What survives all is listed, and explained in mutants/README.md.
+# Works on a copy of the tree, and keeps all it learned in target/mutants/<part>.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
+
+# begin PART FILES [ARGUMENTS]: which code the next passes are about.
+begin() {
+    part=$1
+    out=${CARGO_TARGET_DIR:-target}/mutants/$part
+    mutants=(cargo mutants --profile mutants --file "$2" --output "$out" --iterate --no-shuffle --colors never
+        --baseline skip --timeout 20 "${@:3}")
+    rm -rf "$out"
+    mkdir -p "$out"
+}
+
+# pass TARGETS [-- FILTER]: has what survived so far tried by the tests of these targets of cargo's. Only
+# they are built, for that is what takes the time.
+pass() {
+    echo "== $part: $*"
+    local targets=()
+    while [[ $# -gt 0 && $1 != -- ]]; do
+        targets+=("--cargo-arg=$1")
+        shift
+    done
+    # 2: some were missed; 3: some took too long, and so were noticed.
+    "${mutants[@]}" "${targets[@]}" "$@" || [[ $? == [23] ]]
+}
+
+survivors() {
+    echo "== $part: survivors"
+    cat "$out/mutants.out/missed.txt"
+}
+
+parts=("$@")
+[[ $# -gt 0 ]] || parts=(state timer limiter backoff)
+for name in "${parts[@]}"; do
+    case $name in
+    state)
+        begin state src/state.rs
+        pass --lib -- state::
+        pass --test=core
+        ;;
+    timer)
+        begin timer 'src/timer/{wheel,level,slot}.rs'
+        pass --lib -- timer::
+        pass --test=delays --test=delays_memory
+        ;;
+    limiter)
+        begin limiter 'src/limiter/*.rs'
+        pass --test=limiters --test=limiter_bucket --test=retry
+        pass --lib -- limiter::
+        pass --doc -- limiter::
+        ;;
+    backoff)
+        begin backoff 'src/backoff/*.rs' --features tokio
+        pass --test=backoff --test=loops --test=retry
+        pass --doc -- backoff::
+        ;;
+    *)
+        echo "usage: $0 [state|timer|limiter|backoff]..." >&2
+        exit 2
+        ;;
+    esac
+    survivors
+done
