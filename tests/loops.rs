@@ -169,6 +169,15 @@ fn a_long_run_starts_the_back_off_over() {
 
 /// `starts`, async and under tokio's paused clock.
 async fn starts_async(takes: Duration, sliding: bool, until: Duration) -> Vec<Duration> {
+    starts_with(takes, sliding, until, tokio::time::sleep).await
+}
+
+async fn starts_with<S: Future>(
+    takes: Duration,
+    sliding: bool,
+    until: Duration,
+    sleep: impl FnMut(Duration) -> S,
+) -> Vec<Duration> {
     let begin = tokio::time::Instant::now();
     let mut starts = Vec::new();
     let run = || {
@@ -176,14 +185,7 @@ async fn starts_async(takes: Duration, sliding: bool, until: Duration) -> Vec<Du
         tokio::time::sleep(takes)
     };
     let stop = tokio::time::sleep(until);
-    backoff_until_async(
-        run,
-        iter::repeat(secs(1)),
-        sliding,
-        stop,
-        tokio::time::sleep,
-    )
-    .await;
+    backoff_until_async(run, iter::repeat(secs(1)), sliding, stop, sleep).await;
     starts
 }
 
@@ -196,6 +198,14 @@ async fn async_intervals_slide_or_not_as_the_blocking_ones() {
     assert_eq!(fixed, [0, 1000, 2000, 3000].map(ms));
     let slow = starts_async(ms(2500), false, ms(5050)).await;
     assert_eq!(slow, [0, 2500, 5000].map(ms));
+}
+
+// L11. A sleep whose time begins when it is first polled begins with the run, not after it.
+#[tokio::test(start_paused = true)]
+async fn an_async_interval_holds_for_sleeps_that_begin_when_polled() {
+    let sleep = async |time| tokio::time::sleep(time).await;
+    let fixed = starts_with(ms(300), false, ms(2050), sleep).await;
+    assert_eq!(fixed, [0, 1000, 2000].map(ms));
 }
 
 /// A future that is ready once `flag` is set, and must not be polled again then.
