@@ -21,8 +21,8 @@ begin() {
     mkdir -p "$out"
 }
 
-# pass TARGETS [-- FILTER]: has what survived so far tried by the tests of these targets of cargo's. Only
-# they are built, for that is what takes the time.
+# pass [TARGETS] [-- ARGUMENTS]: has what survived so far tried by the tests of these targets of cargo's. Only
+# they are built, for that is what takes the time. (Examples in the documentation cannot be built alone.)
 pass() {
     echo "== $part: $*"
     local targets=()
@@ -57,12 +57,12 @@ for name in "${parts[@]}"; do
         begin limiter 'src/limiter/*.rs'
         pass --test=limiters --test=limiter_bucket --test=retry
         pass --lib -- limiter::
-        pass --doc -- limiter::
+        pass -- --doc limiter::
         ;;
     backoff)
         begin backoff 'src/backoff/*.rs' --features tokio
         pass --test=backoff --test=loops --test=retry
-        pass --doc -- backoff::
+        pass -- --doc backoff::
         ;;
     *)
         echo "usage: $0 [state|timer|limiter|backoff]..." >&2

@@ -168,4 +168,41 @@ mod tests {
         }
         assert!(slot.chunks().map(Chunk::len).eq([CHUNK, CHUNK, 1]));
     }
+
+    /// A slot of so many entries, with room for so many in its first chunk.
+    fn slot(entries: usize, room: usize) -> Slot<usize> {
+        let mut slot = Slot {
+            first: Chunk::with_capacity(room),
+            rest: VecDeque::new(),
+        };
+        (0..entries).for_each(|value| slot.push(Entry { due: 0, value }));
+        slot
+    }
+
+    #[test]
+    fn a_slot_that_runs_empty_keeps_room_for_a_few() {
+        for (room, kept) in [(SPARE, SPARE), (SPARE + 1, 0)] {
+            let mut slot = slot(1, room);
+            assert!(slot.pop().is_some());
+            assert_eq!(slot.first.capacity(), kept);
+        }
+    }
+
+    #[test]
+    fn a_sweep_gives_back_room_for_more_than_four_times_what_it_leaves() {
+        for (room, left, kept) in [(64, 16, 64), (65, 16, 32), (64, 15, 30)] {
+            let mut slot = slot(40, room);
+            slot.retain(&mut 40, &mut |value| *value < left);
+            assert_eq!(slot.count(), left);
+            assert_eq!(slot.first.capacity(), kept, "{left} of {room}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_gives_back_the_room_of_chunks() {
+        let mut slot = slot(21 * CHUNK, CHUNK);
+        slot.retain(&mut (21 * CHUNK), &mut |value| *value < 6 * CHUNK);
+        assert!(slot.chunks().map(Chunk::len).eq([CHUNK; 6]));
+        assert_eq!(slot.rest.capacity(), 10);
+    }
 }
