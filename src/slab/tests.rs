@@ -277,9 +277,13 @@ fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
 fn a_small_node_lies_in_one_cache_line() {
     const LINE: usize = 64;
     let mut slab = Slab::<u64>::new(false);
-    for key in 0..2 * u64::from(slab.shape.slots) {
-        let at = slab.insert(node(key)).as_ptr().addr().get();
+    let keys = 0..2 * u64::from(slab.shape.slots);
+    let nodes: Vec<_> = keys.map(|key| slab.insert(node(key))).collect();
+    for node in nodes {
+        let at = node.as_ptr().addr().get();
         assert_eq!(at / LINE, (at + size_of::<Node<u64>>() - 1) / LINE);
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(node) };
     }
 }
 
