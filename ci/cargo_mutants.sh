@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cargo-mutants over the parts that have no protocol of their own, where each of its changes should fail a
-# test: ci/cargo_mutants.sh [state|timer|limiter|backoff]... (all of them by default, which takes an hour or
+# test: ci/cargo_mutants.sh [state|table|timer|limiter|backoff]... (all of them by default, which takes an hour or
 # so, and is no job of .ci/run).
 #
 # A change is tried on those tests first that notice most; what survives them is tried on others that are
@@ -40,13 +40,18 @@ survivors() {
 }
 
 parts=("$@")
-[[ $# -gt 0 ]] || parts=(state timer limiter backoff)
+[[ $# -gt 0 ]] || parts=(state table timer limiter backoff)
 for name in "${parts[@]}"; do
     case $name in
     state)
         begin state src/state.rs
         pass --lib -- state::
         pass --test=core
+        ;;
+    table)
+        begin table 'src/{table,table/*}.rs'
+        pass --lib -- table::
+        pass --lib -- keys::
         ;;
     timer)
         begin timer 'src/timer/{wheel,level,slot}.rs'
@@ -65,7 +70,7 @@ for name in "${parts[@]}"; do
         pass -- --doc backoff::
         ;;
     *)
-        echo "usage: $0 [state|timer|limiter|backoff]..." >&2
+        echo "usage: $0 [state|table|timer|limiter|backoff]..." >&2
         exit 2
         ;;
     esac

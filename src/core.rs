@@ -179,7 +179,14 @@ impl<K> Core<K> {
     /// Ends a pending delay if a plain add is to do so.
     #[inline]
     fn supersede(&self, shard: &Shard<'_, K>, hash: u64, eq: impl FnMut(&K) -> bool) {
-        if self.supersede && shard.cancel_delay(hash, eq) {
+        if self.supersede {
+            self.supersede_delay(shard, hash, eq);
+        }
+    }
+
+    #[cold]
+    fn supersede_delay(&self, shard: &Shard<'_, K>, hash: u64, eq: impl FnMut(&K) -> bool) {
+        if shard.cancel_delay(hash, eq) {
             self.note_cancelled();
         }
     }

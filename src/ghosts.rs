@@ -10,6 +10,8 @@
 //! The sample is chosen by the hash, one key in [`SAMPLE`], so that a key that was sampled when
 //! it went is sampled when it returns.
 
+use crate::table::ShortHash;
+
 /// One key in so many is sampled.
 const SAMPLE: u32 = 128;
 /// So many sampled keys are remembered: those of the last `SAMPLE * REMEMBERED` swept.
@@ -20,7 +22,7 @@ const FEWEST: u32 = 4;
 #[derive(Default)]
 pub(crate) struct Ghosts {
     /// Hashes of swept keys, the oldest at `oldest` once the list is full.
-    hashes: Vec<u32>,
+    hashes: Vec<ShortHash>,
     oldest: usize,
     /// Sampled keys that came since the last verdict, and how many of them were known.
     came: u32,
@@ -31,13 +33,13 @@ pub(crate) struct Ghosts {
 /// Whether keys of this hash are sampled. By bits that the place in the table depends on only if it is
 /// very large.
 #[inline]
-fn is_sampled(hash: u32) -> bool {
-    (hash >> 24).is_multiple_of(SAMPLE)
+fn is_sampled(hash: ShortHash) -> bool {
+    (hash.bits() >> (ShortHash::BITS - 8)).is_multiple_of(SAMPLE)
 }
 
 impl Ghosts {
     /// Notes that a key was swept.
-    pub(crate) fn went(&mut self, hash: u32) {
+    pub(crate) fn went(&mut self, hash: ShortHash) {
         if !is_sampled(hash) {
             return;
         }
@@ -51,14 +53,14 @@ impl Ghosts {
 
     /// Notes that a key was interned.
     #[inline]
-    pub(crate) fn came(&mut self, hash: u32) {
+    pub(crate) fn came(&mut self, hash: ShortHash) {
         if is_sampled(hash) {
             self.look_up(hash);
         }
     }
 
     #[cold]
-    fn look_up(&mut self, hash: u32) {
+    fn look_up(&mut self, hash: ShortHash) {
         self.came += 1;
         if self.hashes.contains(&hash) {
             self.returned += 1;
@@ -92,20 +94,21 @@ mod tests {
         let mut held = std::collections::HashSet::new();
         let mut sweeps = 0;
         for key in keys {
-            let hash = key.wrapping_mul(0x9E37_79B1);
-            if held.contains(&hash) {
+            let hash = ShortHash::from_bits(key.wrapping_mul(0x9E37_79B1));
+            if held.contains(&hash.bits()) {
                 continue;
             }
             if held.len() == limit {
                 if ghosts.verdict() {
                     limit *= 2;
                 } else {
-                    held.drain().for_each(|hash| ghosts.went(hash));
+                    held.drain()
+                        .for_each(|bits| ghosts.went(ShortHash::from_bits(bits)));
                     sweeps += 1;
                 }
             }
             ghosts.came(hash);
-            held.insert(hash);
+            held.insert(hash.bits());
         }
         (sweeps, limit)
     }

@@ -35,6 +35,8 @@
 //! first [`RESIDENTS`] nodes, shared out among the shards, are not swept at all but by `shrink`:
 //! that is the fixed cache of C10.
 
+use crossbeam_utils::CachePadded;
+
 use crate::caught::caught;
 use crate::ghosts::Ghosts;
 use crate::node::{self, Added, Node, NodeRef, Pin, Queued};
@@ -42,7 +44,8 @@ use crate::overflow::Link;
 use crate::slab::{NodeIndex, Slab};
 use crate::state::{KeyState, Phase, Residence};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{ShardGuard, Table};
+use crate::sync::{Locked, LockedGuard, prefetch};
+use crate::table::{Hashes, ShortHash, Table};
 use crate::timer::Delay;
 
 /// Up to this many nodes are kept without looking, as many in each shard.
@@ -62,7 +65,7 @@ const LOOKS_PER_CREDIT: usize = 64;
 const SLEEPS_PER_CREDIT: usize = 1024;
 
 pub(crate) struct Keys<K> {
-    table: Table<NodeIndex, Store<K>>,
+    shards: Box<[CachePadded<Locked<Store<K>>>]>,
     /// A bit for each shard (modulo 64) that has the credit for a sweep by an idle consumer.
     due: AtomicU64,
     /// A bit for each shard (modulo 64) whose last idle sweep left many busy keys behind.
@@ -77,6 +80,8 @@ pub(crate) struct Keys<K> {
 
 /// A shard's nodes, and the account of its sweeps.
 struct Store<K> {
+    /// All indices in it are those of nodes of the slab.
+    table: Table<NodeIndex>,
     slab: Slab<K>,
     /// An adder of a new key sweeps, or lets the shard grow, when it has this many nodes.
     limit: usize,
@@ -89,7 +94,7 @@ struct Store<K> {
 pub(crate) struct Shard<'a, K> {
     keys: &'a Keys<K>,
     index: usize,
-    table: ShardGuard<'a, NodeIndex, Store<K>>,
+    store: LockedGuard<'a, Store<K>>,
 }
 
 /// Keys that a sweep took out, to be dropped once no lock is held.
@@ -118,6 +123,7 @@ impl<K> Keys<K> {
     pub(crate) fn new(shards: usize, timed: bool) -> Self {
         let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
         let store = || Store {
+            table: Table::new(),
             slab: Slab::new(timed),
             limit: residents,
             credit: 0,
@@ -125,7 +131,9 @@ impl<K> Keys<K> {
             sweeps: 0,
         };
         Keys {
-            table: Table::new(shards, store),
+            shards: (0..shards)
+                .map(|_| CachePadded::new(Locked::new(store())))
+                .collect(),
             due: AtomicU64::new(0),
             unsettled: AtomicU64::new(0),
             looks: AtomicUsize::new(0),
@@ -137,7 +145,13 @@ impl<K> Keys<K> {
     /// Locks the shard that keys of this hash are in.
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
-        self.shard(self.table.shard_of(hash))
+        self.shard(self.shard_of(hash))
+    }
+
+    /// By the uppermost bits, which a short hash leaves out.
+    #[inline]
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> (u64::BITS - self.shards.len().trailing_zeros())) as usize
     }
 
     #[inline]
@@ -145,13 +159,13 @@ impl<K> Keys<K> {
         Shard {
             keys: self,
             index,
-            table: self.table.lock(index),
+            store: self.shards[index].lock(),
         }
     }
 
     /// The shards, locked one after the other.
     pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_, K>> {
-        (0..self.table.shards()).map(|index| self.shard(index))
+        (0..self.shards.len()).map(|index| self.shard(index))
     }
 
     /// Sweeps the shards that have the credit for it. Called by consumers with nothing to do.
@@ -171,7 +185,7 @@ impl<K> Keys<K> {
     fn sweep_due(&self) {
         // Ordering: Relaxed; as above. A bit that is set meanwhile is left for the next time.
         let due = self.due.swap(0, Ordering::Relaxed);
-        for index in 0..self.table.shards() {
+        for index in 0..self.shards.len() {
             if due & bit(index) != 0 {
                 let mut shard = self.shard(index);
                 let swept = shard.sweep_with_credit();
@@ -189,7 +203,7 @@ impl<K> Keys<K> {
         if looks % LOOKS_PER_CREDIT == LOOKS_PER_CREDIT - 1 {
             // Ordering: Relaxed; a hint.
             let unsettled = self.unsettled.load(Ordering::Relaxed);
-            for index in 0..self.table.shards() {
+            for index in 0..self.shards.len() {
                 if unsettled & bit(index) != 0 {
                     self.shard(index)
                         .earn(LOOKS_PER_CREDIT * CREDIT_PER_EMPTY_LOOK);
@@ -203,7 +217,7 @@ impl<K> Keys<K> {
         // Ordering: Relaxed; a count.
         let sleeps = self.sleeps.fetch_add(1, Ordering::Relaxed);
         if sleeps % SLEEPS_PER_CREDIT == SLEEPS_PER_CREDIT - 1 {
-            let index = sleeps / SLEEPS_PER_CREDIT % self.table.shards();
+            let index = sleeps / SLEEPS_PER_CREDIT % self.shards.len();
             self.shard(index).earn(SLEEPS_PER_CREDIT);
         }
     }
@@ -212,8 +226,8 @@ impl<K> Keys<K> {
     pub(crate) fn shrink(&self) {
         for mut shard in self.shards() {
             let swept = shard.sweep(true).0;
-            shard.table.shrink_to(shard.table.len());
-            let store = shard.table.beside_mut();
+            let store = &mut *shard.store;
+            store.table.shrink_to(0, &store.slab);
             store.slab.shrink();
             store.ghosts.clear();
             store.limit = self.residents;
@@ -234,10 +248,18 @@ impl<K> Drop for Keys<K> {
     }
 }
 
-/// A hash within its shard. Folded, so that it is as good as the better half of the hasher's answer.
-#[inline]
-fn fold(hash: u64) -> u32 {
-    (hash ^ hash >> 32) as u32
+impl<K> Hashes<NodeIndex> for Slab<K> {
+    #[inline]
+    unsafe fn hash(&self, index: NodeIndex) -> ShortHash {
+        // SAFETY: what is in a shard's table is the index of a node in its slab.
+        unsafe { self.node(index).get() }.state.hash()
+    }
+
+    #[inline]
+    unsafe fn expect(&self, index: NodeIndex) {
+        // SAFETY: as above.
+        prefetch(unsafe { self.node(index) }.as_ptr().as_ptr());
+    }
 }
 
 fn bit(shard: usize) -> u64 {
@@ -249,14 +271,16 @@ impl<K> Shard<'_, K> {
     #[inline]
     fn node(&self, index: NodeIndex) -> NodeRef<K> {
         // SAFETY: what is in the table is an index of the shard's slab.
-        unsafe { self.table.beside().slab.node(index) }
+        unsafe { self.store.slab.node(index) }
     }
 
     #[inline]
     fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
-        let index = self.table.find(fold(hash), |index| {
+        let hash = ShortHash::of(hash);
+        let index = self.store.table.find(hash, |index| {
             // SAFETY: in the table of a shard whose lock is held.
-            eq(&unsafe { self.node(index).get() }.key)
+            let node = unsafe { self.node(index).get() };
+            node.state.hash() == hash && eq(&node.key)
         });
         index.map(|index| self.node(index))
     }
@@ -307,18 +331,18 @@ impl<K> Shard<'_, K> {
 
     #[inline]
     fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
-        let hash = fold(hash);
-        let store = self.table.beside_mut();
+        let hash = ShortHash::of(hash);
+        let store = &mut *self.store;
         store.ghosts.came(hash);
         let node = store.slab.insert(Node {
-            state: KeyState::new(phase, closed),
+            state: KeyState::new(hash, phase, closed),
             delay: Delay::new(closed),
             link: Link::new(),
             key,
         });
         // SAFETY: just inserted.
         let index = unsafe { store.slab.index_of(node) };
-        self.table.insert(hash, index);
+        store.table.insert(hash, index, &store.slab);
         self.earn(CREDIT_PER_NEW_KEY);
         node
     }
@@ -326,7 +350,7 @@ impl<K> Shard<'_, K> {
     /// Sweeps before an insertion that would double the shard.
     #[inline]
     fn make_room(&mut self) -> Swept<K> {
-        if self.table.len() < self.table.beside().limit {
+        if self.store.table.len() < self.store.limit {
             return Swept(Vec::new());
         }
         self.make_room_slow()
@@ -335,7 +359,7 @@ impl<K> Shard<'_, K> {
     #[cold]
     fn make_room_slow(&mut self) -> Swept<K> {
         if !self.looks_idle() {
-            self.table.beside_mut().limit *= 2;
+            self.store.limit *= 2;
             return Swept(Vec::new());
         }
         let Some((swept, busy)) = self.sweep_or_grow() else {
@@ -362,8 +386,8 @@ impl<K> Shard<'_, K> {
 
     /// Sweeps on behalf of an idle consumer, if the credit is still there.
     fn sweep_with_credit(&mut self) -> Swept<K> {
-        let nodes = self.table.len();
-        let credit = self.table.beside().credit;
+        let nodes = self.store.table.len();
+        let credit = self.store.credit;
         if credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= self.keys.residents {
             return Swept(Vec::new());
         }
@@ -377,7 +401,7 @@ impl<K> Shard<'_, K> {
     /// Sweeps, and answers the number of busy nodes, too; or none, if the keys are a working set
     /// and the shard is to hold them. Either way this is settled until as many new keys have come.
     fn sweep_or_grow(&mut self) -> Option<(Swept<K>, usize)> {
-        let swept = if self.table.beside_mut().ghosts.verdict() {
+        let swept = if self.store.ghosts.verdict() {
             None
         } else {
             Some(self.sweep(false))
@@ -388,12 +412,13 @@ impl<K> Shard<'_, K> {
 
     /// After a sweep, or the decision against one.
     fn settle_account(&mut self) {
-        let nodes = self.table.len();
+        let nodes = self.store.table.len();
         let room = nodes.max(self.keys.residents);
-        if self.table.capacity() > 4 * room {
-            self.table.shrink_to(2 * nodes);
+        if self.store.table.capacity() > 4 * room {
+            let store = &mut *self.store;
+            store.table.shrink_to(2 * nodes, &store.slab);
         }
-        let store = self.table.beside_mut();
+        let store = &mut *self.store;
         store.limit = (2 * nodes).max(self.keys.residents);
         store.credit = 0;
     }
@@ -411,8 +436,8 @@ impl<K> Shard<'_, K> {
 
     #[inline]
     fn earn(&mut self, credit: usize) {
-        let nodes = self.table.len();
-        let store = self.table.beside_mut();
+        let nodes = self.store.table.len();
+        let store = &mut *self.store;
         store.credit = store.credit.saturating_add(credit);
         if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > self.keys.residents {
             self.call_for_sweep();
@@ -432,26 +457,34 @@ impl<K> Shard<'_, K> {
     fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
         let mut swept = Swept(Vec::new());
         let mut busy = 0;
-        self.table.beside_mut().sweeps += 1;
-        self.table.retain(|hash, index, store| {
+        self.store.sweeps += 1;
+        let Store {
+            table,
+            slab,
+            ghosts,
+            ..
+        } = &mut *self.store;
+        table.remove_if(slab, |slab, index| {
             // SAFETY: in the table of a shard whose lock is held, so of its slab.
-            let node = unsafe { store.slab.node(index) };
+            let node = unsafe { slab.node(index) };
             // SAFETY: as above.
-            match unsafe { node.get() }.state.residence(forget) {
-                Residence::Stay => true,
+            let state = unsafe { &node.get().state };
+            match state.residence(forget) {
+                Residence::Stay => None,
                 Residence::Busy => {
                     busy += 1;
-                    true
+                    None
                 }
                 Residence::Leave => {
-                    store.ghosts.went(hash);
+                    let hash = state.hash();
+                    ghosts.went(hash);
                     // SAFETY: `Leave` says that nobody else can reach the node any more, and
                     // here it leaves the table; it is of this slab, as all in this table.
-                    let key = unsafe { store.slab.remove(node) };
+                    let key = unsafe { slab.remove(node) };
                     if std::mem::needs_drop::<K>() {
                         swept.0.push(key);
                     }
-                    false
+                    Some(hash)
                 }
             }
         });
@@ -461,13 +494,17 @@ impl<K> Shard<'_, K> {
     /// Takes out every node, whatever its state: for the queue's end.
     fn take_all(&mut self) -> Swept<K> {
         let mut swept = Swept(Vec::new());
-        self.table.retain(|_, index, store| {
+        let Store { table, slab, .. } = &mut *self.store;
+        table.remove_if(slab, |slab, index| {
             // SAFETY: in the shard's table, so of its slab. Called from `Keys::drop` alone, so no token is
             // left that would be used.
-            swept
-                .0
-                .push(unsafe { store.slab.remove(store.slab.node(index)) });
-            false
+            let (node, hash) = unsafe {
+                let node = slab.node(index);
+                (node, node.get().state.hash())
+            };
+            // SAFETY: as above.
+            swept.0.push(unsafe { slab.remove(node) });
+            Some(hash)
         });
         swept
     }

@@ -146,6 +146,7 @@ mod retry;
 mod slab;
 mod state;
 mod sync;
+mod table;
 mod timer;
 mod wait;
 mod watch;

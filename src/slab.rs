@@ -38,8 +38,8 @@ union Slot<K> {
     next_free: Option<NonNull<Slot<K>>>,
 }
 
-/// Where a node is in its slab.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// Where a node is in its slab. No node has the index 0.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct NodeIndex(u32);
 
 /// What a chunk begins with: 32 bytes, so that small nodes behind it do not lie across two cache lines.

@@ -25,7 +25,8 @@
 //! # Beside the state
 //!
 //! `recurring` says that the key was added again after it had gone idle since the last sweep; a
-//! sweep spares such a key once. The upper half counts pins: handles and pending delays that
+//! sweep spares such a key once. Then there are 28 bits of the key's hash, which never change: the table
+//! asks for them when it grows. The upper half counts pins: handles and pending delays that
 //! keep the node interned.
 //!
 //! # Orderings
@@ -58,11 +59,14 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fence_after_rmw;
+use crate::table::ShortHash;
 
 const DIRTY: u64 = 1;
 const PROCESSING: u64 = 1 << 1;
 const RECURRING: u64 = 1 << 2;
 const CLOSED: u64 = 1 << 3;
+/// The hash is counted in these.
+const HASH: u64 = 1 << 4;
 const PIN: u64 = 1 << 32;
 /// Half of what fits, so that racing handles cannot run over before one of them notices.
 const MOST_PINS: u64 = 1 << 31;
@@ -132,14 +136,25 @@ pub(crate) struct KeyState(AtomicU64);
 
 impl KeyState {
     /// The state of a key that has just been interned.
-    pub(crate) fn new(phase: Phase, closed: bool) -> Self {
+    pub(crate) fn new(hash: ShortHash, phase: Phase, closed: bool) -> Self {
+        const { assert!(HASH << ShortHash::BITS == PIN) };
         let phase = match phase {
             Phase::Idle => 0,
             Phase::Queued => DIRTY,
             Phase::Processing => PROCESSING,
             Phase::Dirty => PROCESSING | DIRTY,
         };
-        KeyState(AtomicU64::new(phase | if closed { CLOSED } else { 0 }))
+        let closed = if closed { CLOSED } else { 0 };
+        KeyState(AtomicU64::new(
+            phase | closed | (u64::from(hash.bits()) * HASH),
+        ))
+    }
+
+    /// The hash that it was made with.
+    #[inline]
+    pub(crate) fn hash(&self) -> ShortHash {
+        // Ordering: Relaxed; these bits never change, and who can reach the node sees it as made.
+        ShortHash::from_bits((self.0.load(Ordering::Relaxed) / HASH) as u32)
     }
 
     /// Adds under the shard's lock.

@@ -14,8 +14,7 @@ const ROOM: usize = 128;
 fn keys<K>() -> Keys<K> {
     let mut keys = Keys::new(2, false);
     keys.residents = ROOM;
-    keys.shards()
-        .for_each(|mut shard| shard.table.beside_mut().limit = ROOM);
+    keys.shards().for_each(|mut shard| shard.store.limit = ROOM);
     keys
 }
 
@@ -30,7 +29,7 @@ fn insert<K>(keys: &Keys<K>, number: usize, key: K) -> Queued<K> {
 }
 
 fn insert_as<K>(keys: &Keys<K>, hash: u64, key: K) -> Queued<K> {
-    assert_eq!(keys.table.shard_of(hash), 0, "small hashes share a shard");
+    assert_eq!(keys.shard_of(hash), 0, "small hashes share a shard");
     let mut shard = keys.lock(hash);
     let (entry, swept) = shard.insert_queued(hash, key);
     drop(shard);
@@ -67,7 +66,7 @@ fn interned(keys: &Keys<usize>) -> Vec<usize> {
 }
 
 fn limit<K>(keys: &Keys<K>) -> usize {
-    keys.lock(0).table.beside().limit
+    keys.lock(0).store.limit
 }
 
 fn is_due<K>(keys: &Keys<K>) -> bool {
@@ -138,7 +137,7 @@ fn a_stream_of_unique_keys_keeps_no_more_than_the_residents() {
     let keys = keys();
     for number in 0..scaled(10_000) * ROOM / 100 {
         insert_and_work(&keys, [number]);
-        let kept = keys.lock(0).table.len();
+        let kept = keys.lock(0).store.table.len();
         assert!(kept <= ROOM, "{kept} keys after {number}");
     }
 }
@@ -221,16 +220,16 @@ fn a_key_that_is_pinned_after_the_shut_down_is_born_closed() {
 fn a_worked_off_burst_is_swept_by_an_idle_consumer() {
     let keys = keys();
     burst(&keys, scaled(100_000));
-    assert!(keys.lock(0).table.capacity() >= scaled(100_000));
+    assert!(keys.lock(0).store.table.capacity() >= scaled(100_000));
     assert!(is_due(&keys));
     keys.sweep_if_due();
     assert!(!is_due(&keys));
     assert_eq!(interned(&keys).len(), 0);
     let shard = keys.lock(0);
-    let capacity = shard.table.capacity();
+    let capacity = shard.store.table.capacity();
     assert!(capacity <= 4 * ROOM, "room for {capacity} keys is kept");
-    assert_eq!(shard.table.beside().limit, ROOM);
-    assert_eq!(shard.table.beside().credit, 0);
+    assert_eq!(shard.store.limit, ROOM);
+    assert_eq!(shard.store.credit, 0);
 }
 
 #[test]
@@ -248,12 +247,12 @@ fn an_idle_sweep_spares_keys_that_recur_and_sleeps_earn_the_next() {
         assert!(!is_due(&keys));
     }
     keys.note_sleep();
-    assert_eq!(keys.lock(0).table.beside().credit, SLEEPS_PER_CREDIT);
+    assert_eq!(keys.lock(0).store.credit, SLEEPS_PER_CREDIT);
     for _ in 0..SLEEPS_PER_CREDIT {
         keys.note_sleep();
     }
-    assert_eq!(keys.lock(0).table.beside().credit, SLEEPS_PER_CREDIT);
-    assert_eq!(keys.shard(1).table.beside().credit, SLEEPS_PER_CREDIT);
+    assert_eq!(keys.lock(0).store.credit, SLEEPS_PER_CREDIT);
+    assert_eq!(keys.shard(1).store.credit, SLEEPS_PER_CREDIT);
     const { assert!(SLEEPS_PER_CREDIT == 2 * ROOM * CREDIT_PER_NODE_SWEPT) };
     assert!(is_due(&keys));
     keys.sweep_if_due();
@@ -265,7 +264,7 @@ fn an_idle_consumer_without_credit_does_not_sweep() {
     let keys = keys();
     let count = 2 * ROOM;
     burst(&keys, count);
-    keys.lock(0).table.beside_mut().credit = count * CREDIT_PER_NODE_SWEPT - 1;
+    keys.lock(0).store.credit = count * CREDIT_PER_NODE_SWEPT - 1;
     keys.sweep_if_due();
     assert_eq!(interned(&keys).len(), count);
     keys.lock(0).earn(1);
@@ -278,7 +277,7 @@ fn a_sweep_that_finds_busy_keys_earns_the_credit_for_another_look() {
     let keys = keys();
     let entries: Vec<_> = (0..ROOM).map(|key| insert(&keys, key, key)).collect();
     insert_and_work(&keys, [1000]);
-    let credit = keys.lock(0).table.beside().credit;
+    let credit = keys.lock(0).store.credit;
     assert_eq!(credit, (ROOM + 1) * CREDIT_PER_NEW_KEY);
     entries.into_iter().for_each(work);
     keys.sweep_if_due();
@@ -292,7 +291,7 @@ fn shrink_takes_even_keys_that_recur_and_gives_the_table_back() {
     (0..100).for_each(|number| recur(&keys, number));
     keys.shrink();
     assert_eq!(interned(&keys), []);
-    assert_eq!(keys.lock(0).table.capacity(), 0);
+    assert_eq!(keys.lock(0).store.table.capacity(), 0);
     assert_eq!(limit(&keys), ROOM);
 }
 
@@ -304,7 +303,7 @@ fn the_cache_is_as_large_for_many_shards_as_for_few() {
         assert_eq!(shards * keys.residents, RESIDENTS);
         assert!(
             keys.shards()
-                .all(|shard| shard.table.beside().limit == keys.residents)
+                .all(|shard| shard.store.limit == keys.residents)
         );
     }
     assert_eq!(Keys::<u64>::new(1024, false).residents, FEWEST_RESIDENTS);

@@ -10,7 +10,7 @@ use crate::node::{self, Added, Node, NodeRef, Queued};
 impl<K> Keys<K> {
     /// How many shards there are.
     pub(crate) fn count(&self) -> usize {
-        self.table.shards()
+        self.shards.len()
     }
 }
 
@@ -18,7 +18,8 @@ impl<K> Shard<'_, K> {
     /// Runs `f` over the nodes of the shard.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         // SAFETY: in the table of a shard whose lock is held.
-        self.table
+        self.store
+            .table
             .for_each(|index| f(unsafe { self.node(index).get() }));
     }
 
@@ -31,7 +32,7 @@ impl<K> Shard<'_, K> {
         census: &mut Census,
         mut owed: impl FnMut(Queued<K>),
     ) {
-        self.table.for_each(|index| {
+        self.store.table.for_each(|index| {
             let node_ref = self.node(index);
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { node_ref.get() };
@@ -60,13 +61,14 @@ impl<K> Shard<'_, K> {
         most: usize,
         mut f: impl FnMut(NodeRef<K>),
     ) -> Option<usize> {
-        self.table
+        self.store
+            .table
             .for_some(place, most, |index| f(self.node(index)))
     }
 
     /// How many sweeps there were.
     #[cfg(feature = "metrics")]
     pub(crate) fn sweeps(&self) -> u64 {
-        self.table.beside().sweeps
+        self.store.sweeps
     }
 }

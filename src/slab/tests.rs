@@ -10,11 +10,12 @@ use super::*;
 use crate::overflow::Link;
 use crate::scaled::scaled;
 use crate::state::{KeyState, Phase};
+use crate::table::ShortHash;
 use crate::timer::Delay;
 
 fn node<K>(key: K) -> Node<K> {
     Node {
-        state: KeyState::new(Phase::Idle, false),
+        state: KeyState::new(ShortHash::of(0), Phase::Idle, false),
         delay: Delay::new(false),
         link: Link::new(),
         key,

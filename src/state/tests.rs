@@ -17,7 +17,7 @@ fn word(state: &KeyState) -> u64 {
 }
 
 fn bits(phase: Phase) -> u64 {
-    word(&KeyState::new(phase, false))
+    word(&KeyState::new(ShortHash::of(0), phase, false))
 }
 
 /// Everything that may stand beside the two state bits, in every combination.
@@ -35,8 +35,8 @@ fn companions() -> impl Iterator<Item = u64> {
 fn the_phases_are_two_bits_and_tell_themselves_apart() {
     for (phase, expected) in PHASES.into_iter().zip([0b00, 0b01, 0b10, 0b11]) {
         assert_eq!(bits(phase), expected, "{phase:?}");
-        assert_eq!(KeyState::new(phase, false).phase(), phase);
-        let closed = KeyState::new(phase, true);
+        assert_eq!(KeyState::new(ShortHash::of(0), phase, false).phase(), phase);
+        let closed = KeyState::new(ShortHash::of(0), phase, true);
         assert_eq!(word(&closed), expected | CLOSED, "{phase:?}");
         assert_eq!(closed.phase(), phase);
     }
@@ -125,7 +125,10 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
             assert_eq!(word(&state), bits(phase) | beside | CLOSED);
         }
     }
-    assert_eq!(KeyState::new(Phase::Idle, true).close(), None);
+    assert_eq!(
+        KeyState::new(ShortHash::of(0), Phase::Idle, true).close(),
+        None
+    );
 }
 
 // S2
@@ -200,7 +203,7 @@ fn only_idle_unpinned_keys_leave_and_recurring_ones_are_spared_once() {
 
 #[test]
 fn a_key_recurs_only_if_it_is_added_again_after_it_went_idle() {
-    let state = KeyState::new(Phase::Queued, false);
+    let state = KeyState::new(ShortHash::of(0), Phase::Queued, false);
     state.begin();
     assert_eq!(state.add_locked(), Marked::Deferred);
     state.finish();

@@ -5,8 +5,8 @@
 //!
 //! The stand-ins are as weak as the originals where the protocols depend on it, so that a model
 //! fails when an ordering is missing: [`ArrayQueue`] is crossbeam's algorithm on the checker's
-//! atomics, for a mutex in its place would order far more than the ring does. The table and the
-//! list of registrations are behind a mutex, as in the table's case they really are.
+//! atomics, for a mutex in its place would order far more than the ring does. The list of registrations is
+//! behind a mutex.
 //!
 //! No clock is asked in a model: `park` with a deadline returns as if it were over, under loom at
 //! once and under shuttle after a few steps of other threads.
@@ -22,13 +22,11 @@ mod on_shuttle;
 use on_shuttle as checker;
 
 mod ring;
-mod table;
 
-pub(crate) use checker::{Mutex, MutexGuard, atomic, yield_now};
+pub(crate) use checker::{Mutex, MutexGuard, MutexGuard as LockedGuard, atomic, yield_now};
 pub(crate) use ring::ArrayQueue;
 // Its counts are not part of any protocol here.
 pub(crate) use std::sync::Arc;
-pub(crate) use table::{ShardGuard, Table};
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -63,7 +61,10 @@ pub(crate) fn fence_after_rmw() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
-/// No model is about what these guard.
+/// Nothing is far away in a model.
+pub(crate) fn prefetch<T>(_: *const T) {}
+
+/// No model is about how it is given back.
 pub(crate) struct Locked<T>(Mutex<T>);
 
 impl<T> Locked<T> {

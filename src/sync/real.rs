@@ -2,15 +2,13 @@
 
 mod lock;
 mod park;
-mod table;
 mod thread;
 
 pub(crate) use crossbeam_queue::{ArrayQueue, SegQueue};
 pub(crate) use crossbeam_utils::Backoff;
-pub(crate) use lock::Locked;
+pub(crate) use lock::{Locked, LockedGuard};
 pub(crate) use park::ThreadParker;
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
-pub(crate) use table::{ShardGuard, Table};
 pub(crate) use thread::Thread;
 
 pub(crate) mod atomic {

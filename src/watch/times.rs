@@ -180,10 +180,11 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::ShortHash;
 
     #[test]
     fn a_key_has_the_times_of_its_state() {
-        let state = KeyState::new(Phase::Queued, false);
+        let state = KeyState::new(ShortHash::of(0), Phase::Queued, false);
         let times = Times::new();
         let seen = |phase, dirty, held| assert_eq!(times.read(&state), Seen { phase, dirty, held });
         seen(Phase::Queued, None, None);

@@ -1,0 +1,49 @@
+//! What is kept of a key's hash.
+
+/// What a key's hash is within its shard: 28 bits. The uppermost eight tell the keys of a group apart, the
+/// lower ones say which group they belong to. From 2^20 groups on, which is ten million keys in one shard,
+/// these overlap, and lookups slow down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortHash(u32);
+
+impl ShortHash {
+    /// The number of its bits.
+    pub(crate) const BITS: u32 = 28;
+
+    /// Folded, so that it is as good as the better half of the hasher's answer.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Self {
+        Self::from_bits((hash ^ hash >> 32) as u32)
+    }
+
+    /// The lowest bits of `bits`.
+    #[inline]
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        ShortHash(bits % (1 << Self::BITS))
+    }
+
+    #[inline]
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Never 0, which is the tag of a free place.
+    #[inline]
+    pub(super) fn tag(self) -> u8 {
+        ((self.0 >> (Self::BITS - 8)) as u8).max(1)
+    }
+
+    /// The groups of a key among `groups`, a power of two or none: its home first, each of them once.
+    #[inline]
+    pub(super) fn path(self, groups: usize) -> impl Iterator<Item = usize> {
+        // An odd step meets all of them.
+        let step = 2 * usize::from(self.tag()) + 1;
+        let mask = groups.wrapping_sub(1);
+        let mut at = self.0 as usize;
+        (0..groups).map(move |_| {
+            let group = at & mask;
+            at = at.wrapping_add(step);
+            group
+        })
+    }
+}
