@@ -1,8 +1,9 @@
 //! The policy of sweeping, shard by shard: what stays, what leaves, when, and how keys are dropped.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::sweep::{CREDIT_PER_NODE_SWEPT, SLEEPS_PER_CREDIT};
 use super::*;
 use crate::caught::Bomb;
 use crate::scaled::scaled;
