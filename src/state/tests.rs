@@ -24,11 +24,27 @@ fn bits(phase: Phase) -> u64 {
 fn companions() -> impl Iterator<Item = u64> {
     [0, RECURRING].into_iter().flat_map(|recurring| {
         [0, CLOSED].into_iter().flat_map(move |closed| {
-            [0, PIN, 2 * PIN, (MOST_PINS - 1) * PIN]
+            [0, PIN - HASH, 0x0ACE_0F01 * HASH]
                 .into_iter()
-                .map(move |pins| recurring | closed | pins)
+                .flat_map(move |hash| {
+                    [0, PIN, 2 * PIN, (MOST_PINS - 1) * PIN]
+                        .into_iter()
+                        .map(move |pins| recurring | closed | hash | pins)
+                })
         })
     })
+}
+
+// The table asks for it whenever it grows, whatever has happened to the key meanwhile.
+#[test]
+fn the_hash_is_what_the_state_was_made_with() {
+    for bits in [0, 1, 1 << 27, (1 << 28) - 1, 0x0ACE_0F01] {
+        for phase in PHASES {
+            let state = KeyState::new(ShortHash::from_bits(bits), phase, bits == 1);
+            state.pin();
+            assert_eq!((state.hash().bits(), state.phase()), (bits, phase));
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ struct Owner {
     hashes: Vec<ShortHash>,
     inside: BTreeSet<u32>,
     asked: Cell<usize>,
+    told: Cell<usize>,
 }
 
 impl Owner {
@@ -33,6 +34,7 @@ impl Hashes<u32> for Owner {
 
     unsafe fn expect(&self, value: u32) {
         assert!(self.inside.contains(&value), "told of another's value");
+        self.told.set(self.told.get() + 1);
     }
 }
 
@@ -235,6 +237,30 @@ fn growing_asks_for_each_hash_once() {
     assert_eq!(owner.asked.get(), 10 + 20 + 40);
     insert(&mut table, &mut owner, ShortHash::from_bits(5));
     assert_eq!((owner.asked.get(), table.capacity()), (70 + 80, 160));
+    // What fits is left where it is.
+    table.shrink_to(160, &owner);
+    table.shrink_to(81, &owner);
+    assert_eq!((owner.asked.get(), table.capacity()), (70 + 80, 160));
+}
+
+// They are a cache miss each.
+#[test]
+fn the_owner_is_told_of_all_values_that_a_walk_comes_to_but_the_first() {
+    let mut table = Table::new();
+    let mut owner = Owner::default();
+    for bits in 0..80_u32 {
+        let hash = ShortHash::from_bits(bits.wrapping_mul(0x9E37_79B1));
+        insert(&mut table, &mut owner, hash);
+    }
+    let first: usize = table.groups[..AHEAD]
+        .iter()
+        .map(|g| g.values().count())
+        .sum();
+    owner.told.set(0);
+    remove(&mut table, &mut owner, |_| false);
+    assert_eq!(owner.told.take(), 80 - first);
+    table.resize(16, &owner);
+    assert_eq!(owner.told.take(), 80 - first);
 }
 
 #[test]
