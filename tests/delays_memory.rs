@@ -2,42 +2,14 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
 
+use common::heap::{CountingHeap, held};
 use common::{alone, eventually, watchdog};
 use keyqueue::{Added, Clock, DelayPolicy, MockClock, WorkQueue};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
-
-/// Bytes allocated and not freed, in the whole process.
-static HELD: AtomicIsize = AtomicIsize::new(0);
-
-struct CountingHeap;
-
-// SAFETY: every call is passed on to `System` unchanged; counting allocates nothing and cannot
-// unwind. `realloc` is the trait's own, made of these two.
-unsafe impl GlobalAlloc for CountingHeap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Ordering: Relaxed, here and below; a sum.
-        HELD.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `dealloc`'s contract, and the block came from `System`.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-fn held() -> isize {
-    // Ordering: Relaxed; as above.
-    HELD.load(Ordering::Relaxed)
-}
 
 const MILLION: u64 = 1_000_000;
 /// What may stay allocated: the stale entries that are let be, and room in tables and slots.

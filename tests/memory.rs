@@ -1,7 +1,6 @@
 //! What the queue holds, and what it allocates (C10).
 //!
-//! A global allocator counts. Each test runs in a process of its own, so that nothing else
-//! disturbs the count; run with `--nocapture` to see the figures.
+//! A global allocator counts. Each test runs in a process of its own; run with `--nocapture` to see the figures.
 //!
 //! # The fixed cache
 //!
@@ -10,71 +9,18 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use common::heap::{CountingHeap, allocations, allocations_of, held};
 use common::{WakeCount, alone, eventually, poll, waiting, watchdog};
 use keyqueue::{Added, WorkQueue};
 
-// ---- counting -------------------------------------------------------------------------------
-
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
-
-/// Bytes allocated and not freed, in the whole process.
-static HELD: AtomicIsize = AtomicIsize::new(0);
-
-thread_local! {
-    /// How often this thread has allocated. Needs neither allocation nor a destructor itself.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct CountingHeap;
-
-fn count(bytes: isize) {
-    // Ordering: Relaxed; a sum, read while nobody else allocates.
-    HELD.fetch_add(bytes, Ordering::Relaxed);
-    if bytes > 0 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-    }
-}
-
-// SAFETY: every call is passed on to `System` unchanged; counting allocates nothing and cannot
-// unwind. `realloc` is the trait's own, made of these two.
-unsafe impl GlobalAlloc for CountingHeap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed());
-        // SAFETY: the caller keeps `dealloc`'s contract, and the block came from `System`.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-fn held() -> isize {
-    // Ordering: Relaxed; as in `count`.
-    HELD.load(Ordering::Relaxed)
-}
-
-fn allocations() -> usize {
-    ALLOCATIONS.get()
-}
-
-/// How often `work` allocates in this thread.
-fn allocations_of(work: impl FnOnce()) -> usize {
-    let before = allocations();
-    work();
-    allocations() - before
-}
 
 // ---- the measured queue ---------------------------------------------------------------------
 

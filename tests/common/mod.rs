@@ -14,6 +14,7 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+pub(crate) mod heap;
 mod scaled;
 pub(crate) mod timed;
 
