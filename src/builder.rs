@@ -6,15 +6,15 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::core::{Core, Settings};
+use crate::core::Settings;
 use crate::error::ConfigError;
+use crate::lazy::LazyCore;
 use crate::limiter::NoLimit;
-use crate::metrics::{Recorder, Tally};
+use crate::metrics::Recorder;
 use crate::nanos;
 use crate::queue::{DefaultHasher, WorkQueue};
-use crate::sync::Arc;
 use crate::timer::DelayPolicy;
-use crate::watch::{Timing, Watch};
+use crate::watch::Timing;
 
 const DEFAULT_RING: usize = 1024;
 const LARGEST_RING: usize = 1 << 24;
@@ -229,7 +229,9 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Makes the queue. Starts no thread.
+    /// Makes the queue. Starts no thread, and allocates nothing: ring and shards are made by the first call
+    /// that needs them, and other first calls wait for it. A queue that has a name or is
+    /// [timed](Self::timing) is made whole at once.
     ///
     /// # Errors
     ///
@@ -262,27 +264,25 @@ impl<K, L, S> Builder<K, L, S> {
     where
         K: Send + Sync + 'static,
     {
-        let clock = self.clock.unwrap_or_default();
         let by_default = match &self.name {
             Some(_) => Timing::Exact,
             None => Timing::Off,
         };
         let timing = self.timing.unwrap_or(by_default);
-        let tally = Tally::new(self.name.as_deref(), self.recorder, self.manual_timers);
-        let core = Arc::new(Core::new(Settings {
-            name: self.name,
+        let settings = Settings {
             shards: self.shards,
             ring: self.ring,
-            watch: Watch::new(timing, &clock, tally),
-            clock,
+            clock: self.clock,
             tick: nanos::saturating(self.tick),
             policy: self.delay_policy,
             supersede: self.supersede_delays,
             manual: self.manual_timers,
-        }));
-        if let Some(watch) = core.watch() {
-            watch.tally().enrol(&core);
-        }
+        };
+        let core = if self.name.is_none() && timing == Timing::Off {
+            LazyCore::new(settings)
+        } else {
+            LazyCore::observed(settings, self.name, timing, self.recorder)
+        };
         WorkQueue {
             core,
             hasher: self.hasher,

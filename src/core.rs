@@ -54,16 +54,15 @@ pub(crate) struct Core<K> {
 
 /// The settings of a core, all in range.
 pub(crate) struct Settings {
-    pub(crate) name: Option<Box<str>>,
     pub(crate) shards: usize,
     pub(crate) ring: usize,
-    pub(crate) clock: Clock,
+    /// None: one of its own.
+    pub(crate) clock: Option<Clock>,
     /// In nanoseconds.
     pub(crate) tick: u64,
     pub(crate) policy: DelayPolicy,
     pub(crate) supersede: bool,
     pub(crate) manual: bool,
-    pub(crate) watch: Option<Watch>,
 }
 
 /// What a look at the FIFO found.
@@ -76,17 +75,17 @@ pub(crate) enum Taken<K> {
 }
 
 impl<K> Core<K> {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: &Settings, name: Option<Box<str>>, watch: Option<Watch>) -> Self {
         Core {
-            keys: Keys::new(settings.shards, settings.watch.is_some()),
+            keys: Keys::new(settings.shards, watch.is_some()),
             fifo: Fifo::new(settings.ring),
             getters: WaitList::new(),
             closing: Closing::new(),
-            watch: settings.watch.map(Box::new),
+            watch: watch.map(Box::new),
             supersede: settings.supersede,
-            name: settings.name,
+            name,
             timer: Timer::new(
-                settings.clock,
+                settings.clock.clone().unwrap_or_default(),
                 settings.tick,
                 settings.policy,
                 settings.manual,

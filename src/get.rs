@@ -31,8 +31,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[inline]
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
-        match self.core.take_wait(None) {
-            Taken::Key(held) => Some(Item::new(self, held)),
+        let core = &*self.core;
+        match core.take_wait(None) {
+            Taken::Key(held) => Some(Item::new(self, core, held)),
             Taken::Empty | Taken::Ended => None,
         }
     }
@@ -55,11 +56,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[inline]
     pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
-        match self.core.take() {
-            Taken::Key(held) => Ok(Item::new(self, held)),
+        let Some(core) = self.core.get() else {
+            return Err(TryGetError::Empty);
+        };
+        match core.take() {
+            Taken::Key(held) => Ok(Item::new(self, core, held)),
             Taken::Ended => Err(TryGetError::ShutDown),
             Taken::Empty => {
-                self.core.keys().sweep_if_due();
+                core.keys().sweep_if_due();
                 Err(TryGetError::Empty)
             }
         }
@@ -80,8 +84,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(error, GetTimeoutError::Timeout);
     /// ```
     pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
-        match self.core.take_wait(deadline_in(limit)) {
-            Taken::Key(held) => Ok(Item::new(self, held)),
+        let core = &*self.core;
+        match core.take_wait(deadline_in(limit)) {
+            Taken::Key(held) => Ok(Item::new(self, core, held)),
             Taken::Ended => Err(GetTimeoutError::ShutDown),
             Taken::Empty => Err(GetTimeoutError::Timeout),
         }
@@ -132,11 +137,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
         // A guess that is right when nobody else takes keys meanwhile.
         let mut items = Vec::with_capacity(self.len().saturating_add(1).min(max.max(1)));
         items.push(first);
+        let core = &*self.core;
         while items.len() < max {
-            let Taken::Key(held) = self.core.take() else {
+            let Taken::Key(held) = core.take() else {
                 break;
             };
-            items.push(Item::new(self, held));
+            items.push(Item::new(self, core, held));
         }
         Batch::new(items)
     }
@@ -158,6 +164,7 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let queue = self.queue;
+        let core = &*queue.core;
         if let Some(waiter) = &self.waiter {
             if !waiter.is_notified(context.waker()) {
                 return Poll::Pending;
@@ -165,22 +172,22 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
             // Notified, and so off the list.
             self.waiter = None;
         }
-        match queue.core.take() {
-            Taken::Key(held) => return Poll::Ready(Some(Item::new(queue, held))),
+        match core.take() {
+            Taken::Key(held) => return Poll::Ready(Some(Item::new(queue, core, held))),
             Taken::Ended => return Poll::Ready(None),
             Taken::Empty => {}
         }
-        queue.core.keys().sweep_if_due();
-        let waiter = queue.core.getters().register(context.waker());
-        let taken = queue.core.take();
+        core.keys().sweep_if_due();
+        let waiter = core.getters().register(context.waker());
+        let taken = core.take();
         if matches!(taken, Taken::Empty) {
             self.waiter = Some(waiter);
-            queue.core.keys().note_sleep();
+            core.keys().note_sleep();
             return Poll::Pending;
         }
-        queue.core.leave(waiter);
+        core.leave(waiter);
         match taken {
-            Taken::Key(held) => Poll::Ready(Some(Item::new(queue, held))),
+            Taken::Key(held) => Poll::Ready(Some(Item::new(queue, core, held))),
             Taken::Empty | Taken::Ended => Poll::Ready(None),
         }
     }

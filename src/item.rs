@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::time::Duration;
 
+use crate::core::Core;
 use crate::node::Held;
 use crate::outcome::Added;
 use crate::queue::WorkQueue;
@@ -17,15 +18,18 @@ use crate::queue::WorkQueue;
 /// not be handed out again, and a drain will not end.
 pub struct Item<'q, K, L, S> {
     queue: &'q WorkQueue<K, L, S>,
+    /// The queue's. It is here so that `done` need not ask whether it has been built.
+    core: &'q Core<K>,
     /// Taken out once, by the drop.
     held: ManuallyDrop<Held<K>>,
 }
 
 impl<'q, K, L, S> Item<'q, K, L, S> {
     #[inline]
-    pub(crate) fn new(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
+    pub(crate) fn new(queue: &'q WorkQueue<K, L, S>, core: &'q Core<K>, held: Held<K>) -> Self {
         Item {
             queue,
+            core,
             held: ManuallyDrop::new(held),
         }
     }
@@ -60,7 +64,7 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// ```
     #[must_use]
     pub fn queue_time(&self) -> Option<Duration> {
-        let watch = self.queue.core.watch()?;
+        let watch = self.core.watch()?;
         let (queued, began) = self.held.times(watch).queue_time();
         Some(watch.duration(queued, began))
     }
@@ -111,7 +115,7 @@ where
 
     /// As [`retry_after`](Self::retry_after), but the item stays held.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
-        let core = &self.queue.core;
+        let core = self.queue.core.shared();
         if core.is_shutting_down() {
             return Added::ShutDown;
         }
@@ -125,7 +129,7 @@ impl<K, L, S> Drop for Item<'_, K, L, S> {
     fn drop(&mut self) {
         // SAFETY: taken out here alone, and `self` is not used after it is dropped.
         let held = unsafe { ManuallyDrop::take(&mut self.held) };
-        self.queue.core.finish(held);
+        self.core.finish(held);
     }
 }
 

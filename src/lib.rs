@@ -112,7 +112,8 @@
 //!
 //! No operation takes a lock that all share. An add takes the lock of one shard of the table, for a probe; `get`,
 //! `done`, and adds through a handle take none, unless somebody has to be woken or the ring has run over. The crate
-//! starts no thread before the first delay, needs no runtime, and allocates nothing for a recurring key while the ring has room.
+//! starts no thread before the first delay, needs no runtime, and allocates nothing before a queue is used, nor for
+//! a recurring key while the ring has room.
 #![deny(missing_docs)]
 
 pub mod backoff;
@@ -131,6 +132,7 @@ mod ghosts;
 mod handle;
 mod item;
 mod keys;
+mod lazy;
 pub mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::bulk::Bulk;
-use crate::core::Core;
 use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
+use crate::lazy::LazyCore;
 use crate::limiter::NoLimit;
 use crate::metrics::Enrolment;
 use crate::outcome::{Added, Remaining};
@@ -65,7 +65,7 @@ pub type DefaultHasher = foldhash::fast::RandomState;
 /// assert!(queue.get().is_none());
 /// ```
 pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
-    pub(crate) core: Arc<Core<K>>,
+    pub(crate) core: LazyCore<K>,
     pub(crate) hasher: S,
     pub(crate) limiter: L,
     /// Whether a failure counts only once while its key's back-off is pending.
@@ -78,7 +78,8 @@ impl<K> WorkQueue<K>
 where
     K: Hash + Eq + Send + Sync + 'static,
 {
-    /// An empty queue with the default settings. Starts no thread.
+    /// An empty queue with the default settings. Starts no thread, and allocates nothing: the first call
+    /// that needs more than the settings does that, in about a microsecond.
     #[must_use]
     pub fn new() -> Self {
         Builder::new().build_valid()
@@ -150,12 +151,13 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
+        let core = &*self.core;
         let hash = self.hasher.hash_one(key);
-        match self.core.add_interned(hash, |known| known.borrow() == key) {
+        match core.add_interned(hash, |known| known.borrow() == key) {
             Some(added) => added,
             // User code makes the copy, so not under the shard's lock. If another thread interns
             // the key meanwhile, `add` finds it.
-            None => self.core.add(hash, key.to_owned(), true),
+            None => core.add(hash, key.to_owned(), true),
         }
     }
 
@@ -173,10 +175,11 @@ where
     ///
     /// As [`add`](Self::add), and if the iterator panics: the keys before that are added.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
-        let mut bulk = Bulk::new(&self.core);
+        let core = &*self.core;
+        let mut bulk = Bulk::new(core);
         let mut queued = 0;
         for key in keys {
-            if self.core.add(self.hasher.hash_one(&key), key, false) == Added::Queued {
+            if core.add(self.hasher.hash_one(&key), key, false) == Added::Queued {
                 queued += 1;
                 bulk.pushed();
             }
@@ -201,9 +204,10 @@ where
     ///
     /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
     pub fn handle(&self, key: K) -> KeyHandle<K> {
+        let core = self.core.shared();
         let hash = self.hasher.hash_one(&key);
-        let (pin, known) = self.core.pin(hash, key);
-        let handle = KeyHandle::new(Arc::clone(&self.core), pin, hash);
+        let (pin, known) = core.pin(hash, key);
+        let handle = KeyHandle::new(Arc::clone(core), pin, hash);
         drop(known);
         handle
     }
@@ -258,12 +262,13 @@ where
             }
             return added;
         }
-        if self.core.is_shutting_down() {
+        let core = self.core.shared();
+        if core.is_shutting_down() {
             return Added::ShutDown;
         }
         let hash = self.hasher.hash_one(&key);
-        let (pin, known) = self.core.pin(hash, key);
-        let added = self.core.delay(pin, hash, delay);
+        let (pin, known) = core.pin(hash, key);
+        let added = core.delay(pin, hash, delay);
         drop(known);
         added
     }
@@ -289,8 +294,11 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        let Some(core) = self.core.get() else {
+            return false;
+        };
         let hash = self.hasher.hash_one(key);
-        self.core.cancel(hash, |known| known.borrow() == key)
+        core.cancel(hash, |known| known.borrow() == key)
     }
 }
 
@@ -301,19 +309,19 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// the ring holds, it may wait until a consumer has moved up to 128 of them there.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.core.len()
+        self.core.get().map_or(0, |core| core.len())
     }
 
     /// Whether no key is queued. A snapshot, as [`len`](Self::len), but one that waits for nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.core.is_empty()
+        self.core.get().is_none_or(|core| core.is_empty())
     }
 
     /// The name the queue was built with.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.core.name()
+        self.core.get()?.name()
     }
 
     /// Adds the keys whose delays are over now, in due order, and says how many delays that were.
@@ -322,7 +330,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// only, in the calling thread. With others it is harmless: what is due is added by this call
     /// or by the queue's own thread. See [`add_after`](Self::add_after) for an example.
     pub fn fire_due(&self) -> usize {
-        self.core.fire_due()
+        self.core.get().map_or(0, |core| core.fire_due())
     }
 
     /// The rate limiter the queue was built with.
@@ -334,7 +342,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Whether the queue is shut down. From then on every add is refused.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
-        self.core.is_shutting_down()
+        self.core.get().is_some_and(|core| core.is_shutting_down())
     }
 
     /// Drops the keys that are idle and gives their memory back at once.
@@ -353,7 +361,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(Arc::strong_count(&key), 1);
     /// ```
     pub fn shrink(&self) {
-        self.core.keys().shrink();
+        if let Some(core) = self.core.get() {
+            core.keys().shrink();
+        }
     }
 
     /// Shuts the queue down, without waiting, and says what is left to do.
@@ -437,7 +447,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// Dropping the future ends the wait; the queue stays shut down.
     pub fn drain_async(&self) -> impl Future<Output = ()> {
-        let core = &*self.core;
+        let core = &self.core;
         let deliver = self.drain_delays;
         async move { Drain::begin(core, deliver).await }
     }
@@ -445,25 +455,29 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
 impl<K, L, S> Drop for WorkQueue<K, L, S> {
     fn drop(&mut self) {
-        let enrolment = Enrolment::end(&self.core);
+        let Some(core) = self.core.get() else {
+            return;
+        };
+        let enrolment = Enrolment::end(core);
         // Nobody can be waiting: all who wait borrow the queue. What may live on are handles,
         // whose adds must be refused from now on.
-        if Arc::strong_count(&self.core) > 1 {
+        if Arc::strong_count(core) > 1 {
             self.shut_down();
         }
         // Even if it has given its share back: it may be on its last instructions.
-        self.core.driver().join();
-        enrolment.zero(&self.core);
+        core.driver().join();
+        enrolment.zero(core);
     }
 }
 
 impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let core = self.core.get();
         f.debug_struct("WorkQueue")
             .field("name", &self.name())
             .field("len", &self.len())
-            .field("waiting", &self.core.getters().len())
-            .field("timed", &self.core.watch().is_some())
+            .field("waiting", &core.map_or(0, |core| core.getters().len()))
+            .field("timed", &core.is_some_and(|core| core.watch().is_some()))
             .field("shutting_down", &self.is_shutting_down())
             .finish_non_exhaustive()
     }

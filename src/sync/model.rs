@@ -27,6 +27,8 @@ pub(crate) use checker::{Mutex, MutexGuard, MutexGuard as LockedGuard, atomic, y
 pub(crate) use ring::ArrayQueue;
 // Its counts are not part of any protocol here.
 pub(crate) use std::sync::Arc;
+// What is built in it takes no step of the model, so no thread finds another at it.
+pub(crate) use std::sync::OnceLock;
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -37,6 +39,11 @@ use std::time::Instant;
 pub(crate) static PAUSES_PER_LOOK: u32 = 0;
 pub(crate) static LOOKS_SPINNING: u32 = 0;
 pub(crate) static LOOKS_YIELDING: u32 = 0;
+
+/// A queue's core is built with the queue. `OnceLock` is the standard library's, of which the checker knows
+/// nothing, and building takes steps of the model: a thread that waited in it for another's first call would
+/// stop the scheduler, and with it that other thread.
+pub(crate) const BUILDS_LAZILY: bool = false;
 
 pub(crate) fn pause() {
     yield_now();

@@ -8,7 +8,7 @@ pub(crate) use crossbeam_queue::{ArrayQueue, SegQueue};
 pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use lock::{Locked, LockedGuard};
 pub(crate) use park::ThreadParker;
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub(crate) use thread::Thread;
 
 pub(crate) mod atomic {
@@ -18,6 +18,9 @@ pub(crate) mod atomic {
 }
 
 pub(crate) use atomic_waker::AtomicWaker;
+
+/// Whether a queue's core is built by the first call that needs it; if not, with the queue.
+pub(crate) const BUILDS_LAZILY: bool = true;
 
 /// A full fence for a thread whose last synchronising step was an atomic read-modify-write.
 ///

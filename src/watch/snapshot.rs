@@ -169,7 +169,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     /// ```
     #[must_use]
     pub fn stuck(&self, older_than: Duration) -> Option<Vec<KeySnapshot<'_, K>>> {
-        let watch = self.core.watch()?;
+        let watch = self.core.get()?.watch()?;
         Some(self.keys_that(|seen, _, now| {
             seen.held
                 .is_some_and(|held| watch.duration(held, now) >= older_than)
@@ -179,9 +179,12 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     /// A snapshot of the keys of which `wanted` holds: it is told what was seen, whether a delay is
     /// pending, and the time.
     fn keys_that(&self, wanted: impl Fn(&Seen, bool, Ticks) -> bool) -> Vec<KeySnapshot<'_, K>> {
-        let watch = self.core.watch();
+        let Some(core) = self.core.get() else {
+            return Vec::new();
+        };
+        let watch = core.watch();
         let mut keys = Vec::new();
-        for shard in self.core.keys().shards() {
+        for shard in core.keys().shards() {
             let now = watch.map_or(0, Watch::now);
             shard.visit(0, usize::MAX, |node| {
                 // SAFETY: in the table of a shard whose lock is held.
@@ -202,7 +205,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
         // No lock is held from here on: both may be anybody's code.
         for key in &mut keys {
             key.requeues = self.limiter.num_requeues(key.pin.key());
-            key.due_in = key.due.map(|tick| self.core.timer().until(tick));
+            key.due_in = key.due.map(|tick| core.timer().until(tick));
         }
         keys
     }
