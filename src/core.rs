@@ -85,7 +85,7 @@ impl<K> Core<K> {
             supersede: settings.supersede,
             name,
             timer: Timer::new(
-                settings.clock.clone().unwrap_or_default(),
+                settings.clock.clone(),
                 settings.tick,
                 settings.policy,
                 settings.manual,

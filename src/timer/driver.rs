@@ -107,7 +107,7 @@ impl<K> Timer<K> {
             return;
         }
         // A mocked clock wakes its sleepers when it is advanced.
-        let mocked = self.clock.sleepers();
+        let mocked = self.clock().sleepers();
         let waiter = mocked.map(|sleepers| sleepers.register(parker.waker()));
         let early = until.is_none_or(|tick| self.now() < tick);
         if early && !driver.is_stopped() {

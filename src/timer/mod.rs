@@ -57,7 +57,7 @@ use crate::clock::Clock;
 use crate::nanos;
 use crate::node::Pin;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{self, AtomicWaker, Mutex, MutexGuard, SegQueue, fence_after_rmw};
+use crate::sync::{self, AtomicWaker, Mutex, MutexGuard, OnceLock, SegQueue, fence_after_rmw};
 use delay::LAST_TICK;
 use wheel::{Polled, Wheel};
 
@@ -83,7 +83,8 @@ struct Entry<K> {
 }
 
 pub(crate) struct Timer<K> {
-    clock: Clock,
+    /// One of its own, if it was given none, is made by the first delay and starts there.
+    clock: OnceLock<Clock>,
     /// The length of a tick in nanoseconds.
     tick: u64,
     policy: DelayPolicy,
@@ -120,9 +121,9 @@ pub(crate) enum Turn {
 
 impl<K> Timer<K> {
     /// A timer whose ticks last `tick` nanoseconds, above 0.
-    pub(crate) fn new(clock: Clock, tick: u64, policy: DelayPolicy, manual: bool) -> Self {
+    pub(crate) fn new(clock: Option<Clock>, tick: u64, policy: DelayPolicy, manual: bool) -> Self {
         Timer {
-            clock,
+            clock: clock.map_or_else(OnceLock::new, OnceLock::from),
             tick,
             policy,
             manual,
@@ -146,19 +147,21 @@ impl<K> Timer<K> {
         self.manual
     }
 
-    #[cfg(test)]
     pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+        self.clock.get_or_init(Clock::new)
     }
 
     fn now(&self) -> u64 {
-        self.clock.nanos() / self.tick
+        self.clock().nanos() / self.tick
     }
 
     /// The first tick that is no earlier than `delay` from now.
     fn due(&self, delay: Duration) -> u64 {
         let delay = delay.min(LONGEST);
-        let at = self.clock.nanos().saturating_add(nanos::saturating(delay));
+        let at = self
+            .clock()
+            .nanos()
+            .saturating_add(nanos::saturating(delay));
         at.div_ceil(self.tick).min(LAST_TICK)
     }
 
@@ -334,7 +337,7 @@ impl<K> Timer<K> {
     /// How long it is until `tick`.
     pub(crate) fn until(&self, tick: u64) -> Duration {
         let at = tick.saturating_mul(self.tick);
-        Duration::from_nanos(at.saturating_sub(self.clock.nanos()))
+        Duration::from_nanos(at.saturating_sub(self.clock().nanos()))
     }
 
     /// Lets no delay come up any more, because the queue is shut down. With `add` it ends every
