@@ -78,18 +78,29 @@ func heap() float64 {
 	return float64(stats.HeapAlloc)
 }
 
-// start makes queues that can delay keys, as ours can, and shuts them down.
+// start makes queues that can delay keys, as ours can, and shuts them down: unused, and after a key has
+// gone through.
 func start(name string, scale scale) answer {
-	start := time.Now()
+	begun := time.Now()
 	for range scale.Starts {
 		newDelaying[uint64](name).ShutDown()
 	}
-	ns := nanoseconds(time.Since(start)) / float64(scale.Starts)
+	unused := nanoseconds(time.Since(begun)) / float64(scale.Starts)
+	var delivered tally
+	begun = time.Now()
+	for range scale.Starts {
+		queue := newDelaying[uint64](name)
+		queue.Add(nthNumber(0))
+		delivered.merge(takeAll(queue, 1, tallyNumber))
+		queue.ShutDown()
+	}
+	used := nanoseconds(time.Since(begun)) / float64(scale.Starts)
 	// Those of the queues above are to be gone.
 	time.Sleep(10 * time.Millisecond)
 	before := runtime.NumGoroutine()
 	queue := newDelaying[uint64](name)
+	queue.Add(nthNumber(0))
 	started := float64(runtime.NumGoroutine() - before)
 	queue.ShutDown()
-	return answer{figures(ns, started), tally{}}
+	return answer{figures(unused, used, started), delivered}
 }

@@ -10,7 +10,7 @@ const BEGIN: &str = "<!-- figures: begin -->\n";
 const END: &str = "<!-- figures: end -->";
 
 /// Those that say most, by workload and metric.
-const ROWS: [(&str, &str); 16] = [
+const ROWS: [(&str, &str); 17] = [
     ("cycle-u64", ""),
     ("cycle-string", ""),
     ("cycle-handle", ""),
@@ -27,6 +27,7 @@ const ROWS: [(&str, &str); 16] = [
     ("limiter-controller-4", ""),
     ("memory", "queued"),
     ("start", ""),
+    ("start", "used"),
 ];
 
 /// The text with the figures of this run.

@@ -147,6 +147,7 @@ impl Kind {
             }
             Self::Duplicate { .. } => first(scale.recurring),
             Self::Flow { .. } | Self::Memory => first(scale.keys),
+            Self::Start => first(1).map(|tally| tally.times(scale.starts as u64)),
             Self::Backlog => first(scale.keys + scale.backlog_adds),
             Self::Latency { .. } => first(scale.paced),
             Self::Wake { .. } => first(scale.wakes),
@@ -157,8 +158,7 @@ impl Kind {
             | Self::Replay
             | Self::Reconcile
             | Self::Delay { .. }
-            | Self::Limiter { .. }
-            | Self::Start => None,
+            | Self::Limiter { .. } => None,
         }
     }
 }

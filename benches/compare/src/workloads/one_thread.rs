@@ -76,18 +76,38 @@ pub(super) fn memory<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale) -> Vec<f64> {
     vec![queued, left, meter.bytes()]
 }
 
-/// Constructing a queue and dropping it; and the threads that one has.
+/// Constructing a queue and dropping it; the same with one key through it meanwhile; and the threads that
+/// one has.
 pub(super) fn start<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale) -> Vec<f64> {
-    let start = Instant::now();
+    let each = |begun: Instant| begun.elapsed().as_nanos() as f64 / scale.starts as f64;
+    let begun = Instant::now();
     for _ in 0..scale.starts {
         std::hint::black_box(C::new());
     }
-    let ns = start.elapsed().as_nanos() as f64 / scale.starts as f64;
+    let unused = each(begun);
+
+    let key = Q::nth(0);
+    let mut delivered = Tally::default();
+    let begun = Instant::now();
+    for _ in 0..scale.starts {
+        let queue = C::new();
+        queue.add_ref(key.borrow());
+        let item = queue.get().expect("a key was added");
+        delivered.count(C::key_of(&item));
+        queue.done(item);
+    }
+    let used = each(begun);
+    assert_eq!(
+        delivered,
+        Tally::of_first::<Q>(1).times(scale.starts as u64)
+    );
+
     let before = threads();
     let queue = C::new();
+    queue.add_ref(key.borrow());
     let started = threads() - before;
     drop(queue);
-    vec![ns, started]
+    vec![unused, used, started]
 }
 
 /// The threads of this process, where the system says so; otherwise not a number.
