@@ -121,6 +121,8 @@ mod tests {
         assert!(queue.snapshot().is_empty());
         assert!(queue.stuck(Duration::ZERO).is_none(), "nobody can tell");
         queue.shrink();
+        #[cfg(feature = "metrics")]
+        queue.report();
         assert_eq!(
             format!("{queue:?}"),
             "WorkQueue { name: None, len: 0, waiting: 0, timed: false, shutting_down: false, .. }"

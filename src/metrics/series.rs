@@ -222,7 +222,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Without it that is done every [`INTERVAL`](crate::metrics::INTERVAL). Looks at every key, and
     /// calls the recorder.
     pub fn report(&self) {
-        self.core.report_now(true);
+        if let Some(core) = self.core.get() {
+            core.report_now(true);
+        }
     }
 }
 
