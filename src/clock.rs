@@ -12,6 +12,8 @@
 //! Ground rules: all clones of a clock share one time; nothing but `RealTime::nanos` touches `latest`,
 //! and nothing but `MockClock::advance` moves a mocked time.
 
+pub(crate) mod coarse;
+
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

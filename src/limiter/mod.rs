@@ -16,7 +16,8 @@
 //! | [`Jittered`] | a random part of the inner delay | what the inner does |
 //!
 //! No limiter needs keys to be cloned or kept. The per-key ones drop what they know of a key that has
-//! been idle for longer than twice their longest delay, `forget` or not.
+//! been idle for longer than twice their longest delay, `forget` or not: never earlier, and if that is ten
+//! seconds or more, up to a 64th of it later.
 //!
 //! # Examples
 //!

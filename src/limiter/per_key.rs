@@ -31,6 +31,8 @@
 //! made large goes back to the allocator. The visits are for limiters whose few remaining keys all live
 //! in some shards, or no longer fail: they keep the others turning.
 
+mod idle;
+
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
@@ -45,6 +47,7 @@ use foldhash::fast::FoldHasher;
 use crate::Clock;
 use crate::nanos;
 use crate::sync::Locked;
+use idle::Idle;
 
 /// A power of two, well above the threads that fail keys at the same moment.
 const SHARDS: usize = 64;
@@ -62,9 +65,7 @@ const MEMORY_WITHOUT_DELAY: Duration = Duration::from_secs(60);
 pub(super) struct PerKey<K: ?Sized> {
     fingerprints: Fingerprints,
     shards: Box<[CachePadded<Locked<Shard>>]>,
-    /// How long a key may be idle before it is forgotten, in nanoseconds.
-    memory: u64,
-    clock: Clock,
+    idle: Idle,
     // Keys are only ever borrowed: sharing the counts asks nothing of K.
     keys: PhantomData<fn(&K)>,
 }
@@ -103,20 +104,19 @@ impl<K: ?Sized> PerKey<K> {
             shards: (0..SHARDS)
                 .map(|_| CachePadded::new(Locked::new(Shard::default())))
                 .collect(),
-            memory: nanos::saturating(memory),
-            clock: Clock::new(),
+            idle: Idle::new(Clock::new(), nanos::saturating(memory)),
             keys: PhantomData,
         }
     }
 
     pub(super) fn with_clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+        self.idle = self.idle.with_clock(clock);
         self
     }
 
     /// Remembers idle keys for at least `idle`.
     pub(super) fn remember_for(mut self, idle: Duration) -> Self {
-        self.memory = self.memory.max(nanos::saturating(idle));
+        self.idle = self.idle.at_least(nanos::saturating(idle));
         self
     }
 
@@ -136,11 +136,11 @@ impl<K: Hash + ?Sized> PerKey<K> {
     /// Records one more failure, and returns how many there were before it.
     pub(super) fn record(&self, key: &K) -> u32 {
         let print = self.fingerprints.of(key);
-        let now = self.clock.nanos_of_this_core();
+        let now = self.idle.now();
         let home = shard_of(print);
         let mut shard = self.shards[home].lock();
-        shard.turn_if_due(now, self.memory);
-        let before = shard.record(print, now, self.memory);
+        shard.turn_if_due(now, self.idle.span());
+        let before = shard.record(print, now, self.idle.span());
         let visit = shard.visit_after_call(home);
         drop(shard);
         self.visit(home, visit);
@@ -150,13 +150,13 @@ impl<K: Hash + ?Sized> PerKey<K> {
     /// How many failures there were.
     pub(super) fn count(&self, key: &K) -> u32 {
         let print = self.fingerprints.of(key);
-        let now = self.clock.nanos_of_this_core();
+        let now = self.idle.now();
         let shard = self.shards[shard_of(print)].lock();
         shard
             .young
             .get(&print)
             .or_else(|| shard.old.get(&print))
-            .map_or(0, |failures| failures.valid(now, self.memory))
+            .map_or(0, |failures| failures.valid(now, self.idle.span()))
     }
 
     /// Starts over with `key`.
@@ -174,9 +174,9 @@ impl<K: Hash + ?Sized> PerKey<K> {
     #[inline]
     fn visit(&self, home: usize, other: Option<usize>) {
         if let Some(other) = other {
-            let now = self.clock.nanos_of_this_core();
+            let now = self.idle.now();
             for shard in [home, other] {
-                self.shards[shard].lock().turn_if_due(now, self.memory);
+                self.shards[shard].lock().turn_if_due(now, self.idle.span());
             }
         }
     }
@@ -186,7 +186,7 @@ impl<K: ?Sized> fmt::Debug for PerKey<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PerKey")
             .field("tracked", &self.tracked())
-            .field("memory", &Duration::from_nanos(self.memory))
+            .field("memory", &self.idle.memory())
             .finish_non_exhaustive()
     }
 }

@@ -20,7 +20,6 @@
 //! The stopwatch answers in ticks, whatever the processor counts in, and durations stay in ticks until a
 //! report makes nanoseconds of them.
 
-mod coarse;
 mod ops;
 mod snapshot;
 mod times;
@@ -30,7 +29,7 @@ use std::time::Duration;
 pub use snapshot::{KeySnapshot, State};
 pub(crate) use times::{Ticks, Times};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, coarse};
 use crate::metrics::Tally;
 use crate::node::{Held, Queued};
 

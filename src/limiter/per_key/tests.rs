@@ -113,7 +113,8 @@ proptest! {
                 *failed = (failed.0 + 1, now);
                 // In the same shard or not: look after all of them.
                 for shard in &counts.shards {
-                    shard.lock().turn_if_due(counts.clock.nanos(), counts.memory);
+                    let (now, span) = (counts.idle.now(), counts.idle.span());
+                    shard.lock().turn_if_due(now, span);
                 }
             }
         }
