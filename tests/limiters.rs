@@ -176,6 +176,31 @@ fn failures_of_one_key_on_many_threads_all_count_once() {
     assert_eq!(limiter.num_requeues("key"), 4 * EACH as u32);
 }
 
+// L2: a forget may leave a shard alone that has no key, and must not miss one that is coming.
+#[test]
+fn every_failure_is_forgotten_while_other_keys_fail_and_are_forgotten() {
+    const ROUNDS: u32 = if cfg!(miri) { 5 } else { 2000 };
+    // More keys than shards, so that some of them share one.
+    const KEYS: u32 = 40;
+    let limiter = exponential::<u32>(NANO, secs(1));
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let limiter = &limiter;
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    for key in thread * KEYS..(thread + 1) * KEYS {
+                        assert_eq!(limiter.when(&key), NANO);
+                        assert_eq!(limiter.when(&key), NANO * 2);
+                        limiter.forget(&key);
+                        assert_eq!(limiter.num_requeues(&key), 0);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(limiter.tracked(), 0);
+}
+
 // L2: a count of each key among very many, so no two of them share one.
 #[test]
 #[cfg_attr(miri, ignore = "no unsafe, and memory counted in keys")]

@@ -15,7 +15,7 @@ use shuttle::sync::Condvar;
 
 pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }
 
