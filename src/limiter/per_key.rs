@@ -1,11 +1,11 @@
 //! The failures of each key: how often it failed, and when last. What the per-key limiters share.
 //!
-//! Keys are not kept. A key is hashed to a [fingerprint](print) of 128 bits, keyed with seeds that nobody
+//! Keys are not kept. A key is hashed to a [fingerprint](mod@print) of 128 bits, keyed with seeds that nobody
 //! outside knows; two keys that share one (for a billion keys, one chance in 10^20) would share a count.
 //!
 //! | who | may touch what |
 //! | --- | --- |
-//! | a call | the [place](place) of its fingerprint, and the [shard](shard) there under its lock |
+//! | a call | the [place] of its fingerprint, and the [shard] there under its lock |
 //! | every [`CALLS_PER_VISIT`](place::CALLS_PER_VISIT)th `record` or `forget` at a place | then its shard again, and one other, each under its lock alone |
 //!
 //! Ground rules: the user's `Hash` runs, and the [clock](idle) is read, before a lock is taken; under a lock
