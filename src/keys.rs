@@ -30,6 +30,8 @@ use crate::timer::Delay;
 
 pub(crate) struct Keys<K> {
     shards: Box<[CachePadded<Locked<Store<K>>>]>,
+    /// By so many bits a hash is shifted to be the number of a shard.
+    shift: u32,
     /// A bit for each shard (modulo 64) that has the credit for a sweep by an idle consumer.
     due: AtomicU64,
     /// A bit for each shard (modulo 64) whose last idle sweep left many busy keys behind.
@@ -42,13 +44,15 @@ pub(crate) struct Keys<K> {
     residents: usize,
 }
 
-/// A shard's nodes, and the account of its sweeps.
+/// A shard's nodes, and the account of its sweeps. What a lookup reads comes first, on the cache line of the
+/// shard's lock.
+#[repr(C)]
 struct Store<K> {
     /// All indices in it are those of nodes of the slab.
     table: Table<NodeIndex>,
-    slab: Slab<K>,
     /// An adder of a new key sweeps, or lets the shard grow, when it has this many nodes.
     limit: usize,
+    slab: Slab<K>,
     credit: usize,
     ghosts: Ghosts,
     sweeps: u64,
@@ -78,6 +82,7 @@ impl<K> Keys<K> {
             shards: (0..shards)
                 .map(|_| CachePadded::new(Locked::new(store())))
                 .collect(),
+            shift: u64::BITS - shards.trailing_zeros(),
             due: AtomicU64::new(0),
             unsettled: AtomicU64::new(0),
             looks: AtomicUsize::new(0),
@@ -95,7 +100,7 @@ impl<K> Keys<K> {
     /// By the uppermost bits, which a short hash leaves out.
     #[inline]
     fn shard_of(&self, hash: u64) -> usize {
-        (hash >> (u64::BITS - self.shards.len().trailing_zeros())) as usize
+        (hash >> self.shift) as usize
     }
 
     #[inline]

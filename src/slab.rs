@@ -55,6 +55,8 @@ struct Chunk<K> {
     next: Option<NonNull<Chunk<K>>>,
 }
 
+/// What a lookup reads comes first: its owner has it on the cache line of a lock.
+#[repr(C)]
 pub(crate) struct Slab<K> {
     /// All chunks by their numbers, and null where there is none.
     chunks: Vec<*mut Chunk<K>>,
@@ -267,6 +269,11 @@ impl<K> Slab<K> {
             }
         }
         key
+    }
+
+    #[cfg(test)]
+    pub(crate) fn address_of_chunks(&self) -> usize {
+        std::ptr::from_ref(&self.chunks).addr()
     }
 
     /// Gives the spare chunk back, if there is one, and what is left over of the list.

@@ -79,8 +79,7 @@ impl<T: Copy + Default> Table<T> {
     /// The value of this hash for which `eq` holds; `eq` is asked about a few of other hashes, too.
     #[inline]
     pub(crate) fn find(&self, hash: ShortHash, mut eq: impl FnMut(T) -> bool) -> Option<T> {
-        let home = hash.path(self.groups.len()).next()?;
-        let home = &self.groups[home];
+        let home = self.groups.get(hash.home(self.groups.len()))?;
         let found = home.tagged(hash.tag()).find(|value| eq(*value));
         if found.is_some() || home.passed() == 0 {
             return found;

@@ -33,7 +33,13 @@ impl ShortHash {
         ((self.0 >> (Self::BITS - 8)) as u8).max(1)
     }
 
-    /// The groups of a key among `groups`, a power of two or none: its home first, each of them once.
+    /// The group that a key belongs in, of so many, a power of two. If there are none, one that is not there.
+    #[inline]
+    pub(super) fn home(self, groups: usize) -> usize {
+        self.0 as usize & groups.wrapping_sub(1)
+    }
+
+    /// The groups of a key among so many, a power of two or none: its home first, each of them once.
     #[inline]
     pub(super) fn path(self, groups: usize) -> impl Iterator<Item = usize> {
         // An odd step meets all of them.

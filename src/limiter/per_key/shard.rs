@@ -25,12 +25,12 @@ use super::print::{Identity, Print};
 /// An emptied table that has room for more than this is given back.
 pub(super) const KEPT_CAPACITY: usize = 64;
 
-/// The tables come first, so that the lock, which is behind the shard, is beside the seat.
+/// The seat comes first, so that it is beside the lock, which is before the shard.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Shard {
-    tables: Tables,
     seat: Seat,
+    tables: Tables,
 }
 
 #[derive(Default)]
@@ -134,6 +134,9 @@ impl Shard {
         self.tables.turn_if_due(now, span);
         self.seat.others = self.tables.len() > 0;
     }
+
+    #[cfg(test)]
+    pub(super) const SEAT_BYTES: usize = size_of::<Seat>();
 
     #[cfg(test)]
     pub(super) fn address_of_seat(&self) -> usize {

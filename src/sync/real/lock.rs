@@ -61,7 +61,9 @@ impl ShardLock {
     }
 }
 
-/// A value behind such a lock. A panic of its holder leaves it as it is, unlocked.
+/// A value behind such a lock, and right behind it: who takes the lock has the value's first cache line, too. A
+/// panic of its holder leaves the value as it is, unlocked.
+#[repr(C)]
 pub(crate) struct Locked<T> {
     lock: ShardLock,
     value: UnsafeCell<T>,
