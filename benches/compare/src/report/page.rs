@@ -128,7 +128,8 @@ up is thrown away. Medians are compared, the extremes are at the end, every figu
 `benches/compare/results/results.json`. Every round checks that each contender delivered the same keys the same
 number of times, or, where that depends on chance (`hot`, `replay`), that every key was delivered after its last
 add. The Go queues run in a process of their own, which checks and is checked the same way, with their garbage
-collected before and after each round. Absolute figures say little about another machine; ratios within this run are what
+collected before and after each round. The Rust ones are compiled in one piece (one codegen unit), so that what is
+inlined does not depend on how the compiler would split them up. Absolute figures say little about another machine; ratios within this run are what
 counts.
 ";
 
