@@ -29,7 +29,8 @@ use crate::table::{Hashes, ShortHash, Table};
 use crate::timer::Delay;
 
 pub(crate) struct Keys<K> {
-    shards: Box<[CachePadded<Locked<Store<K>>>]>,
+    /// The locks have their lines to themselves: who waits for one takes nothing away from who holds it.
+    shards: Box<[Locked<CachePadded<Store<K>>>]>,
     /// By so many bits a hash is shifted to be the number of a shard.
     shift: u32,
     /// A bit for each shard (modulo 64) that has the credit for a sweep by an idle consumer.
@@ -44,8 +45,7 @@ pub(crate) struct Keys<K> {
     residents: usize,
 }
 
-/// A shard's nodes, and the account of its sweeps. What a lookup reads comes first, on the cache line of the
-/// shard's lock.
+/// A shard's nodes, and the account of its sweeps. What a lookup reads comes first, on one cache line.
 #[repr(C)]
 struct Store<K> {
     /// All indices in it are those of nodes of the slab.
@@ -62,7 +62,7 @@ struct Store<K> {
 pub(crate) struct Shard<'a, K> {
     keys: &'a Keys<K>,
     index: usize,
-    store: LockedGuard<'a, Store<K>>,
+    store: LockedGuard<'a, CachePadded<Store<K>>>,
 }
 
 impl<K> Keys<K> {
@@ -80,7 +80,7 @@ impl<K> Keys<K> {
         };
         Keys {
             shards: (0..shards)
-                .map(|_| CachePadded::new(Locked::new(store())))
+                .map(|_| Locked::new(CachePadded::new(store())))
                 .collect(),
             shift: u64::BITS - shards.trailing_zeros(),
             due: AtomicU64::new(0),
@@ -121,7 +121,7 @@ impl<K> Keys<K> {
     pub(crate) fn shrink(&self) {
         for mut shard in self.shards() {
             let swept = shard.sweep(true).0;
-            let store = &mut *shard.store;
+            let store = &mut **shard.store;
             store.table.shrink_to(0, &store.slab);
             store.slab.shrink();
             store.ghosts.clear();
@@ -223,7 +223,7 @@ impl<K> Shard<'_, K> {
     #[inline]
     fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
         let hash = ShortHash::of(hash);
-        let store = &mut *self.store;
+        let store = &mut **self.store;
         store.ghosts.came(hash);
         let node = store.slab.insert(Node {
             state: KeyState::new(hash, phase, closed),

@@ -55,7 +55,7 @@ struct Chunk<K> {
     next: Option<NonNull<Chunk<K>>>,
 }
 
-/// What a lookup reads comes first: its owner has it on the cache line of a lock.
+/// What a lookup reads comes first.
 #[repr(C)]
 pub(crate) struct Slab<K> {
     /// All chunks by their numbers, and null where there is none.

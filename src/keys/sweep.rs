@@ -194,10 +194,10 @@ impl<K> Shard<'_, K> {
         let nodes = self.store.table.len();
         let room = nodes.max(self.keys.residents);
         if self.store.table.capacity() > 4 * room {
-            let store = &mut *self.store;
+            let store = &mut **self.store;
             store.table.shrink_to(2 * nodes, &store.slab);
         }
-        let store = &mut *self.store;
+        let store = &mut **self.store;
         store.limit = (2 * nodes).max(self.keys.residents);
         store.credit = 0;
     }
@@ -216,7 +216,7 @@ impl<K> Shard<'_, K> {
     #[inline]
     pub(super) fn earn(&mut self, credit: usize) {
         let nodes = self.store.table.len();
-        let store = &mut *self.store;
+        let store = &mut **self.store;
         store.credit = store.credit.saturating_add(credit);
         if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > self.keys.residents {
             self.call_for_sweep();
@@ -242,7 +242,7 @@ impl<K> Shard<'_, K> {
             slab,
             ghosts,
             ..
-        } = &mut *self.store;
+        } = &mut **self.store;
         table.remove_if(slab, |slab, index| {
             // SAFETY: in the table of a shard whose lock is held, so of its slab.
             let node = unsafe { slab.node(index) };
@@ -273,7 +273,7 @@ impl<K> Shard<'_, K> {
     /// Takes out every node, whatever its state: for the queue's end.
     pub(super) fn take_all(&mut self) -> Swept<K> {
         let mut swept = Swept(Vec::new());
-        let Store { table, slab, .. } = &mut *self.store;
+        let Store { table, slab, .. } = &mut **self.store;
         table.remove_if(slab, |slab, index| {
             // SAFETY: in the shard's table, so of its slab. Called from `Keys::drop` alone, so no token is
             // left that would be used.

@@ -61,8 +61,8 @@ impl ShardLock {
     }
 }
 
-/// A value behind such a lock, and right behind it: who takes the lock has the value's first cache line, too. A
-/// panic of its holder leaves the value as it is, unlocked.
+/// A value behind such a lock, in memory as well: beside it if it is small, or on lines of its own if it is
+/// aligned to them. A panic of its holder leaves the value as it is, unlocked.
 #[repr(C)]
 pub(crate) struct Locked<T> {
     lock: ShardLock,
