@@ -83,6 +83,10 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Hashes keys with `hasher`. Take a keyed one if others choose the keys.
     ///
+    /// Its answers have to differ in all of their bits: the uppermost choose the shard, the others the place in its
+    /// table, and how keys there are told apart before they are compared. One that passes small numbers on as they are puts
+    /// all keys into one shard, and has many of them looked at for each that is looked up.
+    ///
     /// Default: [`DefaultHasher`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
         self.with(|limiter, _| (limiter, hasher))
