@@ -11,7 +11,6 @@ use crate::error::ConfigError;
 use crate::lazy::LazyCore;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
-use crate::nanos;
 use crate::queue::{DefaultHasher, WorkQueue};
 use crate::timer::DelayPolicy;
 use crate::watch::Timing;
@@ -37,13 +36,7 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     name: Option<Box<str>>,
     limiter: L,
     hasher: S,
-    shards: usize,
-    ring: usize,
-    clock: Option<Clock>,
-    manual_timers: bool,
-    tick: Duration,
-    delay_policy: DelayPolicy,
-    supersede_delays: bool,
+    settings: Settings,
     drain_delays: bool,
     steady_backoff: bool,
     timing: Option<Timing>,
@@ -57,13 +50,7 @@ impl<K> Builder<K> {
             name: None,
             limiter: NoLimit,
             hasher: DefaultHasher::default(),
-            shards: default_shards(),
-            ring: DEFAULT_RING,
-            clock: None,
-            manual_timers: false,
-            tick: DEFAULT_TICK,
-            delay_policy: DelayPolicy::default(),
-            supersede_delays: false,
+            settings: Settings::default(),
             drain_delays: false,
             steady_backoff: false,
             timing: None,
@@ -106,13 +93,7 @@ impl<K, L, S> Builder<K, L, S> {
             name: self.name,
             limiter,
             hasher,
-            shards: self.shards,
-            ring: self.ring,
-            clock: self.clock,
-            manual_timers: self.manual_timers,
-            tick: self.tick,
-            delay_policy: self.delay_policy,
-            supersede_delays: self.supersede_delays,
+            settings: self.settings,
             drain_delays: self.drain_delays,
             steady_backoff: self.steady_backoff,
             timing: self.timing,
@@ -127,14 +108,14 @@ impl<K, L, S> Builder<K, L, S> {
     /// be tested without sleeping. Without the latter the queue's thread sleeps until the mocked
     /// clock is advanced.
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
+        self.settings.clock = Some(clock);
         self
     }
 
     /// Lets delays end in calls of [`fire_due`](WorkQueue::fire_due) only. The queue starts no
     /// thread then, ever: for tests, and for who has a loop already.
     pub fn manual_timers(mut self) -> Self {
-        self.manual_timers = true;
+        self.settings.manual = true;
         self
     }
 
@@ -143,13 +124,13 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Default: 1 ms.
     pub fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick;
+        self.settings.tick = tick;
         self
     }
 
     /// Decides which of two delays of one key counts (D3). Default: [`DelayPolicy::Earliest`].
     pub fn delay_policy(mut self, policy: DelayPolicy) -> Self {
-        self.delay_policy = policy;
+        self.settings.policy = policy;
         self
     }
 
@@ -158,7 +139,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// By default it does not: the key is delivered now, and again when its delay is over, as with
     /// client-go. With `true` the add takes the delay's place, as in controller-runtime's queue.
     pub fn supersede_delays(mut self, supersede: bool) -> Self {
-        self.supersede_delays = supersede;
+        self.settings.supersede = supersede;
         self
     }
 
@@ -220,16 +201,17 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Default: four times the number of processors, rounded up to a power of two.
     pub fn shards(mut self, shards: usize) -> Self {
-        self.shards = shards;
+        self.settings.shards = shards;
         self
     }
 
-    /// Gives the FIFO's ring room for this many keys, between 1 and 16 777 216, at 16 bytes each.
+    /// Gives the FIFO's ring room for this many keys, between 1 and 16 777 216, at 8 bytes each,
+    /// rounded up to a power of two.
     ///
     /// More queued keys than that go to an overflow, which has no bound, keeps the order,
     /// takes no memory and costs more time. Default: 1024.
     pub fn ring(mut self, ring: usize) -> Self {
-        self.ring = ring;
+        self.settings.ring = ring;
         self
     }
 
@@ -248,52 +230,38 @@ impl<K, L, S> Builder<K, L, S> {
         let refuse = |field, requirement: String, value: usize| {
             Err(ConfigError::new("queue", field, requirement, value))
         };
-        if !self.shards.is_power_of_two() || !(2..=MOST_SHARDS).contains(&self.shards) {
+        let Settings {
+            shards, ring, tick, ..
+        } = self.settings;
+        if !shards.is_power_of_two() || !(2..=MOST_SHARDS).contains(&shards) {
             let requirement = format!("must be a power of two between 2 and {MOST_SHARDS}");
-            return refuse("shards", requirement, self.shards);
+            return refuse("shards", requirement, shards);
         }
-        if !(1..=LARGEST_RING).contains(&self.ring) {
+        if !(1..=LARGEST_RING).contains(&ring) {
             let requirement = format!("must be between 1 and {LARGEST_RING}");
-            return refuse("ring", requirement, self.ring);
+            return refuse("ring", requirement, ring);
         }
-        if !(SHORTEST_TICK..=LONGEST_TICK).contains(&self.tick) {
+        if !(SHORTEST_TICK..=LONGEST_TICK).contains(&tick) {
             let requirement = format!("must be between {SHORTEST_TICK:?} and {LONGEST_TICK:?}");
-            return Err(ConfigError::new("queue", "tick", requirement, self.tick));
+            return Err(ConfigError::new("queue", "tick", requirement, tick));
         }
-        Ok(self.build_valid())
-    }
-
-    /// Makes the queue from settings known to be in range.
-    pub(crate) fn build_valid(self) -> WorkQueue<K, L, S>
-    where
-        K: Send + Sync + 'static,
-    {
         let by_default = match &self.name {
             Some(_) => Timing::Exact,
             None => Timing::Off,
         };
         let timing = self.timing.unwrap_or(by_default);
-        let settings = Settings {
-            shards: self.shards,
-            ring: self.ring,
-            clock: self.clock,
-            tick: nanos::saturating(self.tick),
-            policy: self.delay_policy,
-            supersede: self.supersede_delays,
-            manual: self.manual_timers,
-        };
         let core = if self.name.is_none() && timing == Timing::Off {
-            LazyCore::new(settings)
+            LazyCore::new(self.settings)
         } else {
-            LazyCore::observed(settings, self.name, timing, self.recorder)
+            LazyCore::observed(self.settings, self.name, timing, self.recorder)
         };
-        WorkQueue {
+        Ok(WorkQueue {
             core,
             hasher: self.hasher,
             limiter: self.limiter,
             steady_backoff: self.steady_backoff,
             drain_delays: self.drain_delays,
-        }
+        })
     }
 }
 
@@ -302,12 +270,26 @@ impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
         f.debug_struct("Builder")
             .field("name", &self.name)
             .field("limiter", &self.limiter)
-            .field("shards", &self.shards)
-            .field("ring", &self.ring)
-            .field("tick", &self.tick)
-            .field("delay_policy", &self.delay_policy)
+            .field("shards", &self.settings.shards)
+            .field("ring", &self.settings.ring)
+            .field("tick", &self.settings.tick)
+            .field("delay_policy", &self.settings.policy)
             .field("timing", &self.timing)
             .finish_non_exhaustive()
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            shards: default_shards(),
+            ring: DEFAULT_RING,
+            clock: None,
+            tick: DEFAULT_TICK,
+            policy: DelayPolicy::default(),
+            supersede: false,
+            manual: false,
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::clock::Clock;
 use crate::closing::{Census, Closing};
 use crate::fifo::Fifo;
 use crate::keys::{Keys, Shard};
+use crate::nanos;
 use crate::node::{self, Held, Pin, Queued};
 use crate::outcome::{Added, Remaining};
 use crate::sync::{self, Arc};
@@ -58,8 +59,7 @@ pub(crate) struct Settings {
     pub(crate) ring: usize,
     /// None: one of its own.
     pub(crate) clock: Option<Clock>,
-    /// In nanoseconds.
-    pub(crate) tick: u64,
+    pub(crate) tick: Duration,
     pub(crate) policy: DelayPolicy,
     pub(crate) supersede: bool,
     pub(crate) manual: bool,
@@ -86,7 +86,7 @@ impl<K> Core<K> {
             name,
             timer: Timer::new(
                 settings.clock.clone(),
-                settings.tick,
+                nanos::saturating(settings.tick),
                 settings.policy,
                 settings.manual,
             ),

@@ -1,4 +1,4 @@
-//! The FIFO of queued keys: a bounded ring, and an unbounded list that takes what the ring
+//! The FIFO of queued keys: a bounded ring ([`crate::ring`]), and an unbounded list that takes what the ring
 //! cannot hold ([`crate::overflow`]).
 //!
 //! # Roles
@@ -49,8 +49,9 @@
 use std::sync::PoisonError;
 
 use crate::overflow::{Linked, Overflow};
+use crate::ring::Ring;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::sync::{ArrayQueue, Mutex};
 
 /// At most this many entries are moved in one refill, so that nobody waits long for the mutex.
 const REFILL: u64 = 128;
@@ -63,7 +64,7 @@ fn entries(backlog: u64) -> u64 {
 }
 
 pub(crate) struct Fifo<T: Linked> {
-    ring: ArrayQueue<T>,
+    ring: Ring<T>,
     overflow: Overflow<T>,
     /// The entries of the overflow, with those just being put into it or moved out of it.
     backlog: AtomicU64,
@@ -73,10 +74,10 @@ pub(crate) struct Fifo<T: Linked> {
 }
 
 impl<T: Linked> Fifo<T> {
-    /// A FIFO whose ring holds `ring` entries, above 0.
+    /// A FIFO whose ring holds `ring` entries, rounded up to a power of two.
     pub(crate) fn new(ring: usize) -> Self {
         Fifo {
-            ring: ArrayQueue::new(ring),
+            ring: Ring::new(ring),
             overflow: Overflow::new(),
             backlog: AtomicU64::new(0),
             refill: Mutex::new(None),
@@ -171,7 +172,7 @@ impl<T: Linked> Fifo<T> {
     pub(crate) fn is_empty(&self) -> bool {
         // In the order in which entries move: what has left the overflow is in the ring, or taken.
         // Ordering: Acquire; as in `pop_slow`.
-        entries(self.backlog.load(Ordering::Acquire)) == 0 && self.ring.len() == 0
+        entries(self.backlog.load(Ordering::Acquire)) == 0 && self.ring.is_empty()
     }
 
     /// The number of entries; exact when nobody pushes or pops meanwhile.

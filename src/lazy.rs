@@ -27,6 +27,7 @@ pub(crate) struct LazyCore<K> {
 
 impl<K> LazyCore<K> {
     /// A core to be built when it is needed.
+    #[inline]
     pub(crate) fn new(settings: Settings) -> Self {
         let lazy = LazyCore {
             core: OnceLock::new(),

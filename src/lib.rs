@@ -145,6 +145,7 @@ mod outcome;
 mod overflow;
 mod queue;
 mod retry;
+mod ring;
 mod slab;
 mod state;
 mod sync;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::bulk::Bulk;
+use crate::core::Settings;
 use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
 use crate::lazy::LazyCore;
@@ -80,9 +81,16 @@ where
 {
     /// An empty queue with the default settings. Starts no thread, and allocates nothing: the first call
     /// that needs more than the settings does that, in about a microsecond.
+    #[inline]
     #[must_use]
     pub fn new() -> Self {
-        Builder::new().build_valid()
+        WorkQueue {
+            core: LazyCore::new(Settings::default()),
+            hasher: DefaultHasher::default(),
+            limiter: NoLimit,
+            steady_backoff: false,
+            drain_delays: false,
+        }
     }
 
     /// A queue with other settings.

@@ -21,6 +21,10 @@ mod overflow;
 mod boxed;
 
 #[rustfmt::skip]
+#[path = "../../src/ring.rs"]
+mod ring;
+
+#[rustfmt::skip]
 #[allow(dead_code, reason = "the queue uses all of it")]
 #[path = "../../src/fifo.rs"]
 mod fifo;

@@ -1,6 +1,5 @@
 //! What the files that are included from the crate take from its `sync` facade: a normal build's.
 
-pub(crate) use crossbeam_queue::ArrayQueue;
 pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use std::sync::Mutex;
 

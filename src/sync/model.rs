@@ -4,9 +4,7 @@
 //! the two.
 //!
 //! The stand-ins are as weak as the originals where the protocols depend on it, so that a model
-//! fails when an ordering is missing: [`ArrayQueue`] is crossbeam's algorithm on the checker's
-//! atomics, for a mutex in its place would order far more than the ring does. The list of registrations is
-//! behind a mutex.
+//! fails when an ordering is missing. The list of registrations is behind a mutex.
 //!
 //! No clock is asked in a model: `park` with a deadline returns as if it were over, under loom at
 //! once and under shuttle after a few steps of other threads.
@@ -21,10 +19,7 @@ mod on_shuttle;
 #[cfg(keyqueue_shuttle)]
 use on_shuttle as checker;
 
-mod ring;
-
 pub(crate) use checker::{Mutex, MutexGuard, MutexGuard as LockedGuard, atomic, yield_now};
-pub(crate) use ring::ArrayQueue;
 // Its counts are not part of any protocol here.
 pub(crate) use std::sync::Arc;
 // What is built in it takes no step of the model, so no thread finds another at it.
@@ -55,6 +50,10 @@ pub(crate) struct Backoff;
 impl Backoff {
     pub(crate) fn new() -> Self {
         Backoff
+    }
+
+    pub(crate) fn spin(&self) {
+        yield_now();
     }
 
     pub(crate) fn snooze(&self) {

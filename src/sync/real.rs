@@ -4,7 +4,7 @@ mod lock;
 mod park;
 mod thread;
 
-pub(crate) use crossbeam_queue::{ArrayQueue, SegQueue};
+pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use lock::{Locked, LockedGuard};
 pub(crate) use park::ThreadParker;

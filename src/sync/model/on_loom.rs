@@ -1,6 +1,5 @@
 //! What the stand-ins are made of under loom: few threads, every interleaving, weak memory.
 
-pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::sync::{Mutex, MutexGuard, Notify};
 pub(crate) use loom::thread::{JoinHandle, spawn, yield_now};
 

@@ -2,8 +2,7 @@
 //!
 //! shuttle runs one thread at a time and switches before each access, and every access sees the
 //! latest value: its memory is sequentially consistent, whatever ordering is asked for, and a fence
-//! does nothing. So it finds no ordering that is too weak; that is loom's part. Nor does it look at
-//! plain memory: [`UnsafeCell`] is the standard one in loom's dress.
+//! does nothing. So it finds no ordering that is too weak; that is loom's part.
 
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 pub(crate) use shuttle::thread::{JoinHandle, spawn, yield_now};
@@ -23,18 +22,6 @@ pub(crate) mod atomic {
 pub(crate) fn pass_time() {
     for _ in 0..thread_rng().gen_range(0..16) {
         yield_now();
-    }
-}
-
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-impl<T> UnsafeCell<T> {
-    pub(crate) fn new(value: T) -> Self {
-        UnsafeCell(std::cell::UnsafeCell::new(value))
-    }
-
-    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-        f(self.0.get())
     }
 }
 
