@@ -70,9 +70,8 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Hashes keys with `hasher`. Take a keyed one if others choose the keys.
     ///
-    /// Its answers have to differ in all of their bits: the uppermost choose the shard, the others the place in its
-    /// table, and how keys there are told apart before they are compared. One that passes small numbers on as they are puts
-    /// all keys into one shard, and has many of them looked at for each that is looked up.
+    /// It may be a weak one, such as those that pass integers on as they are: its answers are spread over
+    /// the shards and their tables by a multiplication. But keys for which it answers the same are compared one by one.
     ///
     /// Default: [`DefaultHasher`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {

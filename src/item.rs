@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::core::Core;
+use crate::hash::hash_of;
 use crate::node::Held;
 use crate::outcome::Added;
 use crate::queue::WorkQueue;
@@ -119,7 +120,7 @@ where
         if core.is_shutting_down() {
             return Added::ShutDown;
         }
-        let hash = self.queue.hasher.hash_one(self.key());
+        let hash = hash_of(&self.queue.hasher, self.key());
         core.delay(self.held.pin(), hash, delay)
     }
 }

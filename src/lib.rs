@@ -130,6 +130,7 @@ mod fifo;
 mod get;
 mod ghosts;
 mod handle;
+mod hash;
 mod item;
 mod keys;
 mod lazy;

@@ -10,6 +10,7 @@ use crate::bulk::Bulk;
 use crate::core::Settings;
 use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
+use crate::hash::hash_of;
 use crate::lazy::LazyCore;
 use crate::limiter::NoLimit;
 use crate::metrics::Enrolment;
@@ -141,7 +142,7 @@ where
     /// ```
     #[inline]
     pub fn add(&self, key: K) -> Added {
-        self.core.add(self.hasher.hash_one(&key), key, true)
+        self.core.add(hash_of(&self.hasher, &key), key, true)
     }
 
     /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
@@ -160,7 +161,7 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let core = &*self.core;
-        let hash = self.hasher.hash_one(key);
+        let hash = hash_of(&self.hasher, key);
         match core.add_interned(hash, |known| known.borrow() == key) {
             Some(added) => added,
             // User code makes the copy, so not under the shard's lock. If another thread interns
@@ -187,7 +188,7 @@ where
         let mut bulk = Bulk::new(core);
         let mut queued = 0;
         for key in keys {
-            if core.add(self.hasher.hash_one(&key), key, false) == Added::Queued {
+            if core.add(hash_of(&self.hasher, &key), key, false) == Added::Queued {
                 queued += 1;
                 bulk.pushed();
             }
@@ -213,7 +214,7 @@ where
     /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
     pub fn handle(&self, key: K) -> KeyHandle<K> {
         let core = self.core.shared();
-        let hash = self.hasher.hash_one(&key);
+        let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
         let handle = KeyHandle::new(Arc::clone(core), pin, hash);
         drop(known);
@@ -274,7 +275,7 @@ where
         if core.is_shutting_down() {
             return Added::ShutDown;
         }
-        let hash = self.hasher.hash_one(&key);
+        let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
         let added = core.delay(pin, hash, delay);
         drop(known);
@@ -305,7 +306,7 @@ where
         let Some(core) = self.core.get() else {
             return false;
         };
-        let hash = self.hasher.hash_one(key);
+        let hash = hash_of(&self.hasher, key);
         core.cancel(hash, |known| known.borrow() == key)
     }
 }

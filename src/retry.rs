@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
+use crate::hash::hash_of;
 use crate::item::Item;
 use crate::limiter::RateLimiter;
 use crate::outcome::Added;
@@ -53,7 +54,7 @@ where
             return Added::ShutDown;
         }
         if self.steady_backoff {
-            let hash = self.hasher.hash_one(&key);
+            let hash = hash_of(&self.hasher, &key);
             if self.core.is_delayed(hash, |known| *known == key) && self.has_failed(&key) {
                 return Added::Delayed;
             }

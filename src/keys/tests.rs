@@ -21,7 +21,12 @@ fn keys<K>() -> Keys<K> {
 
 /// The hash of a number. None of them is sampled by the shard's memory of what it has swept.
 fn hash_of(number: usize) -> u64 {
-    1 << 24 | number as u64
+    hash_with(1 << 24 | number)
+}
+
+/// The hash whose bits are those of a number where shards and tables look.
+fn hash_with(bits: usize) -> u64 {
+    (bits as u64) << ShortHash::LEFT_OUT
 }
 
 /// Interns `key`, whose number gives its hash, as queued.
@@ -86,20 +91,18 @@ fn burst(keys: &Keys<usize>, count: usize) {
 fn a_key_is_found_by_its_hash_and_then_by_itself() {
     let keys = keys();
     // One hash for both.
-    let mut shard = keys.lock(7);
+    let (hash, other) = (hash_with(7), hash_with(8));
+    let mut shard = keys.lock(hash);
     for key in ["a", "b"] {
-        assert!(shard.add(7, |known| *known == key).is_none());
-        let (entry, _swept) = shard.insert_queued(7, key);
+        assert!(shard.add(hash, |known| *known == key).is_none());
+        let (entry, _swept) = shard.insert_queued(hash, key);
         work(entry);
     }
-    assert!(shard.add(7, |known| *known == "c").is_none());
-    assert!(
-        shard
-            .add(8, |_| panic!("asked about another hash"))
-            .is_none()
-    );
+    assert!(shard.add(hash, |known| *known == "c").is_none());
+    let unknown = shard.add(other, |_| panic!("asked about another hash"));
+    assert!(unknown.is_none());
     let mut asked = Vec::new();
-    let added = shard.add(7, |known| {
+    let added = shard.add(hash, |known| {
         asked.push(*known);
         *known == "b"
     });
@@ -302,10 +305,8 @@ fn the_cache_is_as_large_for_many_shards_as_for_few() {
     for shards in [2, 4, 64, 256] {
         let keys = Keys::<u64>::new(shards, false);
         assert_eq!(shards * keys.residents, RESIDENTS);
-        assert!(
-            keys.shards()
-                .all(|shard| shard.store.limit == keys.residents)
-        );
+        let residents = keys.residents;
+        assert!(keys.shards().all(|shard| shard.store.limit == residents));
     }
     assert_eq!(Keys::<u64>::new(1024, false).residents, FEWEST_RESIDENTS);
 }
@@ -313,7 +314,7 @@ fn the_cache_is_as_large_for_many_shards_as_for_few() {
 /// Passes `count` keys with sampled hashes through the first shard, in order.
 fn pass(keys: &Keys<usize>, count: usize) {
     for number in 0..count {
-        let hash = number as u64;
+        let hash = hash_with(number);
         let known = keys.lock(hash).add(hash, |key| *key == number);
         match known {
             Some(Added::Queued(entry)) => work(entry),

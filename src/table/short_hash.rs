@@ -10,10 +10,13 @@ impl ShortHash {
     /// The number of its bits.
     pub(crate) const BITS: u32 = 28;
 
-    /// Folded, so that it is as good as the better half of the hasher's answer.
+    /// So many of the lowest bits of a hash are left out, which are spread least ([`crate::hash`]).
+    pub(crate) const LEFT_OUT: u32 = 20;
+
+    /// Of bits from the middle: the uppermost choose the shard.
     #[inline]
     pub(crate) fn of(hash: u64) -> Self {
-        Self::from_bits((hash ^ hash >> 32) as u32)
+        Self::from_bits((hash >> Self::LEFT_OUT) as u32)
     }
 
     /// The lowest bits of `bits`.
