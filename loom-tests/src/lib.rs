@@ -7,6 +7,22 @@
 //! ```
 #![cfg(keyqueue_loom)]
 
+mod numbers;
+mod sync;
+
+// The files themselves: they have no public names to be reached by. (rustfmt would go on to their
+// unit tests, and look for them here.)
+#[rustfmt::skip]
+#[allow(dead_code, reason = "the queue uses all of it")]
+#[path = "../../src/overflow.rs"]
+mod overflow;
+
+#[rustfmt::skip]
+#[path = "../../src/ring.rs"]
+mod ring;
+
+pub use numbers::NumberRing;
+
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;

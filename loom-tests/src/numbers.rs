@@ -1,0 +1,114 @@
+//! The ring by itself, and what it is given in the models: numbers in places that stay where they are.
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use loom::cell::UnsafeCell;
+
+use crate::overflow::{Link, Linked};
+use crate::ring::Ring;
+
+/// A ring of numbers from 1 on.
+///
+/// A number is written into its place before it is pushed, and taken out of it by who pops it, with
+/// nothing between the two but the ring: if the ring does not order them, loom calls it a causality
+/// violation. No place is freed before the model ends, so a link that comes out too often leads to a
+/// place that is empty, and not astray.
+#[allow(
+    missing_debug_implementations,
+    reason = "a ring cannot be looked through"
+)]
+pub struct NumberRing {
+    ring: Ring<Entry>,
+    places: Box<[Place]>,
+}
+
+struct Place {
+    link: Link,
+    /// 0 if nothing is in it.
+    number: UnsafeCell<usize>,
+}
+
+struct Entry(NonNull<Place>);
+
+// SAFETY: a place stays where it is until the model ends, and nobody but the ring has its link.
+unsafe impl Linked for Entry {
+    fn into_link(self) -> NonNull<Link> {
+        // SAFETY: inside the place.
+        unsafe { self.0.byte_add(offset_of!(Place, link)).cast() }
+    }
+
+    unsafe fn from_link(link: NonNull<Link>) -> Self {
+        // SAFETY: it is the link of a place, by the caller's promise.
+        Entry(unsafe { link.byte_sub(offset_of!(Place, link)).cast() })
+    }
+}
+
+impl NumberRing {
+    /// A ring for `capacity` numbers, of which none is greater than `most`.
+    pub fn new(capacity: usize, most: usize) -> Self {
+        let place = |_| Place {
+            link: Link::new(),
+            number: UnsafeCell::new(0),
+        };
+        NumberRing {
+            ring: Ring::new(capacity),
+            places: (0..most).map(place).collect(),
+        }
+    }
+
+    /// Whether there was room for `number`. Nobody else pushes it.
+    pub fn push(&self, number: usize) -> bool {
+        let place = &self.places[number - 1];
+        // SAFETY: not in the ring, and nobody else puts it there; loom watches.
+        place.number.with_mut(|at| unsafe { *at = number });
+        self.ring.push(Entry(NonNull::from(place))).is_ok()
+    }
+
+    /// Pushes `number`, as soon as there is room.
+    pub fn push_when_room(&self, number: usize) {
+        while !self.push(number) {
+            loom::thread::yield_now();
+        }
+    }
+
+    /// The oldest number.
+    ///
+    /// # Panics
+    ///
+    /// If it was taken already.
+    pub fn pop(&self) -> Option<usize> {
+        let Entry(place) = self.ring.pop()?;
+        // SAFETY: in `places`.
+        let place = unsafe { place.as_ref() };
+        // SAFETY: out of the ring, and ours alone; loom watches.
+        let number = place
+            .number
+            .with_mut(|at| unsafe { std::mem::take(&mut *at) });
+        assert_ne!(number, 0, "taken twice");
+        Some(number)
+    }
+
+    /// The oldest number, as soon as there is one.
+    pub fn pop_when_there(&self) -> usize {
+        loop {
+            if let Some(number) = self.pop() {
+                return number;
+            }
+            loom::thread::yield_now();
+        }
+    }
+
+    /// All that is left.
+    pub fn drain(&self) -> Vec<usize> {
+        std::iter::from_fn(|| self.pop()).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+}

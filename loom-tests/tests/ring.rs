@@ -1,0 +1,262 @@
+//! The ring by itself: its laps, its limits, and what is seen of it (C1 to C3, C5, C8).
+#![cfg(keyqueue_loom)]
+
+use keyqueue_loom_tests::{NumberRing, check, spawn};
+use loom::sync::Arc;
+
+/// A ring for `capacity` numbers up to `most`, and a share of it for another thread.
+fn ring(capacity: usize, most: usize) -> (Arc<NumberRing>, Arc<NumberRing>) {
+    let ring = Arc::new(NumberRing::new(capacity, most));
+    (Arc::clone(&ring), ring)
+}
+
+fn assert_each_once(mut popped: Vec<usize>, pushed: &[usize]) {
+    popped.sort_unstable();
+    assert_eq!(popped, pushed);
+}
+
+/// C5. Who pops a number finds what was written before it was pushed.
+///
+/// Fails when the store into the slot does not release, or its load in `pop` does not acquire.
+#[test]
+fn a_popper_sees_what_was_written_before_the_push() {
+    check("ring_publishes", 5, || {
+        let (ring, shared) = ring(2, 2);
+        let pusher = spawn(move || assert!(shared.push(1) && shared.push(2)));
+        let mut popped: Vec<_> = ring.pop().into_iter().collect();
+        popped.extend(ring.pop());
+        pusher.join().unwrap();
+        popped.extend(ring.drain());
+        assert_eq!(popped, [1, 2]);
+    });
+}
+
+/// C1, C2. More than two laps beside a popper: nothing is lost, doubled or overtaken.
+fn laps(name: &str, preemptions: usize, capacity: usize, last: usize) {
+    check(name, preemptions, move || {
+        let (ring, shared) = ring(capacity, last);
+        let pusher = spawn(move || (1..=last).for_each(|number| shared.push_when_room(number)));
+        for number in 1..=last {
+            assert_eq!(ring.pop_when_there(), number);
+        }
+        pusher.join().unwrap();
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn laps_of_one_follow_each_other_beside_a_popper() {
+    laps("ring_laps_1", 5, 1, 4);
+}
+
+#[test]
+fn laps_of_two_follow_each_other_beside_a_popper() {
+    laps("ring_laps_2", 5, 2, 5);
+}
+
+/// C2, C3. Interleaving: a pusher has read the tail, or lost it, or finds its slot taken; meanwhile the ring
+/// goes round twice, and what the pusher knows of its slot was so two laps ago.
+///
+/// Fails when an exchange of the tail does not release, or any load of it that a push goes by does not
+/// acquire.
+#[test]
+fn a_late_pusher_takes_no_slot_for_one_of_two_laps_ago() {
+    check("ring_late_pusher", 5, || {
+        let (ring, shared) = ring(1, 4);
+        let late = spawn(move || shared.push(4));
+        let mut pushed = Vec::new();
+        let mut popped = Vec::new();
+        for number in 1..=3 {
+            if ring.push(number) {
+                pushed.push(number);
+            }
+            if number < 3 {
+                popped.extend(ring.pop());
+            }
+        }
+        if late.join().unwrap() {
+            pushed.push(4);
+        }
+        popped.extend(ring.drain());
+        assert_each_once(popped, &pushed);
+    });
+}
+
+/// C2, C3. The same for a popper.
+///
+/// Fails when an exchange of the head does not release, or any load of it that a pop goes by does not
+/// acquire.
+#[test]
+fn a_late_popper_takes_no_slot_for_one_of_two_laps_ago() {
+    check("ring_late_popper", 3, || {
+        let (ring, shared) = ring(1, 4);
+        let late = spawn(move || shared.pop());
+        let mut pushed = Vec::new();
+        let mut popped = Vec::new();
+        for number in 1..=4 {
+            if ring.push(number) {
+                pushed.push(number);
+            }
+            if number < 4 {
+                popped.extend(ring.pop());
+            }
+        }
+        popped.extend(late.join().unwrap());
+        popped.extend(ring.drain());
+        assert_each_once(popped, &pushed);
+    });
+}
+
+/// C1, C2. Two pushers and a popper, in one slot and in two: what had room comes out once, and each
+/// pusher's in order.
+fn two_pushers(name: &str, preemptions: usize, capacity: usize) {
+    check(name, preemptions, move || {
+        let (ring, shared) = ring(capacity, 3);
+        let other = {
+            let ring = Arc::clone(&ring);
+            spawn(move || ring.push(3))
+        };
+        let pusher = spawn(move || [1, 2].map(|number| shared.push(number)));
+        let mut popped: Vec<_> = [(); 2].iter().filter_map(|()| ring.pop()).collect();
+        let mut had_room = pusher.join().unwrap().to_vec();
+        had_room.push(other.join().unwrap());
+        popped.extend(ring.drain());
+        let of_one: Vec<_> = popped.iter().filter(|number| **number < 3).collect();
+        assert!(of_one.is_sorted(), "{popped:?}");
+        let pushed: Vec<_> = (1..=3).filter(|number| had_room[number - 1]).collect();
+        assert_each_once(popped, &pushed);
+    });
+}
+
+/// Fails when a push takes a slot that is empty of the lap before for one of its own.
+#[test]
+fn two_pushers_of_one_slot_lose_nothing() {
+    two_pushers("ring_two_pushers_1", 3, 1);
+}
+
+#[test]
+fn two_pushers_of_two_slots_lose_nothing() {
+    two_pushers("ring_two_pushers_2", 3, 2);
+}
+
+/// C1 to C3. One pusher and two poppers.
+fn two_poppers(name: &str, preemptions: usize, capacity: usize) {
+    check(name, preemptions, move || {
+        let (ring, shared) = ring(capacity, 3);
+        let popper = {
+            let ring = Arc::clone(&ring);
+            spawn(move || [(); 2].map(|()| ring.pop()))
+        };
+        let pusher = spawn(move || [1, 2, 3].map(|number| shared.push(number)));
+        let mine = [(); 2].map(|()| ring.pop());
+        let theirs = popper.join().unwrap();
+        let had_room = pusher.join().unwrap();
+        let mut popped = Vec::new();
+        for got in [mine, theirs] {
+            let got: Vec<_> = got.into_iter().flatten().collect();
+            assert!(got.is_sorted(), "{got:?}");
+            popped.extend(got);
+        }
+        let left = ring.drain();
+        let youngest = popped.iter().max();
+        assert!(left.iter().all(|left| Some(left) > youngest));
+        popped.extend(left);
+        let pushed: Vec<_> = (1..=3).filter(|number| had_room[number - 1]).collect();
+        assert_each_once(popped, &pushed);
+    });
+}
+
+/// Fails when a pop takes a slot that is full of the lap before for one of its own.
+#[test]
+fn two_poppers_of_one_slot_double_nothing() {
+    two_poppers("ring_two_poppers_1", 3, 1);
+}
+
+#[test]
+fn two_poppers_of_two_slots_double_nothing() {
+    two_poppers("ring_two_poppers_2", 3, 2);
+}
+
+/// C5. Interleaving: a pusher has the oldest place and has not filled it; another has pushed behind it, and
+/// returned. Its number is not to be overlooked.
+///
+/// Fails when `pop` goes by the slot alone.
+#[test]
+fn a_number_behind_one_that_is_being_pushed_is_not_overlooked() {
+    check("ring_pop_behind_push", 5, || {
+        let (ring, shared) = ring(2, 2);
+        let other = spawn(move || shared.push_when_room(1));
+        ring.push_when_room(2);
+        let first = ring.pop().expect("2 was pushed");
+        other.join().unwrap();
+        assert_each_once([vec![first], ring.drain()].concat(), &[1, 2]);
+    });
+}
+
+/// C5. One pushes and takes, another takes: at no moment is nothing there for each.
+///
+/// Fails when the exchange of the head does not release, or its first load does not acquire.
+#[test]
+fn none_is_answered_only_if_at_some_moment_all_was_taken() {
+    check("ring_never_empty", 5, || {
+        let (ring, shared) = ring(2, 2);
+        ring.push_when_room(1);
+        let other = spawn(move || shared.pop().expect("two for two"));
+        ring.push_when_room(2);
+        let mine = ring.pop().expect("two for two");
+        assert_each_once(vec![other.join().unwrap(), mine], &[1, 2]);
+    });
+}
+
+/// `is_empty` beside a push and a pop: there is always something.
+///
+/// Fails when `is_empty` reads the tail first, or the head without acquiring it; and when the exchange of
+/// the head does not release.
+#[test]
+fn what_was_there_all_the_time_is_not_taken_for_nothing() {
+    check("ring_is_empty", 5, || {
+        let (ring, shared) = ring(2, 2);
+        ring.push_when_room(1);
+        let other = spawn(move || shared.is_empty());
+        ring.push_when_room(2);
+        assert_eq!(ring.pop(), Some(1));
+        assert!(!other.join().unwrap());
+        assert!(!ring.is_empty());
+        assert_eq!(ring.pop(), Some(2));
+        assert!(ring.is_empty());
+    });
+}
+
+/// C8. `len` beside a push and a pop: a length that the ring had.
+///
+/// Fails when `len` does not look at the tail again, or does not acquire the head.
+#[test]
+fn the_length_beside_a_push_and_a_pop_is_one_that_was() {
+    check("ring_len_push_pop", 5, || {
+        let (ring, shared) = ring(2, 2);
+        ring.push_when_room(1);
+        let other = spawn(move || shared.len());
+        assert!(ring.push(2));
+        assert_eq!(ring.pop(), Some(1));
+        let len = other.join().unwrap();
+        assert!(len == 1 || len == 2, "{len}");
+        assert_eq!(ring.len(), 1);
+    });
+}
+
+/// C8. The same beside a pop and a push: what was taken does not count along with what came later.
+///
+/// Fails when `len` does not acquire the tail.
+#[test]
+fn the_length_beside_a_pop_and_a_push_is_one_that_was() {
+    check("ring_len_pop_push", 5, || {
+        let (ring, shared) = ring(2, 2);
+        ring.push_when_room(1);
+        let other = spawn(move || shared.len());
+        assert_eq!(ring.pop(), Some(1));
+        assert!(ring.push(2));
+        let len = other.join().unwrap();
+        assert!(len <= 1, "{len}");
+        assert_eq!(ring.len(), 1);
+    });
+}
