@@ -198,7 +198,7 @@ fn a_number_behind_one_that_is_being_pushed_is_not_overlooked() {
 
 /// C5. One pushes and takes, another takes: at no moment is nothing there for each.
 ///
-/// Fails when the exchange of the head does not release, or its first load does not acquire.
+/// Fails when the first load of the head does not acquire.
 #[test]
 fn none_is_answered_only_if_at_some_moment_all_was_taken() {
     check("ring_never_empty", 5, || {
@@ -213,8 +213,7 @@ fn none_is_answered_only_if_at_some_moment_all_was_taken() {
 
 /// `is_empty` beside a push and a pop: there is always something.
 ///
-/// Fails when `is_empty` reads the tail first, or the head without acquiring it; and when the exchange of
-/// the head does not release.
+/// Fails when `is_empty` reads the tail first, or the head without acquiring it.
 #[test]
 fn what_was_there_all_the_time_is_not_taken_for_nothing() {
     check("ring_is_empty", 5, || {
