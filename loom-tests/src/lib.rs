@@ -5,7 +5,7 @@
 //! ```text
 //! RUSTFLAGS="--cfg keyqueue_loom" cargo test -p keyqueue-loom-tests --release
 //! ```
-#![cfg(keyqueue_loom)]
+#![cfg(all(keyqueue_loom, not(test)))]
 
 mod numbers;
 mod sync;
