@@ -103,8 +103,8 @@ impl<T: Linked> Ring<T> {
         let mut tail = self.tail.load(Ordering::Acquire);
         loop {
             let (slot, odd) = self.at(tail);
-            // Ordering: Relaxed; nothing is read through it.
-            if slot.load(Ordering::Relaxed) == word(ptr::null_mut(), odd) {
+            // Ordering: Acquire; pairs with the Releases of the slot: who finds that its slot was another's sees the tail moved.
+            if slot.load(Ordering::Acquire) == word(ptr::null_mut(), odd) {
                 // Ordering: Release; as above. If it fails Acquire, as the load.
                 let claimed = self.tail.compare_exchange_weak(
                     tail,
@@ -113,16 +113,16 @@ impl<T: Linked> Ring<T> {
                     Ordering::Acquire,
                 );
                 let Err(now) = claimed else {
-                    // Ordering: Release; pairs with the Acquire of the slot in `pop`: who finds the entry
-                    // finds what was written before it was pushed.
+                    // Ordering: Release; pairs with the Acquires of the slot: who finds the entry finds
+                    // what was written before it was pushed.
                     slot.store(word(entry.into_link().as_ptr(), odd), Ordering::Release);
                     return Ok(());
                 };
                 tail = now;
                 backoff.spin();
             } else {
-                // Ordering: Acquire; as above.
-                if self.tail.load(Ordering::Acquire) == tail {
+                // Ordering: Relaxed; what moved it is seen through the slot.
+                if self.tail.load(Ordering::Relaxed) == tail {
                     return Err(entry);
                 }
                 backoff.snooze();
@@ -150,8 +150,8 @@ impl<T: Linked> Ring<T> {
                     Ordering::Acquire,
                 );
                 let Err(now) = claimed else {
-                    // Ordering: Relaxed; tells a pusher that the slot is free, and nothing else.
-                    slot.store(word(ptr::null_mut(), !odd), Ordering::Relaxed);
+                    // Ordering: Release; pairs with the Acquire of the slot in `push`.
+                    slot.store(word(ptr::null_mut(), !odd), Ordering::Release);
                     // SAFETY: pushed, and taken out by us only.
                     return Some(unsafe { T::from_link(link) });
                 };

@@ -31,6 +31,40 @@ fn a_popper_sees_what_was_written_before_the_push() {
     });
 }
 
+/// `push` gives back only what there is no room for.
+///
+/// Fails when `push` does not look at the tail again, or does not acquire what it finds in the slot.
+#[test]
+fn two_pushers_have_room_for_two() {
+    check("ring_room_for_two", 5, || {
+        let (ring, shared) = ring(2, 2);
+        let other = spawn(move || assert!(shared.push(1)));
+        assert!(ring.push(2));
+        other.join().unwrap();
+        assert_each_once(ring.drain(), &[1, 2]);
+    });
+}
+
+/// The same beside a thread whose entries come and go, so that slots are free again.
+///
+/// Fails when a pop does not release its slot.
+#[test]
+fn a_pusher_has_room_beside_one_that_takes_what_it_adds() {
+    check("ring_room_again", 5, || {
+        let (ring, shared) = ring(2, 3);
+        let other = spawn(move || {
+            [1, 3].map(|number| {
+                assert!(shared.push(number));
+                shared.pop_when_there()
+            })
+        });
+        assert!(ring.push(2));
+        let mut popped = other.join().unwrap().to_vec();
+        popped.extend(ring.drain());
+        assert_each_once(popped, &[1, 2, 3]);
+    });
+}
+
 /// C1, C2. More than two laps beside a popper: nothing is lost, doubled or overtaken.
 fn laps(name: &str, preemptions: usize, capacity: usize, last: usize) {
     check(name, preemptions, move || {
