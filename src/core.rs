@@ -53,7 +53,7 @@ pub(crate) struct Core<K> {
     driver: Driver,
 }
 
-/// The settings of a core, all in range.
+/// The settings of a core. [`Builder::build`](crate::Builder::build) sees to it that they are in range.
 pub(crate) struct Settings {
     pub(crate) shards: usize,
     pub(crate) ring: usize,
