@@ -59,7 +59,7 @@ races() {
 
 case ${1:-short} in
 short)
-    miri --test unit -- state:: sync:: table:: timer::delay wait:: watch::times slab::tests::a_ slab::tests::numbers \
+    miri --test unit -- state:: sync:: ring:: table:: timer::delay wait:: watch::times slab::tests::a_ slab::tests::numbers \
         keys::tests::a_panicking keys::tests::a_stream keys::tests::a_sweep
     miri --test stress
     MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..${MIRI_SEEDS:-2}" miri --test unit -- --exact \

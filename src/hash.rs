@@ -67,6 +67,7 @@ mod tests {
     const STRIDES: [u64; 9] = [1, 2, 64, 1000, 4096, 1 << 20, 1 << 32, 1 << 44, 1 << 50];
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code in one thread, and many keys")]
     fn a_hasher_that_hashes_nothing_fills_all_shards() {
         for stride in STRIDES {
             for bits in 1..10 {
@@ -81,6 +82,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code in one thread, and many keys")]
     fn nor_are_its_keys_alike_in_a_group() {
         for stride in STRIDES {
             let home = |hash: u64| ShortHash::of(hash).bits() % 1024;
