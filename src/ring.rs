@@ -23,8 +23,8 @@
 //!
 //! # Contention
 //!
-//! Who loses an exchange, or finds his position gone, stands back for a moment, longer each time. Whoever won
-//! meanwhile can take some more entries while the lines are his; without it the lines move for every one.
+//! Who loses an exchange, or finds his position gone, stands back for a moment, longer each time. Who has won
+//! can go on with some more entries meanwhile while the lines are his; without that the lines move for every one.
 //!
 //! # Full, and empty
 //!
@@ -59,6 +59,14 @@ unsafe impl<T: Linked + Send> Send for Ring<T> {}
 // SAFETY: as above.
 unsafe impl<T: Linked + Send> Sync for Ring<T> {}
 
+/// Who has met another at a slot leaves it to him for so many steps of the back-off, each twice as long as the
+/// one before.
+const STEPS: u32 = 3;
+
+fn stand_back(backoff: &Backoff) {
+    (0..STEPS).for_each(|_| backoff.snooze());
+}
+
 /// What a slot holds in an odd or an even lap: a link, or null.
 #[inline]
 fn word(link: *mut Link, odd: bool) -> *mut Link {
@@ -66,11 +74,50 @@ fn word(link: *mut Link, odd: bool) -> *mut Link {
     link.map_addr(|address| address | usize::from(odd))
 }
 
-/// The link in a word, if it is one of this lap.
+/// Whether a slot waits for the push of this lap.
 #[inline]
-fn link_in(word: *mut Link, odd: bool) -> Option<NonNull<Link>> {
+fn is_free(slot: &AtomicPtr<Link>, odd: bool) -> bool {
+    // Ordering: Acquire; pairs with the Releases of the slot: who finds that it was another's sees the tail moved.
+    slot.load(Ordering::Acquire) == word(ptr::null_mut(), odd)
+}
+
+/// The link in a slot, if it is one of this lap.
+#[inline]
+fn link_in(slot: &AtomicPtr<Link>, odd: bool) -> Option<NonNull<Link>> {
+    // Ordering: Acquire; pairs with the Release in `fill`.
+    let word = slot.load(Ordering::Acquire);
     let link = word.map_addr(|address| address ^ usize::from(odd));
     NonNull::new(link).filter(|link| link.is_aligned())
+}
+
+/// Moves the tail or the head on by one, if it is where it was.
+#[inline]
+fn claim(place: &AtomicU64, position: u64) -> bool {
+    // Ordering: Release; pairs with the Acquires of tail and head. Relaxed, if it fails; who goes on reads again.
+    place
+        .compare_exchange(position, position + 1, Ordering::Release, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Puts an entry into the slot of a claimed position.
+#[inline]
+fn fill<T: Linked>(slot: &AtomicPtr<Link>, odd: bool, entry: T) {
+    // Ordering: Release; pairs with the Acquires of the slot: who finds the entry finds what was written before
+    // it was pushed.
+    slot.store(word(entry.into_link().as_ptr(), odd), Ordering::Release);
+}
+
+/// Takes the entry out of the slot of a claimed position, and leaves it free for the next lap.
+///
+/// # Safety
+///
+/// `link` was in it when the position was claimed.
+#[inline]
+unsafe fn take<T: Linked>(slot: &AtomicPtr<Link>, odd: bool, link: NonNull<Link>) -> T {
+    // Ordering: Release; pairs with the Acquire in `is_free`.
+    slot.store(word(ptr::null_mut(), !odd), Ordering::Release);
+    // SAFETY: pushed, and taken out by us only.
+    unsafe { T::from_link(link) }
 }
 
 impl<T: Linked> Ring<T> {
@@ -98,36 +145,32 @@ impl<T: Linked> Ring<T> {
     /// Puts an entry in. Gives it back if the ring is full, or is about to have room.
     #[inline]
     pub(crate) fn push(&self, entry: T) -> Result<(), T> {
+        // Ordering: Acquire; pairs with the Release in `claim`: no slot is seen as it was two laps ago.
+        let tail = self.tail.load(Ordering::Acquire);
+        let (slot, odd) = self.at(tail);
+        if is_free(slot, odd) && claim(&self.tail, tail) {
+            fill(slot, odd, entry);
+            return Ok(());
+        }
+        self.push_slow(tail, entry)
+    }
+
+    /// The same, when there was nothing to be had at position `tail`.
+    #[cold]
+    fn push_slow(&self, mut tail: u64, entry: T) -> Result<(), T> {
         let backoff = Backoff::new();
-        // Ordering: Acquire; pairs with the Release of the exchange: no slot is seen as it was two laps ago.
-        let mut tail = self.tail.load(Ordering::Acquire);
         loop {
+            // Ordering: Relaxed; what moved it is seen through the slot, or was met in `claim`.
+            if self.tail.load(Ordering::Relaxed) == tail {
+                return Err(entry);
+            }
+            stand_back(&backoff);
+            // Ordering: Acquire; as in `push`.
+            tail = self.tail.load(Ordering::Acquire);
             let (slot, odd) = self.at(tail);
-            // Ordering: Acquire; pairs with the Releases of the slot: who finds that its slot was another's sees the tail moved.
-            if slot.load(Ordering::Acquire) == word(ptr::null_mut(), odd) {
-                // Ordering: Release; as above. If it fails Acquire, as the load.
-                let claimed = self.tail.compare_exchange_weak(
-                    tail,
-                    tail + 1,
-                    Ordering::Release,
-                    Ordering::Acquire,
-                );
-                let Err(now) = claimed else {
-                    // Ordering: Release; pairs with the Acquires of the slot: who finds the entry finds
-                    // what was written before it was pushed.
-                    slot.store(word(entry.into_link().as_ptr(), odd), Ordering::Release);
-                    return Ok(());
-                };
-                tail = now;
-                backoff.spin();
-            } else {
-                // Ordering: Relaxed; what moved it is seen through the slot.
-                if self.tail.load(Ordering::Relaxed) == tail {
-                    return Err(entry);
-                }
-                backoff.snooze();
-                // Ordering: Acquire; as above.
-                tail = self.tail.load(Ordering::Acquire);
+            if is_free(slot, odd) && claim(&self.tail, tail) {
+                fill(slot, odd, entry);
+                return Ok(());
             }
         }
     }
@@ -135,36 +178,35 @@ impl<T: Linked> Ring<T> {
     /// Takes the oldest entry. None only if at some moment of the call all entries were taken.
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
+        // Ordering: Acquire; pairs with the Release in `claim`: no slot is seen as it was two laps ago.
+        let head = self.head.load(Ordering::Acquire);
+        let (slot, odd) = self.at(head);
+        match link_in(slot, odd) {
+            // SAFETY: what is in the slot of a position that has become ours.
+            Some(link) if claim(&self.head, head) => Some(unsafe { take(slot, odd, link) }),
+            _ => self.pop_slow(head),
+        }
+    }
+
+    /// The same, when there was nothing to be had at position `head`.
+    #[cold]
+    fn pop_slow(&self, mut head: u64) -> Option<T> {
         let backoff = Backoff::new();
-        // Ordering: Acquire; pairs with the Release of the exchange: no slot is seen as it was two laps ago.
-        let mut head = self.head.load(Ordering::Acquire);
         loop {
+            // Ordering: Relaxed; a push that has returned is seen through what told the caller of it.
+            if self.tail.load(Ordering::Relaxed) == head {
+                return None;
+            }
+            stand_back(&backoff);
+            // Ordering: Acquire; as in `pop`.
+            head = self.head.load(Ordering::Acquire);
             let (slot, odd) = self.at(head);
-            // Ordering: Acquire; pairs with the Release in `push`.
-            if let Some(link) = link_in(slot.load(Ordering::Acquire), odd) {
-                // Ordering: Release; as above. If it fails Acquire, as the load.
-                let claimed = self.head.compare_exchange_weak(
-                    head,
-                    head + 1,
-                    Ordering::Release,
-                    Ordering::Acquire,
-                );
-                let Err(now) = claimed else {
-                    // Ordering: Release; pairs with the Acquire of the slot in `push`.
-                    slot.store(word(ptr::null_mut(), !odd), Ordering::Release);
-                    // SAFETY: pushed, and taken out by us only.
-                    return Some(unsafe { T::from_link(link) });
-                };
-                head = now;
-                backoff.spin();
-            } else {
-                // Ordering: Relaxed; a push that has returned is seen through what told the caller of it.
-                if self.tail.load(Ordering::Relaxed) == head {
-                    return None;
+            match link_in(slot, odd) {
+                // SAFETY: as in `pop`.
+                Some(link) if claim(&self.head, head) => {
+                    return Some(unsafe { take(slot, odd, link) });
                 }
-                backoff.snooze();
-                // Ordering: Acquire; as above.
-                head = self.head.load(Ordering::Acquire);
+                _ => {}
             }
         }
     }

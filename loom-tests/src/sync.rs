@@ -12,10 +12,6 @@ impl Backoff {
         Backoff
     }
 
-    pub(crate) fn spin(&self) {
-        loom::thread::yield_now();
-    }
-
     pub(crate) fn snooze(&self) {
         loom::thread::yield_now();
     }

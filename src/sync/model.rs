@@ -52,10 +52,6 @@ impl Backoff {
         Backoff
     }
 
-    pub(crate) fn spin(&self) {
-        yield_now();
-    }
-
     pub(crate) fn snooze(&self) {
         yield_now();
     }
