@@ -202,8 +202,8 @@ impl<T: Linked> Ring<T> {
             head = self.head.load(Ordering::Acquire);
             let (slot, odd) = self.at(head);
             match link_in(slot, odd) {
-                // SAFETY: as in `pop`.
                 Some(link) if claim(&self.head, head) => {
+                    // SAFETY: as in `pop`.
                     return Some(unsafe { take(slot, odd, link) });
                 }
                 _ => {}
