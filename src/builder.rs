@@ -302,3 +302,18 @@ fn default_shards() -> usize {
         (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::WorkQueue;
+
+    // `new` makes them where they are going to be, for speed.
+    #[test]
+    fn a_new_queue_has_the_defaults_of_the_builder() {
+        let new = WorkQueue::<u64>::new();
+        let built = WorkQueue::<u64>::builder().build().unwrap();
+        assert_eq!(new.steady_backoff, built.steady_backoff);
+        assert_eq!(new.drain_delays, built.drain_delays);
+        assert_eq!(new.core.get().is_some(), built.core.get().is_some());
+    }
+}
