@@ -1,4 +1,6 @@
 //! How a thread waits: a parker of its own, reached through a `Waker` like any task.
+//!
+//! Not the standard library's `park`, whose token belongs to the user's code on this thread.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -58,5 +60,24 @@ impl ThreadParker {
             Some(deadline) => self.parker.park_deadline(deadline),
             None => self.parker.park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_token_of_the_users_is_left_alone() {
+        thread::current().unpark();
+        let in_a_moment = Instant::now() + Duration::from_millis(5);
+        ThreadParker::with(|parker| parker.park(Some(in_a_moment)));
+        // Were it taken, this would last a minute.
+        let before = Instant::now();
+        thread::park_timeout(Duration::from_secs(60));
+        assert!(before.elapsed() < Duration::from_secs(60));
     }
 }
