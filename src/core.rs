@@ -105,9 +105,9 @@ impl<K> Core<K> {
 
     // ---- adding -----------------------------------------------------------------------------
 
-    /// Adds `key`, whose hash is `hash`. `announce` is whether to notify a getter, too.
+    /// Adds `key`, whose hash is `hash`.
     #[inline]
-    pub(crate) fn add(&self, hash: u64, key: K, announce: bool) -> Added
+    pub(crate) fn add(&self, hash: u64, key: K) -> Added
     where
         K: Eq,
     {
@@ -120,7 +120,7 @@ impl<K> Core<K> {
             self.note_added(&shard, &added);
             drop(shard);
             // `key` is dropped on return, when nothing is owed to anybody any more.
-            return self.settle(added, announce);
+            return self.settle(added);
         }
         // Decided under the shard's lock, which the shut-down takes after it has begun: either
         // the walk finds the new node, or this finds that it has begun.
@@ -129,7 +129,7 @@ impl<K> Core<K> {
         }
         let (entry, swept) = shard.insert_queued(hash, key);
         drop(shard);
-        self.enqueue(entry, announce);
+        self.enqueue(entry);
         drop(swept);
         Added::Queued
     }
@@ -145,7 +145,7 @@ impl<K> Core<K> {
         let added = shard.add(hash, eq)?;
         self.note_added(&shard, &added);
         drop(shard);
-        Some(self.settle(added, true))
+        Some(self.settle(added))
     }
 
     /// Adds the pinned key of this hash.
@@ -158,7 +158,7 @@ impl<K> Core<K> {
             return self.add_superseding(pin, hash);
         }
         let added = self.add_by_pin(pin);
-        self.settle(added, true)
+        self.settle(added)
     }
 
     /// Adds the pinned key in place of its pending delay.
@@ -172,7 +172,7 @@ impl<K> Core<K> {
         }
         let added = self.add_by_pin(pin);
         drop(shard);
-        self.settle(added, true)
+        self.settle(added)
     }
 
     /// Ends a pending delay if a plain add is to do so.
@@ -210,10 +210,10 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    pub(crate) fn settle(&self, added: node::Added<K>, announce: bool) -> Added {
+    pub(crate) fn settle(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {
-                self.enqueue(entry, announce);
+                self.enqueue(entry);
                 Added::Queued
             }
             node::Added::Deferred(_) => Added::Deferred,
@@ -223,19 +223,31 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn enqueue(&self, entry: Queued<K>, announce: bool) {
+    fn enqueue(&self, entry: Queued<K>) {
         if self.watch.is_some() {
-            return self.enqueue_watched(entry, announce);
+            return self.enqueue_watched(entry);
         }
-        self.push(entry, announce);
+        self.push(entry);
     }
 
     #[inline]
-    pub(crate) fn push(&self, entry: Queued<K>, announce: bool) {
+    pub(crate) fn push(&self, entry: Queued<K>) {
         self.fifo.push(entry);
-        if announce {
-            self.getters.notify(1);
+        self.getters.notify(1);
+    }
+
+    /// Queues a key and notifies nobody: the caller announces what it has queued, and runs no code of the user's
+    /// before.
+    pub(crate) fn enqueue_unannounced(&self, entry: Queued<K>) {
+        if let Some(watch) = &self.watch {
+            watch.queued(&entry);
         }
+        self.fifo.push(entry);
+    }
+
+    /// Notifies getters of `queued` keys.
+    pub(crate) fn announce(&self, queued: usize) {
+        self.getters.notify(queued);
     }
 
     // ---- delaying ---------------------------------------------------------------------------
@@ -281,11 +293,6 @@ impl<K> Core<K> {
 
     pub(crate) fn driver(&self) -> &Driver {
         &self.driver
-    }
-
-    /// Notifies getters of `pushed` keys that were added without announcing them.
-    pub(crate) fn announce(&self, pushed: usize) {
-        self.getters.notify(pushed);
     }
 
     // ---- getting ----------------------------------------------------------------------------
@@ -414,7 +421,7 @@ impl<K> Core<K> {
     pub(crate) fn finished(&self, entry: Option<Queued<K>>, closed: bool) {
         match (entry, closed) {
             // Not `enqueue`: where times are kept it has its own, that of the add that made it dirty.
-            (Some(entry), _) => self.push(entry, true),
+            (Some(entry), _) => self.push(entry),
             (None, false) => {}
             (None, true) => {
                 if self.closing.finished() {
@@ -453,7 +460,7 @@ impl<K> Core<K> {
                 shard.close(deliver, &mut census, |entry| owed.push(entry));
             }
             for entry in owed {
-                self.enqueue(entry, true);
+                self.enqueue(entry);
             }
             self.timer.clear(ended);
             let (delivered, finished) = self.closing.walked(&census);

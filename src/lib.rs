@@ -118,7 +118,6 @@
 
 pub mod backoff;
 mod builder;
-mod bulk;
 mod caught;
 mod clock;
 mod closing;

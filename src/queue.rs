@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::bulk::Bulk;
 use crate::core::Settings;
 use crate::drain::{Drain, deadline_in};
 use crate::handle::KeyHandle;
@@ -142,7 +141,7 @@ where
     /// ```
     #[inline]
     pub fn add(&self, key: K) -> Added {
-        self.core.add(hash_of(&self.hasher, &key), key, true)
+        self.core.add(hash_of(&self.hasher, &key), key)
     }
 
     /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
@@ -166,12 +165,15 @@ where
             Some(added) => added,
             // User code makes the copy, so not under the shard's lock. If another thread interns
             // the key meanwhile, `add` finds it.
-            None => core.add(hash, key.to_owned(), true),
+            None => core.add(hash, key.to_owned()),
         }
     }
 
-    /// Adds many keys, in order, and wakes waiting getters in bulk. Answers how many became
-    /// queued; the others were merged, deferred, or refused after a shut-down.
+    /// Adds many keys, in order. Answers how many became queued; the others were merged, deferred,
+    /// or refused after a shut-down.
+    ///
+    /// Each key is added when the iterator yields it, and delivered while it is asked for the next: it
+    /// may be one that waits.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -185,15 +187,9 @@ where
     /// As [`add`](Self::add), and if the iterator panics: the keys before that are added.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
         let core = &*self.core;
-        let mut bulk = Bulk::new(core);
-        let mut queued = 0;
-        for key in keys {
-            if core.add(hash_of(&self.hasher, &key), key, false) == Added::Queued {
-                queued += 1;
-                bulk.pushed();
-            }
-        }
-        queued
+        let add = |key| core.add(hash_of(&self.hasher, &key), key);
+        let added = keys.into_iter().map(add);
+        added.filter(|added| *added == Added::Queued).count()
     }
 
     /// A handle to a key, which adds it without hashing and without the table.

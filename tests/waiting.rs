@@ -131,6 +131,29 @@ fn a_bulk_of_keys_wakes_as_many_tasks() {
     });
 }
 
+#[test] // C9
+fn a_key_of_a_bulk_is_delivered_before_its_iterator_has_the_next() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let mut next = 0;
+        let (mut count, mut waker) = WakeCount::new();
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &waker).is_pending());
+        let slow = std::iter::from_fn(|| {
+            if next > 0 {
+                assert_eq!(count.get(), 1, "woken while the iterator is about to wait");
+                assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+                (count, waker) = WakeCount::new();
+                task = queue.get_async();
+                assert!(poll(&mut task, &waker).is_pending());
+            }
+            next += 1;
+            (next < 40).then_some(next)
+        });
+        assert_eq!(queue.add_all(slow), 39);
+    });
+}
+
 #[test] // C6 C9
 fn adds_that_queue_nothing_wake_nobody() {
     with_queues(|config| {

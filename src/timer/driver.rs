@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use super::{Ended, Timer, Turn};
 use crate::core::Core;
+use crate::node::Added;
 use crate::node::Pin;
-use crate::outcome::Added;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{self, Arc, Mutex, Thread, ThreadParker};
 
@@ -164,6 +164,10 @@ impl<K> Core<K> {
         let added = self.add_by_pin(pin);
         // A queued or dirty key stays interned by itself, and the others owe nothing.
         pin.unpin();
-        usize::from(self.settle(added, false) == Added::Queued)
+        let Added::Queued(entry) = added else {
+            return 0;
+        };
+        self.enqueue_unannounced(entry);
+        1
     }
 }

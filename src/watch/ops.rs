@@ -64,11 +64,11 @@ impl<K> Core<K> {
     }
 
     #[cold]
-    pub(crate) fn enqueue_watched(&self, entry: Queued<K>, announce: bool) {
+    pub(crate) fn enqueue_watched(&self, entry: Queued<K>) {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.push(entry, announce);
+        self.push(entry);
     }
 
     #[cold]
