@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cargo-mutants over the parts that have no protocol of their own, where each of its changes should fail a
-# test: ci/cargo_mutants.sh [state|table|timer|limiter|backoff]... (all of them by default, which takes an hour or
+# test: ci/cargo_mutants.sh [state|table|slab|fifo|waiting|timer|limiter|backoff]... (all of them by default, which takes an hour or
 # so, and is no job of .ci/run).
 #
 # A change is tried on those tests first that notice most; what survives them is tried on others that are
@@ -16,13 +16,14 @@ begin() {
     part=$1
     out=${CARGO_TARGET_DIR:-target}/mutants/$part
     mutants=(cargo mutants --profile mutants --file "$2" --output "$out" --iterate --no-shuffle --colors never
-        --baseline skip --timeout 20 "${@:3}")
+        --timeout 20 "${@:3}")
     rm -rf "$out"
     mkdir -p "$out"
 }
 
 # pass [TARGETS] [-- ARGUMENTS]: has what survived so far tried by the tests of these targets of cargo's. Only
-# they are built, for that is what takes the time. (Examples in the documentation cannot be built alone.)
+# they are built, for that is what takes the time. (Examples in the documentation cannot be built alone.) The tests
+# have to pass without a change first: arguments that cargo does not take would notice every change.
 pass() {
     echo "== $part: $*"
     local targets=()
@@ -40,7 +41,7 @@ survivors() {
 }
 
 parts=("$@")
-[[ $# -gt 0 ]] || parts=(state table timer limiter backoff)
+[[ $# -gt 0 ]] || parts=(state table slab fifo waiting timer limiter backoff)
 for name in "${parts[@]}"; do
     case $name in
     state)
@@ -52,6 +53,21 @@ for name in "${parts[@]}"; do
         begin table 'src/{table,table/*}.rs'
         pass --lib -- table::
         pass --lib -- keys::
+        ;;
+    slab)
+        begin slab src/slab.rs
+        pass --lib -- slab::
+        pass --lib -- keys::
+        ;;
+    fifo)
+        begin fifo 'src/{ring,fifo,overflow,hash}.rs'
+        pass --lib -- -- ring:: fifo:: overflow:: hash::
+        pass --test=core --test=settings
+        ;;
+    waiting)
+        begin waiting src/wait.rs
+        pass --lib -- wait::
+        pass --test=waiting
         ;;
     timer)
         begin timer 'src/timer/{wheel,level,slot}.rs'
@@ -70,7 +86,7 @@ for name in "${parts[@]}"; do
         pass -- --doc backoff::
         ;;
     *)
-        echo "usage: $0 [state|table|timer|limiter|backoff]..." >&2
+        echo "usage: $0 [state|table|slab|fifo|waiting|timer|limiter|backoff]..." >&2
         exit 2
         ;;
     esac

@@ -3,7 +3,8 @@
 #
 # What the sanitizers cannot see, it sees: references that overlap, pointers used beyond what they may
 # reach, races without regard to luck. It knows fences, and lets loads return stale values where the
-# orderings allow it, as weaker processors do, here through crossbeam's own code. Of the orders in which threads may run it tries one a seed; loom tries all of them, of small models.
+# orderings allow it, as weaker processors do. Of the orders in which threads may run it tries one a seed;
+# loom tries all of them, of small models.
 #
 # It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in tests/common);
 # those that cannot are ignored there, each for the reason beside it. The short run is for .ci/run: unit
