@@ -48,6 +48,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_two_answers_become_one() {
+        // What `SPREAD` is undone by: each step doubles the number of bits in which it is right.
+        let inverse = (0..5).fold(SPREAD, |inverse, _| {
+            inverse.wrapping_mul(2_u64.wrapping_sub(SPREAD.wrapping_mul(inverse)))
+        });
+        let hasher = BuildHasherDefault::<Identity>::default();
+        for answer in [0, 1, u64::MAX, 1 << 32, 1 << 32 | 1, SPREAD, !SPREAD] {
+            let folded = hash_of(&hasher, &answer).wrapping_mul(inverse);
+            assert_eq!(folded ^ folded >> 32, answer);
+        }
+    }
+
     const KEYS: u64 = 1 << 14;
 
     fn hashes(stride: u64) -> impl Iterator<Item = u64> {

@@ -53,6 +53,7 @@ proptest! {
                 },
             }
             prop_assert_eq!(fifo.len(), model.len());
+            prop_assert_eq!(fifo.is_empty(), model.is_empty());
         }
         while let Some(expected) = model.pop_front() {
             prop_assert_eq!(value(fifo.pop()), Some(expected));
