@@ -136,6 +136,26 @@ fn a_burst_is_forgotten_at_once_by_shrink() {
 }
 
 #[test] // C10
+fn a_dropped_queue_leaves_nothing_behind() {
+    alone("a_dropped_queue_leaves_nothing_behind", || {
+        let use_and_drop = || {
+            let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
+            // More than the ring holds, and idle ones beside those that are queued.
+            queue.add_all((0..10_000_u64).map(|key| key.to_string()));
+            (0..5000).for_each(|_| queue.try_get().unwrap().done());
+            let handle = queue.handle("idle".to_owned());
+            queue.add_after("delayed".to_owned(), Duration::from_secs(3600));
+            drop((queue, handle));
+        };
+        // What is made once a process or thread is there then.
+        use_and_drop();
+        let before = held();
+        use_and_drop();
+        assert_eq!(held(), before);
+    });
+}
+
+#[test] // C10
 fn a_stream_of_a_million_keys_never_holds_more_than_the_cache() {
     alone(
         "a_stream_of_a_million_keys_never_holds_more_than_the_cache",

@@ -223,6 +223,11 @@ fn assert_layout<K>() {
             "{name}"
         );
         assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
+        let half = Slab::<K>::ALIGN / 2 - Slab::<K>::FIRST_SLOT - ALLOCATOR_HEADER;
+        assert!(
+            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(true) < FEWEST_NODES,
+            "{name}: half a chunk would do"
+        );
         assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
         assert_eq!(shape.stride as usize % align_of::<Slot<K>>(), 0, "{name}");
     }
@@ -234,6 +239,9 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
     assert_layout::<u8>();
     assert_layout::<u64>();
     assert_layout::<String>();
+    assert_layout::<[u64; 57]>();
+    // Sixteen of them, with their times, take two pages to the byte.
+    assert_layout::<[u64; 58]>();
     assert_layout::<[u64; 100]>();
     assert_layout::<[u8; 100_000]>();
     assert_layout::<CacheLine>();
