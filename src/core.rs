@@ -210,7 +210,7 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    pub(crate) fn settle(&self, added: node::Added<K>) -> Added {
+    fn settle(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {
                 self.enqueue(entry);

@@ -172,8 +172,8 @@ where
     /// Adds many keys, in order. Answers how many became queued; the others were merged, deferred,
     /// or refused after a shut-down.
     ///
-    /// Each key is added when the iterator yields it, and delivered while it is asked for the next: it
-    /// may be one that waits.
+    /// Each key is added, and a getter woken for it, before the iterator is asked for the next; so it may
+    /// be an iterator that waits.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
