@@ -1,11 +1,12 @@
-//! What it costs a queue to be watched: without a name, timed only, named, and named with the coarse clock.
+//! What it costs a queue to be watched: without a name, timed only, and named.
 //!
 //! `cargo bench --features metrics --bench watched -- [ROUNDS]`
 //!
-//! Method: many short rounds, and in each every variant once, one after the other (A B C D A B C D ...). The
-//! medians are printed, and the minima, which on a shared machine are what a round costs that nobody
-//! disturbed. Every round checks what was delivered. The metrics go to a recorder that keeps nothing, as with
-//! no exporter installed; what an exporter costs is paid by the reporting thread.
+//! Method: many short rounds, and in each every variant once, one after the other (A B C A B C
+//! ...). The medians are printed, and the minima, which on a shared machine are what a round costs
+//! that nobody disturbed. Every round checks what was delivered. The metrics go to a recorder that
+//! keeps nothing, as with no exporter installed; what an exporter costs is paid by the reporting
+//! thread.
 //!
 //! Without the `--bench` that cargo passes it runs every workload once: a test that they work.
 
@@ -13,7 +14,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
-use keyqueue::{Timing, WorkQueue};
+use keyqueue::WorkQueue;
 
 const KEYS: u64 = 1024;
 const PASSES: u64 = 40;
@@ -23,11 +24,10 @@ type Queue = WorkQueue<u64>;
 type Variant = (&'static str, fn() -> Queue);
 type Workload = (&'static str, fn(&Queue) -> f64);
 
-const VARIANTS: [Variant; 4] = [
+const VARIANTS: [Variant; 3] = [
     ("off", Queue::new),
-    ("timed", || make(None, Timing::Exact)),
-    ("named", || make(Some("bench"), Timing::Exact)),
-    ("coarse", || make(Some("bench"), Timing::Coarse)),
+    ("timed", || make(None)),
+    ("named", || make(Some("bench"))),
 ];
 
 const WORKLOADS: [Workload; 4] = [
@@ -37,8 +37,8 @@ const WORKLOADS: [Workload; 4] = [
     ("unique-1x1, ns/key", unique),
 ];
 
-fn make(name: Option<&str>, timing: Timing) -> Queue {
-    let builder = Queue::builder().timing(timing);
+fn make(name: Option<&str>) -> Queue {
+    let builder = Queue::builder().timing(true);
     match name {
         Some(name) => builder.name(name).build(),
         None => builder.build(),

@@ -1,8 +1,10 @@
-//! The error values of the crate: what was refused, and why, in words that name it.
+//! The crate's error types. Each message names what was refused, and why.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 
 /// Why [`WorkQueue::try_get`](crate::WorkQueue::try_get) has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +13,28 @@ pub enum TryGetError {
     Empty,
     /// The queue is shut down, and nothing is queued or will be.
     ShutDown,
+}
+
+impl TryGetError {
+    /// Whether nothing is queued now, but something may be later.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::<u64>::new();
+    /// assert!(queue.try_get().is_err_and(|error| error.is_empty()));
+    /// queue.shut_down();
+    /// assert!(queue.try_get().is_err_and(|error| error.is_shut_down()));
+    /// ```
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == TryGetError::Empty
+    }
+
+    /// Whether the queue is shut down, and nothing is queued or will be.
+    #[must_use]
+    pub fn is_shut_down(self) -> bool {
+        self == TryGetError::ShutDown
+    }
 }
 
 impl fmt::Display for TryGetError {
@@ -33,6 +57,20 @@ pub enum GetTimeoutError {
     ShutDown,
 }
 
+impl GetTimeoutError {
+    /// Whether no key was queued in time, but one may be later.
+    #[must_use]
+    pub fn is_timeout(self) -> bool {
+        self == GetTimeoutError::Timeout
+    }
+
+    /// Whether the queue is shut down, and nothing is queued or will be.
+    #[must_use]
+    pub fn is_shut_down(self) -> bool {
+        self == GetTimeoutError::ShutDown
+    }
+}
+
 impl fmt::Display for GetTimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -44,10 +82,10 @@ impl fmt::Display for GetTimeoutError {
 
 impl Error for GetTimeoutError {}
 
-/// A setting that was refused when something was built from it.
+/// A setting that a constructor or builder refused.
 ///
-/// Names the field and carries its value as it was given, so that a bad line in a configuration
-/// file can be told from the message alone.
+/// The error names the field and carries the value as it was given, so the message alone is enough
+/// to find a bad line in a configuration file.
 ///
 /// # Examples
 ///
@@ -62,13 +100,14 @@ impl Error for GetTimeoutError {}
 ///     "queue `ring` must be between 1 and 16777216, but is 0",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConfigError {
     part: &'static str,
     field: &'static str,
     requirement: Cow<'static, str>,
     value: String,
+    cause: Option<Arc<io::Error>>,
 }
 
 impl ConfigError {
@@ -86,16 +125,23 @@ impl ConfigError {
             field,
             requirement: requirement.into(),
             value: format!("{value:?}"),
+            cause: None,
         }
     }
 
-    /// The name of the refused field: the parameter of a constructor, or the public field.
+    /// Sets the operating system's error as the [`source`](Error::source).
+    pub(crate) fn caused_by(mut self, error: io::Error) -> Self {
+        self.cause = Some(Arc::new(error));
+        self
+    }
+
+    /// Returns the name of the refused field: a constructor's parameter, or a public field.
     #[must_use]
     pub fn field(&self) -> &'static str {
         self.field
     }
 
-    /// The refused value, as `Debug` writes it: `NaN`, `-1.0`, `5ms`.
+    /// Returns the refused value in its `Debug` form, such as `NaN`, `-1.0` or `5ms`.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
@@ -109,9 +155,26 @@ impl fmt::Display for ConfigError {
             field,
             requirement,
             value,
+            cause: _,
         } = self;
         write!(f, "{part} `{field}` {requirement}, but is {value}")
     }
 }
 
-impl Error for ConfigError {}
+impl Error for ConfigError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let cause = self.cause.as_deref()?;
+        Some(cause)
+    }
+}
+
+/// Two errors are equal if they refuse the same value of the same field by the same requirement;
+/// the [`source`](Error::source) is not compared.
+impl PartialEq for ConfigError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.part, self.field) == (other.part, other.field)
+            && (&self.requirement, &self.value) == (&other.requirement, &other.value)
+    }
+}
+
+impl Eq for ConfigError {}

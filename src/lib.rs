@@ -1,19 +1,43 @@
-//! A keyed work queue: add a key as often as you like; it is handed out once, to one worker at a time, and never
-//! lost.
+//! A keyed work queue: add a key as often as you like; it is delivered once, to one worker at a time, and no add
+//! is lost.
 //!
-//! It is the queue under Kubernetes controllers, client-go's `workqueue`, made anew with one atomic state machine
-//! per key and no global lock. It is for whatever keeps something in step with something else: *that* a key
-//! changed matters, and not how often.
+//! It is the queue under Kubernetes controllers, client-go's `workqueue`, rebuilt around one atomic state machine
+//! per key instead of a single lock. Use it to keep one thing in sync with another (controllers, caches, indexers,
+//! mirrors), when it matters *that* a key changed, not how many times.
 //!
-//! ```text
-//!     idle --add--> queued --get--> processing --done--> idle
-//!                                       |
-//!                                       +--add--> processing-dirty --done--> queued (at the tail)
-//! ```
+#![doc = include_str!("docs/state.svg")]
 //!
 //! # Quick start
 //!
-//! Threads:
+//! [`worker::Workers`] runs a function on every key, and retries with back-off what fails:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use keyqueue::WorkQueue;
+//! use keyqueue::limiter::ItemExponentialFailure;
+//! use keyqueue::worker::{Outcome, Workers};
+//!
+//! # fn main() -> Result<(), keyqueue::ConfigError> {
+//! let backoff = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(60))?;
+//! let queue = Arc::new(WorkQueue::builder().rate_limiter(backoff).build()?);
+//! let workers = Workers::shared(Arc::clone(&queue))
+//!     .threads(4)
+//!     .max_retries(5)
+//!     .on_give_up(|key, given_up| eprintln!("gave up {key}: {given_up}"))
+//!     .spawn(|key: &&str| {
+//!         println!("reconciling {key}");
+//!         std::io::Result::Ok(Outcome::Done)
+//!     })?;
+//! queue.add("pod/a");
+//! queue.shut_down_with_drain(); // refuses adds; returns when every queued key is done
+//! workers.join();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Your own loop, in threads:
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -21,32 +45,32 @@
 //!
 //! use keyqueue::WorkQueue;
 //!
-//! let sold = Mutex::new(HashMap::new()); // what the keys stand for
+//! let sold = Mutex::new(HashMap::new()); // the state behind the keys
 //! let shown = Mutex::new(HashMap::new());
 //! let queue = WorkQueue::new();
 //!
 //! std::thread::scope(|scope| {
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
-//!             // Waits for a key. `None`: the queue is shut down, and empty.
+//!             // Waits for a key. `None`: the queue is shut down and empty.
 //!             while let Some(fruit) = queue.get() {
 //!                 // While the item is held, no other worker gets the same fruit.
 //!                 let count: u32 = sold.lock().unwrap()[*fruit];
 //!                 shown.lock().unwrap().insert(*fruit, count);
-//!             } // Dropping the item is "done". If the fruit was added meanwhile, it comes once more.
+//!             } // Dropping the item is `done`. If the fruit was added meanwhile, it is delivered again.
 //!         });
 //!     }
 //!     for fruit in ["apple", "banana", "apple", "cherry", "apple"] {
-//!         // Change the state first, then add: a delivery that begins after the add sees the change.
+//!         // Change the state first, then add: a delivery that starts after the add sees the change.
 //!         *sold.lock().unwrap().entry(fruit).or_default() += 1;
 //!         queue.add(fruit);
 //!     }
-//!     queue.shut_down_with_drain(); // no more adds; returns when everything is done
+//!     queue.shut_down_with_drain();
 //! });
 //! assert_eq!(shown.lock().unwrap()["apple"], 3);
 //! ```
 //!
-//! Tasks, of any executor:
+//! In tasks of any executor:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -60,7 +84,7 @@
 //!     let queue = Arc::clone(&queue);
 //!     async move {
 //!         let mut delivered = 0;
-//!         // Cancel-safe: it may stand in a `select!`.
+//!         // Cancel-safe: it can be used in `select!`.
 //!         while let Some(key) = queue.get_async().await {
 //!             assert!(key.starts_with("pod/"));
 //!             delivered += 1;
@@ -76,101 +100,94 @@
 //!
 //! # Guide
 //!
-//! | to | take |
+//! | to | use |
 //! | --- | --- |
 //! | add a key, a borrowed key, many keys | [`add`](WorkQueue::add), [`add_ref`](WorkQueue::add_ref), [`add_all`](WorkQueue::add_all) |
-//! | know what an add did | its answer, [`Added`] |
-//! | add one key again and again, without hashing | a [`KeyHandle`], by [`handle`](WorkQueue::handle) |
-//! | wait for a key in a thread, for a time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
+//! | find out what an add did | its return value, [`Added`] |
+//! | add one key repeatedly without hashing | a [`KeyHandle`] from [`handle`](WorkQueue::handle) |
+//! | run workers with retries, in threads or tasks | [`worker`] |
+//! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
 //! | wait for a key in a task | [`get_async`](WorkQueue::get_async) |
-//! | take several keys at once | [`get_batch`](WorkQueue::get_batch) |
+//! | loop over the keys | `for item in &queue`, [`iter`](WorkQueue::iter), [`try_iter`](WorkQueue::try_iter) |
+//! | get several keys at once | [`get_batch`](WorkQueue::get_batch) |
 //! | finish a key | drop its [`Item`], or call [`done`](Item::done) |
-//! | end at once, handing out what is queued | [`shut_down`](WorkQueue::shut_down) |
-//! | end when all is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async) |
-//! | add a key later, or take that back | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
-//! | try a key again | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
-//! | not write the loop around it | [`worker`] |
-//! | see what it is doing | [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck), a [name](Builder::name) and feature `metrics` |
-//! | give idle keys' memory back now | [`shrink`](WorkQueue::shrink) |
-//! | set the shards, the ring, the hasher, a name | [`WorkQueue::builder`] |
+//! | add a key later, or cancel that | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
+//! | retry a key | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
+//! | shut down without waiting; queued keys are still delivered | [`shut_down`](WorkQueue::shut_down) |
+//! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async) |
+//! | deliver pending delays in a drain instead of dropping them | [`drain_delays`](Builder::drain_delays) |
+//! | inspect the keys | [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck) |
+//! | report metrics | a [name](Builder::name) and feature `metrics` |
+//! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
+//! | set the name, clock, hasher, shards, ring, ... | [`WorkQueue::builder`] |
 //!
-//! What a user may rely on is in [`docs::semantics`]; what may surprise, in [`docs::limitations`]; what things cost,
-//! in [`docs::performance`]; what it reports, in [`docs::metrics`]; how it works, in [`docs::internals`].
+//! Further pages: what the queue promises ([`docs::semantics`]), pitfalls and limits ([`docs::limitations`]), costs
+//! and tuning ([`docs::performance`]), metrics ([`docs::metrics`]), client-go's calls and their counterparts
+//! ([`docs::coming_from_client_go`]), and how it works ([`docs::internals`]).
 //!
-//! # What is there
+//! # Features
 //!
-//! The FIFO queue, waiting by threads and tasks alike, shutting down, and draining; delays; rate limits and
-//! back-off; the worker loop; metrics, snapshots and traces.
+//! None is on by default; waiting in tasks needs none.
 //!
-//! | feature | what |
+//! | feature | adds |
 //! | --- | --- |
-//! | `metrics` | a queue with a name reports client-go's series, and more: [`docs::metrics`] |
-//! | `serde` | what [`snapshot`](WorkQueue::snapshot) answers can be serialised |
-//! | `tracing` | a span for each key that the worker loop gets: [`worker`] |
+//! | `metrics` | named queues report client-go's series, and more: [`docs::metrics`] |
+//! | `futures-core` | `WorkQueue::stream`, a `Stream` of what [`get_async`](WorkQueue::get_async) returns |
+//! | `serde` | what [`snapshot`](WorkQueue::snapshot) returns can be serialised |
+//! | `tokio` | `backoff::tokio`: retries and loops with tokio's sleep |
+//! | `tracing` | a span for each key in the worker loop: [`worker`] |
 //!
-//! None is on by default.
+//! # Costs
 //!
-//! No operation takes a lock that all share. An add takes the lock of one shard of the table, for a probe; `get`,
-//! `done`, and adds through a handle take none, unless somebody has to be woken or the ring has run over. The crate
-//! starts no thread before the first delay, needs no runtime, and allocates nothing before a queue is used, nor for
-//! a recurring key while the ring has room.
+//! The hot path takes no global lock. An add takes the lock of one shard for a lookup; `get`, `done` and adds
+//! through a handle take none, unless a waiter must be woken or the ring is full. The crate needs no runtime and starts
+//! no thread before the first delay. It allocates nothing for a recurring key while the ring
+//! has room.
 #![deny(missing_docs)]
 
 pub mod backoff;
-mod builder;
-mod caught;
-mod clock;
-mod closing;
-mod core;
 pub mod docs;
-mod drain;
+mod engine;
 mod error;
 mod fifo;
-mod get;
-mod ghosts;
-mod handle;
-mod hash;
-mod item;
 mod keys;
-mod lazy;
 pub mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics/off.rs"]
 mod metrics;
-mod nanos;
-mod node;
-mod outcome;
-mod overflow;
 mod queue;
-mod retry;
-mod ring;
-mod slab;
-mod state;
 mod sync;
-mod table;
+mod time;
 mod timer;
 mod wait;
-mod watch;
 pub mod worker;
 
-pub use builder::Builder;
-pub use clock::{Clock, MockClock};
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
-pub use get::GetAsync;
-pub use handle::KeyHandle;
-pub use item::{Batch, Item};
-pub use outcome::{Added, Remaining};
-pub use queue::{DefaultHasher, WorkQueue};
-pub use timer::DelayPolicy;
-pub use watch::{KeySnapshot, State, Timing};
+pub use keys::delay::DelayPolicy;
+pub use keys::hasher::DefaultHasher;
+pub use queue::WorkQueue;
+pub use queue::added::{Added, DrainEnd, Drained, Remaining};
+pub use queue::builder::Builder;
+pub use queue::get::GetAsync;
+pub use queue::handle::KeyHandle;
+pub use queue::item::{Batch, Item};
+pub use queue::iter::{Iter, TryIter};
+pub use queue::snapshot::{KeySnapshot, State};
+#[cfg(feature = "futures-core")]
+pub use queue::stream::GetStream;
+pub use time::clock::{Clock, MockClock};
 
 #[cfg(test)]
-#[path = "../tests/common/scaled.rs"]
-mod scaled;
+mod scaled {
+    /// `n`, or a hundredth of it (at least one) under Miri, which is slow.
+    pub(crate) const fn scaled(n: usize) -> usize {
+        if cfg!(miri) { n.div_ceil(100) } else { n }
+    }
+}
 
-/// The code of the README, as tests.
+/// Runs the code blocks of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -9,6 +9,7 @@
 //! * C6: the deliveries are as many as adds were answered with `Queued` or `Deferred`.
 //!
 //! `KEYQUEUE_STRESS_SECONDS` sets how long all of it takes, by default about 3 s.
+//! It takes all cores, so it is a program of its own.
 
 mod common;
 
@@ -177,13 +178,11 @@ impl Stress {
                     Err(keyqueue::GetTimeoutError::ShutDown) => break,
                 }
             },
-            2 => loop {
-                let batch = queue.get_batch(fastrand::usize(1..64));
-                if batch.is_empty() {
-                    break;
+            2 => {
+                while let Some(batch) = queue.get_batch(fastrand::usize(1..64)) {
+                    batch.into_iter().for_each(|item| self.delivered(item));
                 }
-                batch.into_iter().for_each(|item| self.delivered(item));
-            },
+            }
             3 => pollster::block_on(self.consume_async()),
             // Waits, but more often than not changes its mind.
             4 => loop {
@@ -283,7 +282,7 @@ fn run(config: &Config, keys: usize, adding: &[Adding], end: End, time: Duration
             producers.into_iter().for_each(|p| p.join().unwrap());
         }
         match end {
-            End::Drain => stress.queue.shut_down_with_drain(),
+            End::Drain => _ = stress.queue.shut_down_with_drain(),
             End::Quiet | End::ShutDown => _ = stress.queue.shut_down(),
         }
     });
@@ -342,7 +341,7 @@ fn in_bulks_no_add_is_lost_and_no_key_has_two_holders() {
 }
 
 #[test] // C3 C5 C6 C9
-#[ignore = "10 million adds at once take the whole machine; ci/ignored.sh runs it"]
+#[ignore = "10 million adds at once take the whole machine; `.ci/run ignored` runs it"]
 fn eight_producers_and_eight_consumers_lose_none_of_ten_million_adds() {
     let _watchdog = watchdog(600);
     for &keys in KEYS {

@@ -88,7 +88,8 @@ fn main() -> ExitCode {
 
 /// Runs to the end and says whether the target is whole.
 fn run(args: &Args) -> anyhow::Result<bool> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = examples.parent().expect("they are in the repository");
     let source = args.source.clone().unwrap_or_else(|| here.join("src"));
     let target = args
         .target

@@ -14,19 +14,20 @@ const MOST_WAITING: usize = 64 << 20;
 
 /// A key of the queue, with what belongs to it: it is moved into the queue once and lent to the worker
 /// that gets it. For the queue it is its name alone.
-pub(crate) struct Account {
-    pub(crate) name: Vec<u8>,
+#[derive(Debug)]
+pub struct Account {
+    pub name: Vec<u8>,
     /// Lines read and not yet digested, each with a newline.
     inbox: Mutex<Vec<u8>>,
-    pub(crate) totals: Mutex<Totals>,
+    pub totals: Mutex<Totals>,
 }
 
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Totals {
-    pub(crate) lines: u64,
-    pub(crate) bytes: u64,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub lines: u64,
+    pub bytes: u64,
     /// CRC-32 of all lines: it tells when one is missing, doubled or out of order.
-    pub(crate) digest: u32,
+    pub digest: u32,
 }
 
 impl PartialEq for Account {
@@ -62,18 +63,18 @@ impl Account {
 }
 
 /// What the reader and the workers share.
-#[derive(Default)]
-pub(crate) struct Pipeline {
-    pub(crate) queue: WorkQueue<Account>,
+#[derive(Debug, Default)]
+pub struct Pipeline {
+    pub queue: WorkQueue<Account>,
     /// Bytes in all inboxes.
     waiting: AtomicUsize,
     /// How often a key was handed out.
-    pub(crate) deliveries: AtomicU64,
+    pub deliveries: AtomicU64,
 }
 
 impl Pipeline {
     /// A pipeline over a queue with settings of its own.
-    pub(crate) fn over(queue: WorkQueue<Account>) -> Self {
+    pub fn over(queue: WorkQueue<Account>) -> Self {
         Pipeline {
             queue,
             ..Pipeline::default()
@@ -81,13 +82,13 @@ impl Pipeline {
     }
 
     /// A worker: digests until the queue is shut down and empty.
-    pub(crate) fn work(&self) {
+    pub fn work(&self) {
         while let Some(account) = self.queue.get() {
             self.digest(&account);
         }
     }
 
-    pub(crate) fn digest(&self, account: &Account) {
+    pub fn digest(&self, account: &Account) {
         // Ordering: Relaxed; an estimate for the reader, nothing is read on the strength of it.
         self.waiting.fetch_sub(account.digest(), Ordering::Relaxed);
         // Ordering: Relaxed; read after the threads are joined.
@@ -95,7 +96,7 @@ impl Pipeline {
     }
 
     /// Reads to the end, and returns the accounts by name.
-    pub(crate) fn read(
+    pub fn read(
         &self,
         mut input: impl BufRead,
     ) -> io::Result<HashMap<Vec<u8>, KeyHandle<Account>>> {

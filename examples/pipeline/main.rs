@@ -8,9 +8,6 @@
 //! key out again that was added while it was processed, so no line is left in an inbox. The result is
 //! that of a sequential run, whatever the number of workers.
 
-#[allow(dead_code, reason = "`top` uses the rest")]
-mod engine;
-
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::num::NonZeroUsize;

@@ -7,9 +7,6 @@
 //! each key. What is shown comes from the queue's own series, through an exporter in the same process, and
 //! from `snapshot`. `q` ends it. `--frame` prints a single frame, for where there is no terminal.
 
-#[path = "../pipeline/engine.rs"]
-#[allow(dead_code, reason = "`pipeline` uses the rest")]
-mod engine;
 mod feed;
 mod model;
 mod view;

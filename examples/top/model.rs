@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keyqueue::{State, WorkQueue};
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use crate::engine::Account;
+use engine::Account;
 
 /// So many depths are remembered, and so many keys shown.
 const REMEMBERED: usize = 200;

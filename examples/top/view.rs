@@ -87,7 +87,7 @@ fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
     let rows = model.oldest.iter().map(|key| {
         let colour = match key.state {
             State::Processing | State::Dirty => Color::Yellow,
-            State::Idle | State::Queued => Color::Reset,
+            _ => Color::Reset,
         };
         let held = key.held.map(time).unwrap_or_default();
         let row = Row::new([

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use keyqueue::Clock;
 use keyqueue::backoff::{
-    Backoff, ExponentialBackoffManager, Stop, backoff_until, jitter, retry_with,
+    Backoff, ExponentialBackoffManager, Interval, Stop, backoff_until, jitter, retry_with,
 };
 use keyqueue_model::limit::{Span, duration};
 use libfuzzer_sys::fuzz_target;
@@ -124,14 +124,20 @@ fn check_jitter(d: Duration, delay: Duration, factor: f64) {
 /// A manager starts over after `reset`, and otherwise goes on as its back-off does.
 fn check_manager(input: &Input) {
     let settings = &input.settings;
-    let (initial, max) = (settings.duration.duration(), settings.cap.duration());
-    let Backoff { factor, jitter, .. } = settings.backoff();
+    let backoff = settings.backoff();
+    let Backoff {
+        duration,
+        cap,
+        factor,
+        jitter,
+        ..
+    } = backoff;
     let reset = input.reset.duration();
-    let made = ExponentialBackoffManager::new(initial, max, reset, factor, jitter);
+    let made = ExponentialBackoffManager::new(backoff, reset);
     let valid = |value: f64| value >= 0.0 && value.is_finite();
     assert_eq!(
         made.is_ok(),
-        initial <= max && valid(factor) && valid(jitter)
+        (cap.is_zero() || duration <= cap) && valid(factor) && valid(jitter)
     );
     let Ok(manager) = made else { return };
     if jitter > 0.0 {
@@ -191,7 +197,11 @@ fn check_loop(input: &Input) {
             }
         },
         runs.iter().map(|(_, delay)| millis(*delay)),
-        input.sliding,
+        if input.sliding {
+            Interval::FromEnd
+        } else {
+            Interval::FromStart
+        },
         &stop,
     );
     assert_eq!(starts, expected);

@@ -13,20 +13,12 @@ mod sync;
 
 // The files themselves: they have no public names to be reached by. (rustfmt would go on to their
 // unit tests, and look for them here.)
-#[rustfmt::skip]
-#[path = "../../src/overflow.rs"]
-mod overflow;
-
-#[path = "../../src/overflow/boxed.rs"]
+#[path = "../../src/fifo/overflow/boxed.rs"]
 mod boxed;
 
 #[rustfmt::skip]
-#[path = "../../src/ring.rs"]
-mod ring;
-
-#[rustfmt::skip]
 #[allow(dead_code, reason = "the queue uses all of it")]
-#[path = "../../src/fifo.rs"]
+#[path = "../../src/fifo/mod.rs"]
 mod fifo;
 
 /// At most so many bursts.

@@ -9,7 +9,7 @@ use keyqueue_model::limit::{Limits, NaiveLimits, Span};
 use libfuzzer_sys::fuzz_target;
 
 // The property tests build their limiters with the same file.
-#[path = "../../model/tests/lockstep/limiter.rs"]
+#[path = "../../checks/model/tests/lockstep/limiter.rs"]
 mod limiter;
 
 /// At most so many calls.

@@ -2,7 +2,7 @@
 #![no_main]
 
 // The property tests run the same file: what one of them finds is a test case for the other.
-#[path = "../../model/tests/lockstep/mod.rs"]
+#[path = "../../checks/model/tests/lockstep/mod.rs"]
 mod lockstep;
 
 use keyqueue_model::{Op, Script};

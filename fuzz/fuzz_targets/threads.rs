@@ -7,7 +7,7 @@ use keyqueue_model::linear::{Do, explain};
 use libfuzzer_sys::fuzz_target;
 
 // The linearizability tests run the same file.
-#[path = "../../model/tests/recorded/mod.rs"]
+#[path = "../../checks/model/tests/recorded/mod.rs"]
 mod recorded;
 
 /// At most so many threads, with so many calls each: the search is exponential at worst.

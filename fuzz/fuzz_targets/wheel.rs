@@ -9,18 +9,19 @@ use libfuzzer_sys::fuzz_target;
 
 // The files themselves: they have no public name to be reached by. (rustfmt would go on to their
 // unit tests, and look for them here.)
-#[path = "../../src/timer/level.rs"]
-mod level;
-#[allow(dead_code, reason = "the queue and its tests use all of it")]
-#[path = "../../src/timer/slot.rs"]
-mod slot;
-#[allow(dead_code, reason = "the queue and its tests use all of it")]
+#[allow(dead_code, unused_imports, reason = "the queue and its tests use all of it")]
 #[rustfmt::skip]
-#[path = "../../src/timer/wheel.rs"]
-mod wheel;
+#[path = "../../src/timer"]
+mod timer {
+    pub(crate) mod level;
+    pub(crate) mod slot;
+    pub(crate) mod wheel;
 
-use slot::FEW;
-use wheel::{Polled, Wheel};
+    pub(crate) const FEW: usize = slot::FEW;
+}
+
+use timer::FEW;
+use timer::wheel::{Polled, Wheel};
 
 /// At most so many steps.
 const STEPS: usize = 200;

@@ -10,16 +10,7 @@
 mod numbers;
 mod sync;
 
-// The files themselves: they have no public names to be reached by. (rustfmt would go on to their
-// unit tests, and look for them here.)
-#[rustfmt::skip]
-#[allow(dead_code, reason = "the queue uses all of it")]
-#[path = "../../src/overflow.rs"]
-mod overflow;
-
-#[rustfmt::skip]
-#[path = "../../src/ring.rs"]
-mod ring;
+mod fifo;
 
 pub use numbers::NumberRing;
 

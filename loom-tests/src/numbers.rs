@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use loom::cell::UnsafeCell;
 
-use crate::overflow::{Link, Linked};
-use crate::ring::Ring;
+use crate::fifo::overflow::{Link, Linked};
+use crate::fifo::ring::Ring;
 
 /// A ring of numbers from 1 on.
 ///

@@ -1,4 +1,5 @@
-//! Failures are counted once and forgotten as a whole, also where a limiter does without its lock (L2).
+//! Failures are counted once and forgotten as a whole, also where a limiter does without its lock
+//! (L2).
 #![cfg(keyqueue_loom)]
 
 use std::time::Duration;
@@ -15,11 +16,11 @@ fn fail(limiter: &ItemExponentialFailure<u8>) -> u32 {
     limiter.when(&KEY).as_nanos().ilog2()
 }
 
-/// L2. One thread fails with a key and forgets it, another fails with it. What is left is what was not forgotten:
-/// the other's failure, if and only if it came after that.
+/// L2. One thread fails with a key and forgets it, another fails with it. What is left is what was
+/// not forgotten: the other's failure, if and only if it came after that.
 ///
-/// Fails if `known` is written without the lock, before it is taken or after it is given back, in
-/// `limiter/per_key/place.rs`.
+/// Fails if `forget` writes `failing` without the lock, after it has given it back, in
+/// `limiter/per_key/counts.rs`.
 #[test]
 fn what_fails_after_a_forget_is_counted_and_what_failed_before_is_not() {
     check("limiter_forget", 5, || {

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, WorkQueue};
+use keyqueue::{Added, Clock, KeyHandle, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Queue, check, delayed_queue, spawn};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -316,6 +316,49 @@ fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
     });
 }
 
+/// The key is being processed as `add` adds it in place of its delay. Whoever takes it after that
+/// knows that the delay is over.
+fn is_superseded_first(
+    name: &str,
+    add: impl Fn(&Queue, &KeyHandle<u8>) -> Added + Copy + Send + Sync + 'static,
+) {
+    check(name, 3, move || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().supersede_delays(true));
+        let handle = queue.handle(1);
+        handle.add();
+        let first = queue.try_get().expect("queued");
+        handle.add_after(NS);
+        time.advance(MS);
+        let adder = {
+            let queue = Arc::clone(&queue);
+            spawn(move || add(&queue, &handle))
+        };
+        first.done();
+        // Queued by nothing but the add.
+        if let Ok(_second) = queue.try_get() {
+            assert_eq!(queue.fire_due(), 0);
+        }
+        adder.join().unwrap();
+    });
+}
+
+/// D5. Interleaving: the add makes the key dirty; its worker finishes, and gets it again; the driver
+/// ends the delay, and the key is dirty once more.
+///
+/// Fails when the add cancels the delay after it has added the key.
+#[test]
+fn a_delay_that_an_add_supersedes_adds_nothing_after_it() {
+    is_superseded_first("supersede_add", |queue, _| queue.add(1));
+}
+
+/// D5. The same through a handle.
+///
+/// Fails when the add cancels the delay after it has added the key.
+#[test]
+fn a_delay_that_an_add_through_a_handle_supersedes_adds_nothing_after_it() {
+    is_superseded_first("supersede_handle", |_, handle| handle.add());
+}
+
 /// S6. The queue is dropped while the driver is about to go to sleep, or to end a delay.
 ///
 /// Fails when `stop` does not wake the driver, and when the driver does not look for it again
@@ -328,5 +371,28 @@ fn dropping_the_queue_ends_the_driver() {
         let hand = spawn(move || time.advance(MS));
         drop(queue);
         hand.join().unwrap();
+    });
+}
+
+/// D8. Interleaving: a turn takes the registrations, one; another delay, due earlier, is
+/// registered; the clock passes both.
+///
+/// Fails when a turn reads the clock after it has taken the registrations.
+#[test]
+fn of_two_delays_the_one_due_earlier_comes_first() {
+    check("due_order", 3, || {
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
+        queue.add_after(1, 2 * MS);
+        let driver = {
+            let queue = Arc::clone(&queue);
+            spawn(move || queue.fire_due())
+        };
+        queue.add_after(2, MS);
+        time.advance(2 * MS);
+        queue.fire_due();
+        driver.join().unwrap();
+        queue.fire_due();
+        let order: Vec<_> = std::iter::from_fn(|| queue.try_get().ok().map(|item| *item)).collect();
+        assert_eq!(order, [2, 1]);
     });
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use keyqueue::{MockClock, State, Timing};
+use keyqueue::{MockClock, State};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, spawn};
 use loom::sync::Arc;
 
@@ -13,7 +13,7 @@ const fn ns(ns: u64) -> Duration {
 
 /// A timed queue whose clock stands at 0.
 fn timed() -> (Arc<Queue>, MockClock) {
-    delayed_queue(|builder| builder.manual_timers().timing(Timing::Exact))
+    delayed_queue(|builder| builder.manual_timers().timing(true))
 }
 
 /// M2. A key that is added while it is processed waits from that add on, or, if the `done` comes at the very
@@ -83,6 +83,7 @@ fn pair(again: bool, queued: &[u64]) {
             // Since 8.
             State::Dirty => &[0],
             State::Idle => &[],
+            other => panic!("no such state was expected: {other}"),
         };
         let age = key.age().expect("the queue is timed");
         assert!(allowed.iter().any(|allowed| ns(*allowed) == age), "{key:?}");

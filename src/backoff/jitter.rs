@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::nanos;
+use crate::time::nanos;
 
 /// Adds up to `max_factor` times `d` to `d`: `d + U[0, max_factor) * d`, saturating.
 ///
-/// A factor that is not above zero adds nothing. (In apimachinery's `wait.Jitter` it means 1.0.)
+/// A factor that is not above zero adds nothing. (In apimachinery's `wait.Jitter`, such a factor
+/// means 1.0.)
 ///
 /// # Examples
 ///
@@ -26,7 +27,7 @@ use crate::nanos;
 pub fn jitter(d: Duration, max_factor: f64) -> Duration {
     if max_factor > 0.0 {
         let most = max_factor * d.as_nanos() as f64;
-        // The cast cuts the fraction off, makes zero of NaN (an infinite factor of nothing), and saturates.
+        // The cast truncates, turns NaN (an infinite factor times zero) into zero, and saturates.
         d.saturating_add(nanos::duration((fastrand::f64() * most) as u128))
     } else {
         d

@@ -1,4 +1,5 @@
-//! Back-off for a loop that runs for ever: grows while it is busy, starts over once it was idle.
+//! Back-off for a loop that runs forever: the delays grow while the loop keeps failing, and start
+//! over once it was idle.
 
 use std::time::Duration;
 
@@ -7,27 +8,34 @@ use crate::{Clock, ConfigError};
 
 /// Exponential back-off that goes back to its start after an idle time.
 ///
-/// An endless iterator: each [`next`](Iterator::next) is the delay before the next try. If it is asked again
-/// after longer than `reset`, it starts over. Made for [`backoff_until`](super::backoff_until): a
-/// connection that held for an hour is not punished for the failures before.
+/// This is an endless iterator: each [`next`](Iterator::next) returns the delay before the next
+/// try. If the last call was longer than `reset` ago, the delays start over. It suits
+/// [`backoff_until`](super::backoff_until): after a connection that held for an hour, the earlier
+/// failures no longer count.
 ///
 /// # Examples
 ///
 /// ```
 /// use keyqueue::Clock;
-/// use keyqueue::backoff::ExponentialBackoffManager;
+/// use keyqueue::backoff::{Backoff, ExponentialBackoffManager};
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
-/// let (initial, max, reset) = (Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(60));
+/// let backoff = Backoff {
+///     duration: Duration::from_secs(1),
+///     factor: 2.0,
+///     cap: Duration::from_secs(5),
+///     ..Backoff::default()
+/// };
+/// let reset = Duration::from_secs(60);
 /// let (clock, mock) = Clock::mock();
-/// let mut manager = ExponentialBackoffManager::new(initial, max, reset, 2.0, 0.0)?.with_clock(clock);
+/// let mut manager = ExponentialBackoffManager::new(backoff, reset)?.with_clock(clock);
 ///
 /// let delays: Vec<u64> = manager.by_ref().take(5).map(|delay| delay.as_secs()).collect();
 /// assert_eq!(delays, [1, 2, 4, 5, 5]);
 ///
 /// mock.advance(reset + Duration::from_nanos(1));
-/// assert_eq!(manager.next(), Some(initial));
+/// assert_eq!(manager.next(), Some(Duration::from_secs(1)));
 /// # Ok(())
 /// # }
 /// ```
@@ -37,36 +45,30 @@ pub struct ExponentialBackoffManager {
     current: Backoff,
     reset: Duration,
     clock: Clock,
-    /// When it was last asked. Zero before the first time, where starting over changes nothing.
+    /// The time of the last call of `next`; zero before the first, when starting over changes
+    /// nothing.
     last: Duration,
 }
 
 impl ExponentialBackoffManager {
-    /// Creates a manager that starts at `initial` and multiplies by `factor` up to `max`.
+    /// Creates a manager whose delays are those of `backoff`, and that starts over if it is asked
+    /// after longer than `reset`.
     ///
-    /// `jitter` adds `U[0, jitter)` times the delay, after the maximum: a delay may be up to
-    /// `max * (1 + jitter)`. A `factor` of zero keeps the delay constant.
+    /// The delays grow without end, or up to the `cap`: the `steps` of `backoff` do not count.
     ///
     /// # Errors
     ///
-    /// Refuses a `max` below `initial`, and a `factor` or `jitter` that is negative, NaN or infinite.
-    pub fn new(
-        initial: Duration,
-        max: Duration,
-        reset: Duration,
-        factor: f64,
-        jitter: f64,
-    ) -> Result<Self, ConfigError> {
-        if max < initial {
-            let requirement = format!("must not be below `initial`, {initial:?}");
-            return Err(ConfigError::new("back-off", "max", requirement, max));
+    /// Refuses what [`Backoff::validate`] refuses, and a `cap` below the `duration`, unless it is
+    /// zero, which means no limit.
+    pub fn new(backoff: Backoff, reset: Duration) -> Result<Self, ConfigError> {
+        let Backoff { duration, cap, .. } = backoff;
+        if cap < duration && !cap.is_zero() {
+            let requirement = format!("must not be below `duration`, {duration:?}");
+            return Err(ConfigError::new("back-off", "cap", requirement, cap));
         }
         let start = Backoff {
-            duration: initial,
-            factor,
-            jitter,
             steps: u32::MAX,
-            cap: max,
+            ..backoff
         };
         start.validate()?;
         Ok(Self {
@@ -78,7 +80,7 @@ impl ExponentialBackoffManager {
         })
     }
 
-    /// Tells idle time by `clock`; for a new manager.
+    /// Measures idle time by `clock`. Call it only on a new manager.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -89,7 +91,7 @@ impl ExponentialBackoffManager {
 impl Iterator for ExponentialBackoffManager {
     type Item = Duration;
 
-    /// Never `None`.
+    /// Returns the next delay; never `None`.
     fn next(&mut self) -> Option<Duration> {
         let now = self.clock.now();
         if now.saturating_sub(self.last) > self.reset {

@@ -1,20 +1,23 @@
-//! Back-off for loops of one's own: growing delays, retries, and loops that run until stopped.
+//! Back-off for your own loops: growing delays, retries, and loops that run until stopped.
 //!
-//! What apimachinery's `wait` package is to a Go controller, and with its names. For a key of a queue,
-//! see [`limiter`](crate::limiter); this is for what stands around a queue: connecting, watching, polling.
+//! This module corresponds to apimachinery's `wait` package, and uses its names. For the delays of
+//! a queue's keys, see [`limiter`](crate::limiter); this module is for the code around a queue that
+//! connects, watches or polls.
 //!
 //! | | |
 //! | --- | --- |
 //! | [`Backoff`] | a sequence of growing delays, with cap and jitter |
-//! | [`ExponentialBackoffManager`] | an endless one, which starts over after an idle time |
+//! | [`ExponentialBackoffManager`] | an endless sequence, which starts over after an idle time |
 //! | [`jitter()`] | a delay with a random part added |
-//! | [`retry()`], [`retry_with`], [`retry_async`] | try what may fail a limited number of times |
-//! | [`backoff_until`], [`backoff_until_async`] | run something again and again until stopped |
+//! | [`retry()`], [`retry_with`], [`retry_async`] | a limited number of tries of a fallible operation |
+//! | [`backoff_until`], [`backoff_until_async`] | run something repeatedly until stopped |
+//! | [`Interval`] | whether their delays begin with a run or after it |
 //! | [`Stop`] | stops a blocking loop, and wakes it from its sleep |
 //!
-//! Delays are plain iterators over [`Duration`](std::time::Duration), so the standard adaptors work on them.
-//! Nothing here needs an executor: the async loops are given a function that sleeps. With the feature `tokio`,
-//! off by default, the module `backoff::tokio` has them with tokio's.
+//! Delays are plain iterators over [`Duration`](std::time::Duration), so the standard adaptors work
+//! on them. Nothing here needs a specific executor: the async functions take a function that
+//! sleeps. With the feature `tokio`, off by default, the module `backoff::tokio` provides them with
+//! tokio's `sleep`.
 
 mod jitter;
 mod manager;
@@ -30,4 +33,4 @@ pub use manager::ExponentialBackoffManager;
 pub use retry::{retry, retry_async, retry_with};
 pub use steps::Backoff;
 pub use stop::Stop;
-pub use until::{backoff_until, backoff_until_async};
+pub use until::{Interval, backoff_until, backoff_until_async};

@@ -1,7 +1,7 @@
-//! Trying something that may fail a limited number of times.
+//! Retries of a fallible operation, a limited number of times.
 //!
-//! The number of tries is the back-off's `steps`. A delay stands between two tries, so there is one fewer,
-//! and none after the last.
+//! The number of tries is the back-off's `steps`. There is a delay between two tries and none after
+//! the last, so there is one delay fewer than tries.
 
 use std::future::Future;
 use std::thread;
@@ -11,8 +11,8 @@ use super::Backoff;
 
 /// Tries `f` until it succeeds, at most [`steps`](Backoff::steps) times, sleeping in between.
 ///
-/// The first try is always made, also with `steps` of zero. To give up early, return the error that
-/// trying again would not mend as a success: a `T` that is itself a `Result`.
+/// The first try is always made, even if `steps` is zero. To give up early on a permanent error,
+/// return it as a success, with a `T` that is itself a `Result`.
 ///
 /// # Errors
 ///
@@ -42,8 +42,8 @@ pub fn retry<T, E>(backoff: Backoff, f: impl FnMut() -> Result<T, E>) -> Result<
     retry_with(backoff, f, thread::sleep)
 }
 
-/// [`retry()`] with a way to sleep of the caller's: one that can be interrupted, or one that does not sleep,
-/// for a test.
+/// Like [`retry()`], with the caller's `sleep`: for example one that can be interrupted, or one for
+/// tests that does not sleep.
 ///
 /// # Errors
 ///
@@ -62,7 +62,8 @@ pub fn retry<T, E>(backoff: Backoff, f: impl FnMut() -> Result<T, E>) -> Result<
 ///     ..Backoff::default()
 /// };
 /// let mut slept = Vec::new();
-/// let outcome = retry_with(backoff, || Err::<(), _>("never"), |delay| slept.push(delay.as_secs()));
+/// let sleep = |delay: Duration| slept.push(delay.as_secs());
+/// let outcome = retry_with(backoff, || Err::<(), _>("never"), sleep);
 /// assert_eq!(outcome, Err("never"));
 /// assert_eq!(slept, [1, 2, 4]);
 /// ```
@@ -79,13 +80,13 @@ pub fn retry_with<T, E>(
     }
 }
 
-/// [`retry()`] for async code, on any executor.
+/// Like [`retry()`], for async code on any executor.
 ///
-/// `sleep` makes the future that ends after a given time, such as `tokio::time::sleep`.
+/// `sleep` returns a future that is ready after the given time, such as `tokio::time::sleep`.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future gives up, in the middle of a try if there is one.
+/// Dropping the future gives up, and cancels a try in progress.
 ///
 /// # Errors
 ///

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use super::jitter;
 use crate::ConfigError;
-use crate::nanos;
+use crate::time::nanos;
 
 /// A sequence of growing delays: apimachinery's `wait.Backoff` without its traps.
 ///
-/// There are two ways to read it. [`step`](Self::step) answers for ever: `steps` is how often the delay
-/// may still change, after that it stays. As an iterator it ends: it gives `steps` delays.
+/// There are two ways to use it. [`step`](Self::step) can be called forever: the delay changes
+/// `steps` more times, then stays the same. As an iterator, it ends after `steps` delays.
 ///
-/// What differs from apimachinery: the first delay keeps to the cap, too; reaching the cap does not use up
-/// the steps left; nothing overflows; and a factor of zero does not switch the cap off.
+/// It differs from apimachinery as follows: the cap applies to the first delay, too; reaching the
+/// cap does not use up the remaining steps; nothing overflows; and a factor of zero does not
+/// disable the cap.
 ///
-/// The fields may hold anything. [`validate`](Self::validate) refuses what makes no sense; unvalidated, a
-/// negative or NaN `factor` counts as 0 and a negative or NaN `jitter` as none.
+/// The fields may have any values. [`validate`](Self::validate) refuses invalid ones; without
+/// validation, a negative or NaN `factor` or `jitter` counts as 0.
 ///
 /// # Examples
 ///
@@ -43,19 +44,19 @@ use crate::nanos;
 pub struct Backoff {
     /// The next delay, before jitter. Each step changes it.
     pub duration: Duration,
-    /// What a step multiplies `duration` by: 0 or above, and finite. Zero leaves it as it is; below one,
-    /// the delays shrink.
+    /// The factor by which a step multiplies `duration`: finite, and not negative. Zero leaves
+    /// `duration` unchanged; with a factor below one, the delays shrink.
     ///
-    /// A product is cut to whole nanoseconds. It is exact for a whole factor, and for any other has the
-    /// 53 bits of an `f64`: less than 1 ns off up to 104 days.
+    /// The product is truncated to whole nanoseconds. It is exact for a whole factor; for any other
+    /// it has the 53-bit precision of an `f64`, an error below 1 ns up to 104 days.
     pub factor: f64,
-    /// How much chance adds to each delay: [`jitter()`] of this factor. Zero adds nothing; must not be
-    /// negative, and must be finite.
+    /// The random part added to each delay, by [`jitter()`] with this factor: finite, and not
+    /// negative. Zero adds nothing.
     ///
-    /// It is added after the cap, so that callers at the cap are spread out, too: a delay may be up to
-    /// `cap * (1 + jitter)`. It does not go into the next delay.
+    /// It is added after the cap, so that callers at the cap are spread out, too: a delay may be up
+    /// to `cap * (1 + jitter)`. It does not affect the next delay.
     pub jitter: f64,
-    /// How often the delay may still change, and how many delays the iterator still gives.
+    /// How many more times the delay changes, and how many more delays the iterator returns.
     pub steps: u32,
     /// The longest delay, before jitter. Zero means no limit.
     pub cap: Duration,
@@ -70,7 +71,7 @@ impl Backoff {
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (field, value) in [("factor", self.factor), ("jitter", self.jitter)] {
             if !(value >= 0.0 && value.is_finite()) {
-                let requirement = "must not be below 0, and finite";
+                let requirement = "must be finite and not below 0";
                 return Err(ConfigError::new("back-off", field, requirement, value));
             }
         }
@@ -79,7 +80,7 @@ impl Backoff {
 
     /// Returns the next delay, with jitter, and uses up one step.
     ///
-    /// Without steps left, it returns the same delay (with fresh jitter) again and again.
+    /// Without steps left, it keeps returning the same delay (with fresh jitter).
     pub fn step(&mut self) -> Duration {
         let delay = self.capped(self.duration);
         if self.steps > 0 {
@@ -102,7 +103,8 @@ impl Backoff {
         if self.factor.is_nan() || self.factor <= 0.0 {
             return delay;
         }
-        // Float to integer casts saturate; an infinite factor of nothing is NaN, which becomes zero.
+        // Float-to-integer casts saturate; an infinite factor times zero is NaN, which becomes
+        // zero.
         let product = if self.factor.fract() == 0.0 {
             nanos.saturating_mul(self.factor as u128)
         } else {
@@ -112,7 +114,7 @@ impl Backoff {
     }
 }
 
-/// Gives [`steps`](Backoff::steps) delays, each by [`step`](Backoff::step).
+/// Returns [`steps`](Backoff::steps) delays, each from [`step`](Backoff::step).
 impl Iterator for Backoff {
     type Item = Duration;
 

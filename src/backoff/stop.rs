@@ -1,7 +1,7 @@
-//! The token that ends a blocking loop, and what the loop sleeps on.
+//! The token that ends a blocking loop, and on which the loop sleeps.
 //!
-//! Nothing here is for hot paths: one lock, one condition variable, both of the standard library, because
-//! what it does is to sleep in real time.
+//! Nothing here is on a hot path, so a mutex and a condition variable of the standard library
+//! suffice.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::MockClock;
 
 /// Tells a blocking loop to stop, and wakes it if it sleeps.
 ///
-/// A clone is the same token. Stopping is for good.
+/// A clone is the same token. Stopping is permanent.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ struct Shared {
 
 #[derive(Debug)]
 enum Time {
-    /// Since an instant that does not matter.
+    /// Real time, measured from an arbitrary instant.
     Real(Instant),
     Simulated(MockClock),
 }
@@ -53,8 +53,8 @@ impl Stop {
         Self::over(Time::Real(Instant::now()))
     }
 
-    /// Creates a token whose sleepers do not sleep: a wait moves `clock` forward by its length, and is
-    /// over. So a loop's timing can be tested at once, and exactly.
+    /// Creates a token whose waits do not sleep: each advances `clock` by its length and returns.
+    /// So a loop's timing can be tested exactly and without delay.
     ///
     /// # Examples
     ///
@@ -83,22 +83,22 @@ impl Stop {
         }
     }
 
-    /// Stops, for ever, and wakes all that wait. Doing it again is harmless.
+    /// Stops permanently, and wakes all waiting threads. Calling it again is harmless.
     pub fn stop(&self) {
         *self.lock() = true;
         self.shared.changed.notify_all();
     }
 
-    /// Returns whether it was stopped.
+    /// Returns whether [`stop`](Self::stop) was called.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         *self.lock()
     }
 
-    /// Waits for `d` or until stopped, whichever is first; returns whether it was stopped.
+    /// Waits for `d` or until stopped, whichever comes first. Returns whether it was stopped.
     ///
-    /// Returns at once if it is stopped already. Waits without an end if `d` is beyond what the system's
-    /// clock can hold.
+    /// Returns immediately if it is already stopped. Waits without a time limit if the deadline
+    /// exceeds the range of the system's clock.
     pub fn wait(&self, d: Duration) -> bool {
         let stopped = self.lock();
         match &self.shared.time {
@@ -112,7 +112,7 @@ impl Stop {
         }
     }
 
-    /// `None` is never.
+    /// Waits until stopped, or until `deadline` if there is one.
     fn wait_until(&self, mut stopped: MutexGuard<'_, bool>, deadline: Option<Instant>) -> bool {
         let changed = &self.shared.changed;
         while !*stopped {
@@ -133,7 +133,7 @@ impl Stop {
         *stopped
     }
 
-    /// The time that the waits are measured in.
+    /// Returns the time on the clock that measures the waits.
     pub(super) fn now(&self) -> Duration {
         match &self.shared.time {
             Time::Real(start) => start.elapsed(),
@@ -141,7 +141,7 @@ impl Stop {
         }
     }
 
-    /// A flag cannot be half-way: it is taken as it is, also after a panic under the lock.
+    /// A flag cannot be half-changed, so a poisoned lock is used as it is.
     fn lock(&self) -> MutexGuard<'_, bool> {
         let stopped = self.shared.stopped.lock();
         stopped.unwrap_or_else(PoisonError::into_inner)

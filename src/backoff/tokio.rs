@@ -1,14 +1,14 @@
-//! The async loops and retries, sleeping by tokio's clock.
+//! The async loops and retries with tokio's `sleep`.
 //!
-//! What [`retry_async`] and [`backoff_until_async`](super::backoff_until_async) are with
-//! `tokio::time::sleep` as their sleep. To be awaited within a tokio runtime whose time is enabled.
+//! These are [`retry_async`] and [`backoff_until_async`](super::backoff_until_async) with
+//! `tokio::time::sleep`. Await them within a tokio runtime that has time enabled.
 
 use std::future::Future;
 use std::time::Duration;
 
 use ::tokio::time::sleep;
 
-use super::{Backoff, retry_async};
+use super::{Backoff, Interval, retry_async};
 
 /// Tries `f` until it succeeds, at most [`steps`](Backoff::steps) times, sleeping in between.
 ///
@@ -20,11 +20,11 @@ use super::{Backoff, retry_async};
 ///
 /// # Panics
 ///
-/// If it sleeps outside of a tokio runtime with time, and if `f` does.
+/// Panics if it sleeps outside of a tokio runtime with time enabled, or if `f` panics.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future gives up, in the middle of a try if there is one.
+/// Dropping the future gives up, and cancels a try in progress.
 ///
 /// # Examples
 ///
@@ -53,22 +53,23 @@ where
     retry_async(backoff, f, sleep).await
 }
 
-/// Runs `f` again and again, with the delays of `manager` in between, until `stop` is ready.
+/// Runs `f` repeatedly, with the delays of `manager` in between, until `stop` is ready.
 ///
 /// See [`backoff_until_async`](super::backoff_until_async).
 ///
 /// # Panics
 ///
-/// If it sleeps outside of a tokio runtime with time, and if `f` or one of the futures does.
+/// Panics if it sleeps outside of a tokio runtime with time enabled, or if `f` or one of the
+/// futures panics.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends the loop where it is, in the middle of a run if there is one.
+/// Dropping the future ends the loop, and cancels a run in progress.
 ///
 /// # Examples
 ///
 /// ```
-/// use keyqueue::backoff;
+/// use keyqueue::backoff::{self, Interval};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -81,7 +82,7 @@ where
 ///         tokio::time::sleep(Duration::from_secs(1))
 ///     },
 ///     std::iter::repeat(Duration::from_secs(10)),
-///     false,
+///     Interval::FromStart,
 ///     tokio::time::sleep(Duration::from_secs(25)),
 /// )
 /// .await;
@@ -91,10 +92,10 @@ where
 pub async fn backoff_until<Run>(
     f: impl FnMut() -> Run,
     manager: impl IntoIterator<Item = Duration>,
-    sliding: bool,
+    interval: Interval,
     stop: impl Future,
 ) where
     Run: Future,
 {
-    super::backoff_until_async(f, manager, sliding, stop, sleep).await;
+    super::backoff_until_async(f, manager, interval, stop, sleep).await;
 }

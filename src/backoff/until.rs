@@ -1,11 +1,12 @@
-//! Loops that run something again and again until they are stopped.
+//! Loops that run something repeatedly until they are stopped.
 //!
-//! | `sliding` | an interval lasts from | the delay is asked for |
+//! | [`Interval`] | lasts from | the delay is asked for |
 //! | --- | --- | --- |
-//! | true | the end of a run to the start of the next | after the run |
-//! | false | the start of a run to the start of the next, or to the end of the run if that is later | before the run |
+//! | `FromEnd` | the end of a run to the start of the next | after the run |
+//! | `FromStart` | the start of a run to the start of the next, or to the end of the run if that is later | before the run |
 //!
-//! Ground rules: stop is looked at before each run, and not during one; after it was seen, nothing runs.
+//! Ground rules: the loop checks `stop` before each run and not during one; once it has observed
+//! the stop, it runs nothing more.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -14,25 +15,36 @@ use std::time::Duration;
 
 use super::Stop;
 
+/// When the delay between two runs begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Interval {
+    /// With the first of the two runs, so the time that the run takes is part of the delay. A run
+    /// that takes longer than its delay is followed by the next at once; missed runs are not made
+    /// up for. In apimachinery: `sliding` is false.
+    FromStart,
+    /// After the first of the two runs. In apimachinery: `sliding` is true.
+    FromEnd,
+}
+
 /// Runs `f` again and again, with the delays of `manager` in between, until `stop`.
 ///
-/// Runs `f` at once, unless stopped already. With `sliding`, a delay counts from the end of a run;
-/// without, from its start, so that the time `f` takes is part of the delay (and if `f` takes longer, it
-/// runs again at once: missed runs are not made up for). A stop interrupts the delay, but not a run.
+/// Runs `f` at once, unless stopped already. A delay begins as `interval` says. A stop interrupts the
+/// delay, but not a run.
 ///
-/// `manager` is any iterator of delays; the loop also ends once it has no more: `n` delays make `n + 1`
-/// runs. An [`ExponentialBackoffManager`](super::ExponentialBackoffManager) never ends. A constant delay
-/// is [`std::iter::repeat`], one with jitter `std::iter::repeat_with(|| jitter(d, 0.1))`.
+/// `manager` is any iterator of delays. The loop also ends when the iterator does: `n` delays make
+/// `n + 1` runs. An [`ExponentialBackoffManager`](super::ExponentialBackoffManager) never ends. A
+/// constant delay is [`std::iter::repeat`]; a delay with jitter is
+/// `std::iter::repeat_with(|| jitter(d, 0.1))`.
 ///
 /// # Panics
 ///
-/// If `f` does: the loop ends there.
+/// Panics if `f` does, which ends the loop.
 ///
 /// # Examples
 ///
 /// ```
 /// use keyqueue::Clock;
-/// use keyqueue::backoff::{Stop, backoff_until};
+/// use keyqueue::backoff::{Interval, Stop, backoff_until};
 /// use std::time::Duration;
 ///
 /// let (clock, mock) = Clock::mock();
@@ -47,7 +59,7 @@ use super::Stop;
 ///         }
 ///     },
 ///     std::iter::repeat(Duration::from_secs(10)),
-///     false,
+///     Interval::FromStart,
 ///     &stop,
 /// );
 /// assert_eq!(starts, [0, 10, 20, 30]);
@@ -55,45 +67,48 @@ use super::Stop;
 pub fn backoff_until(
     mut f: impl FnMut(),
     manager: impl IntoIterator<Item = Duration>,
-    sliding: bool,
+    interval: Interval,
     stop: &Stop,
 ) {
     let mut delays = manager.into_iter();
     while !stop.is_stopped() {
-        let delay = if sliding {
-            f();
-            delays.next()
-        } else {
-            let delay = delays.next();
-            let start = stop.now();
-            f();
-            delay.map(|delay| delay.saturating_sub(stop.now().saturating_sub(start)))
+        let delay = match interval {
+            Interval::FromEnd => {
+                f();
+                delays.next()
+            }
+            Interval::FromStart => {
+                let delay = delays.next();
+                let start = stop.now();
+                f();
+                delay.map(|delay| delay.saturating_sub(stop.now().saturating_sub(start)))
+            }
         };
         let Some(delay) = delay else { return };
         stop.wait(delay);
     }
 }
 
-/// [`backoff_until`] for async code, on any executor.
+/// Like [`backoff_until`], for async code on any executor.
 ///
-/// `sleep` makes the future that ends after a given time, such as `tokio::time::sleep`. `stop` is any
-/// future: the loop stops when it is ready; [`std::future::pending`] never stops it. A stop interrupts
-/// the delay, but not a run.
+/// `sleep` returns a future that is ready after the given time, such as `tokio::time::sleep`.
+/// `stop` is any future: the loop stops when it is ready; [`std::future::pending`] never stops it.
+/// A stop interrupts a delay, but not a run.
 ///
-/// Without `sliding`, the sleep is made and polled along with the run, so that both start together.
+/// With [`Interval::FromStart`], the sleep is made and polled along with the run, so that both start together.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends the loop where it is, in the middle of a run if there is one.
+/// Dropping the future ends the loop, and cancels a run in progress.
 ///
 /// # Panics
 ///
-/// If `f`, `sleep` or one of the futures does: the loop ends there.
+/// Panics if `f`, `sleep` or one of the futures does, which ends the loop.
 ///
 /// # Examples
 ///
 /// ```
-/// use keyqueue::backoff::backoff_until_async;
+/// use keyqueue::backoff::{Interval, backoff_until_async};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -106,7 +121,7 @@ pub fn backoff_until(
 ///         async { tokio::time::sleep(Duration::from_secs(1)).await }
 ///     },
 ///     std::iter::repeat(Duration::from_secs(10)),
-///     true,
+///     Interval::FromEnd,
 ///     tokio::time::sleep(Duration::from_secs(30)),
 ///     tokio::time::sleep,
 /// )
@@ -117,7 +132,7 @@ pub fn backoff_until(
 pub async fn backoff_until_async<Run, Sleep>(
     mut f: impl FnMut() -> Run,
     manager: impl IntoIterator<Item = Duration>,
-    sliding: bool,
+    interval: Interval,
     stop: impl Future,
     mut sleep: impl FnMut(Duration) -> Sleep,
 ) where
@@ -130,14 +145,15 @@ pub async fn backoff_until_async<Run, Sleep>(
         return;
     }
     loop {
-        let stopped = if sliding {
-            f().await;
-            match delays.next() {
-                None => return,
-                Some(delay) => stops_before(stop.as_mut(), pin!(sleep(delay))).await,
+        let stopped = match interval {
+            Interval::FromEnd => {
+                f().await;
+                match delays.next() {
+                    None => return,
+                    Some(delay) => stops_before(stop.as_mut(), pin!(sleep(delay))).await,
+                }
             }
-        } else {
-            match delays.next() {
+            Interval::FromStart => match delays.next() {
                 None => {
                     f().await;
                     return;
@@ -150,7 +166,7 @@ pub async fn backoff_until_async<Run, Sleep>(
                         stops_before(stop.as_mut(), pause).await
                     }
                 }
-            }
+            },
         };
         if stopped {
             return;
@@ -158,12 +174,12 @@ pub async fn backoff_until_async<Run, Sleep>(
     }
 }
 
-/// Polls once: whether the future is ready. If it is, it must not be polled again.
+/// Polls the future once, and returns whether it is ready. If so, it must not be polled again.
 async fn is_ready(mut future: Pin<&mut impl Future>) -> bool {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
 }
 
-/// Waits for the end of `pause`, or for `stop`: whether that came. It wins a tie.
+/// Waits for `pause` or `stop`, and returns whether `stop` is ready. If both are, `stop` wins.
 async fn stops_before(mut stop: Pin<&mut impl Future>, mut pause: Pin<&mut impl Future>) -> bool {
     poll_fn(|cx| {
         if stop.as_mut().poll(cx).is_ready() {
@@ -174,11 +190,12 @@ async fn stops_before(mut stop: Pin<&mut impl Future>, mut pause: Pin<&mut impl 
     .await
 }
 
-/// Waits for the end of `run` and keeps `pause` going: whether that has ended, too.
+/// Waits for the end of `run`, polling `pause` along with it. Returns whether `pause` has ended,
+/// too.
 async fn alongside(mut run: Pin<&mut impl Future>, mut pause: Pin<&mut impl Future>) -> bool {
     let mut paused = false;
     poll_fn(|cx| {
-        // The pause first: its time starts with its first poll, before the run's.
+        // The pause is polled first, so that its time starts before the run.
         if !paused {
             paused = pause.as_mut().poll(cx).is_ready();
         }

@@ -1,15 +1,13 @@
-//! Documentation in pages: what the reference of each item is too narrow for.
+//! Documentation pages, for what does not fit the reference of a single item.
 //!
-//! These modules hold text alone.
-//!
-//! | page | for whom |
+//! | page | read it to |
 //! | --- | --- |
-//! | [`semantics`] | who uses the queue: what is promised, state by state |
-//! | [`performance`] | who chooses it, or tunes it: what an operation costs, and where it loses |
-//! | [`metrics`] | who runs it: what it reports of itself, what that costs, how to look inside |
-//! | [`limitations`] | who is about to be surprised |
-//! | [`coming_from_client_go`] | who knows the Go queue: each call beside ours, and what differs |
-//! | [`internals`] | who changes it: the parts, the protocols, and why they are so |
+//! | [`semantics`] | know what the queue promises, state by state |
+//! | [`performance`] | choose or tune the queue: what operations cost, and where it loses |
+//! | [`metrics`] | operate it: what it reports, what that costs, how to inspect it |
+//! | [`limitations`] | know the pitfalls and limits |
+//! | [`coming_from_client_go`] | port from the Go queue: each call and its counterpart |
+//! | [`internals`] | change the crate: the parts, the protocols and the reasons |
 
 #[doc = include_str!("coming_from_client_go.md")]
 pub mod coming_from_client_go {}
@@ -26,5 +24,9 @@ pub mod metrics {}
 #[doc = include_str!("performance.md")]
 pub mod performance {}
 
+/// What the queue promises.
+///
+#[doc = include_str!("state.svg")]
+///
 #[doc = include_str!("semantics.md")]
 pub mod semantics {}

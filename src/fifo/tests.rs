@@ -1,4 +1,4 @@
-//! The FIFO against a plain deque, and against the clock of its own calls when threads race.
+//! The FIFO compared with a plain deque, and with the clock of its own calls when threads race.
 
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -7,7 +7,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use crate::overflow::boxed::Boxed;
+use crate::fifo::overflow::boxed::Boxed;
 use crate::scaled::scaled;
 use crate::sync::atomic::AtomicUsize;
 
@@ -70,7 +70,7 @@ fn what_is_left_is_dropped_with_the_fifo() {
     for _ in 0..200 {
         fifo.push(Boxed::new(entry.clone()));
     }
-    // A pop that refills leaves one entry in the refiller's place.
+    // A pop that refills leaves one entry in `refill`.
     for _ in 0..5 {
         fifo.pop();
     }
@@ -79,7 +79,7 @@ fn what_is_left_is_dropped_with_the_fifo() {
     assert_eq!(std::sync::Arc::strong_count(&entry), 1);
 }
 
-/// What one popper saw: the answer, and when the call began and ended on the common clock.
+/// What one popper saw: the entry, and when the call began and ended on the common clock.
 struct Seen {
     began: usize,
     answer: Option<(usize, usize)>,
@@ -172,7 +172,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
     }
 }
 
-// C5: the trap in the header: entries that are being moved are not overlooked.
+// C5: the hazard in the header: a pop does not miss entries that are being moved.
 #[test]
 fn none_is_answered_only_when_nothing_is_left() {
     const POPPERS: usize = 3;

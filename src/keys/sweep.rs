@@ -1,136 +1,282 @@
-//! Sweeping: how idle nodes leave.
+//! Sweeping: how idle nodes are removed.
 //!
-//! `done` leaves an idle node where it is: for a recurring key the next add is then one lookup.
-//! Idle nodes are taken out in bulk, by whoever has the lock anyway or has nothing else to do:
+//! `done` leaves an idle node in the table, so the next add of a recurring key is one lookup. Idle
+//! nodes are removed in bulk, by a thread that holds the lock anyway or has nothing else to do:
 //!
-//! * an adder of a new key, when the shard has doubled since its last sweep: a stream of unique
-//!   keys pays for its own removal, a constant amount per key. (If a sample of the nodes is busy
-//!   it lets the shard double again; what is idle then is at most a quarter, or nearly.)
-//! * a consumer that found the queue empty, when a shard has run up enough *credit*: a burst is
-//!   cleared away as soon as it has been worked off.
+//! * An adder of a new key sweeps its shard when the shard has doubled since its last sweep: a
+//!   stream of unique keys pays for its own removal, a constant cost per key. (If most of a sample
+//!   of the nodes is busy, the adder lets the shard double again.)
+//! * A consumer that found the queue empty does a *look* before it waits, and so does the timer's
+//!   thread. A look makes a part of a *pass* over all shards if one is due: every look is
+//!   bounded by the size of a shard.
 //!
-//! Credit is what keeps idle sweeps from costing more than the work that made them due. A sweep
-//! of `n` nodes wants `4 n` credit. It is earned
+//! # When a pass is due
 //!
-//! * by a new key: 8;
-//! * by a key that an adder's sweep found busy, for it will have to be visited once more: 8;
-//! * by a consumer that finds nothing, for each shard whose last idle sweep left many busy keys
-//!   behind: 16. That is what an empty look may cost while a large batch is being worked on;
-//! * by a consumer that goes to sleep: 1, for one of the shards in turn, so that keys that
-//!   recurred and never will again go in the end, too.
+//! No pass is due while no shard holds more than its part of [`RESIDENTS`] nodes, which are the
+//! fixed cache of C10; a look then reads one word. Otherwise a pass is due
 //!
-//! A sweep spares keys that recurred since the one before. A shard that sees half of its new
-//! keys return after they were swept keeps them and grows instead ([`crate::ghosts`]). And the
-//! first [`RESIDENTS`] nodes, shared out among the shards, are not swept at all but by `shrink`:
-//! that is the fixed cache of C10.
+//! * when at least half of the nodes of a shard were interned since its last sweep, so a burst is
+//!   removed as soon as it has been processed;
+//! * or when [`REST`] plus [`REST_PER_NODE`] for each node have passed since the last pass. A
+//!   waiting thread wakes up for it. So nodes that were busy, pinned or spared at the last pass are
+//!   removed in a bounded time, and passes take at most a few percent of one processor. The rest
+//!   doubles with each pass that changed nothing, up to [`LONGEST_REST`].
+//!
+//! A sweep spares a key that recurred since the previous sweep. So a working set that recurs within
+//! a rest stays interned, and keys that do not recur are removed by the second pass. If half of a
+//! shard's new keys are keys that were swept before, the shard grows instead ([`super::ghosts`]),
+//! except at a pass that is due by time.
 
 use super::{Keys, Shard, Store};
-use crate::caught::caught;
-use crate::state::{Phase, Residence};
-use crate::sync::atomic::Ordering;
+use crate::keys::state::{Phase, Residence};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::wait::catch_panic::catch_panic;
 
-/// Up to this many nodes are kept without looking, as many in each shard.
+/// The number of nodes that are always kept, shared equally among the shards.
 pub(super) const RESIDENTS: usize = 8192;
-/// But no fewer than this in a shard.
+/// The fewest nodes that are always kept in a shard.
 pub(super) const FEWEST_RESIDENTS: usize = 32;
 
-/// An adder looks at so many nodes first, or a few more, and sweeps if over a quarter are idle.
+/// An adder samples this many nodes first, or a few more, and sweeps if more than a quarter are
+/// idle.
 const SAMPLE: usize = 24;
 
-pub(super) const CREDIT_PER_NEW_KEY: usize = 8;
-pub(super) const CREDIT_PER_NODE_SWEPT: usize = 4;
-const CREDIT_PER_EMPTY_LOOK: usize = 16;
-/// Empty looks are credited in portions of this size.
-const LOOKS_PER_CREDIT: usize = 64;
-/// The sleeps of consumers are credited to the shards in turn, in portions of this size.
-pub(super) const SLEEPS_PER_CREDIT: usize = 1024;
+/// The time between two passes, in nanoseconds, and what each node adds to it.
+pub(super) const REST: u64 = 100_000_000;
+pub(super) const REST_PER_NODE: u64 = 500;
+/// The longest rest is `REST` doubled this many times.
+pub(super) const LONGEST_REST: u32 = 7;
 
-/// Keys that a sweep took out, to be dropped once no lock is held.
+/// A look goes on to the next shard until it has visited this many nodes.
+const PORTION: u64 = 1024;
+
+/// The work for the next look, as adders have noted it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub(super) enum Litter {
+    /// No shard holds more nodes than its part of the fixed cache.
+    None,
+    /// A shard does: a pass is due by time.
+    Some,
+    /// Many of a shard's nodes are new: a pass is due now.
+    Much,
+}
+
+/// When idle consumers sweep.
+pub(super) struct Looks {
+    /// A [`Litter`]. Read by every look, and written when it changes.
+    litter: AtomicUsize,
+    /// Held during a pass.
+    next: Mutex<Next>,
+}
+
+struct Next {
+    /// When the next pass is due, in nanoseconds of the queue's clock.
+    at: u64,
+    /// The number of successive passes that changed nothing.
+    idle_passes: u32,
+    /// The pass that is under way, if one is.
+    pass: Option<Pass>,
+}
+
+/// A pass that has stopped between two shards.
+#[derive(Default)]
+struct Pass {
+    /// Whether it was due by time.
+    in_time: bool,
+    /// The shard to go on with.
+    shard: usize,
+    /// The nodes it has visited, and those it has removed or spared.
+    nodes: u64,
+    changed: usize,
+}
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Looks {
+            litter: AtomicUsize::new(Litter::None as usize),
+            next: Mutex::new(Next {
+                at: 0,
+                idle_passes: 0,
+                pass: None,
+            }),
+        }
+    }
+
+    /// Notes that there is litter. Called under the lock of the shard that holds it.
+    fn note(&self, litter: Litter) {
+        // Ordering: Relaxed, here and below; the shards' locks guard the data that the word
+        // describes. A pass that clears the word locks each shard afterwards, so either it finds
+        // this shard's litter, or this thread sees that it has cleared the word.
+        if self.litter.load(Ordering::Relaxed) < litter as usize {
+            self.litter.fetch_max(litter as usize, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Keys that a sweep removed, dropped once no lock is held.
 #[must_use]
-pub(crate) struct Swept<K>(Vec<K>);
+pub(crate) struct Swept<K> {
+    /// Keys whose drop does nothing are only counted.
+    keys: Vec<K>,
+    count: usize,
+}
 
 impl<K> Swept<K> {
-    /// Drops the keys one by one. A key whose `Drop` panics takes nobody with it: the panic hook
-    /// has reported it, and the caller, who may work for another key altogether, goes on.
-    fn bury(&mut self) {
-        for key in self.0.drain(..) {
-            let _ = caught(|| drop(key));
+    fn none() -> Self {
+        Swept {
+            keys: Vec::new(),
+            count: 0,
+        }
+    }
+
+    fn push(&mut self, key: K) {
+        self.count += 1;
+        if std::mem::needs_drop::<K>() {
+            self.keys.push(key);
+        }
+    }
+
+    /// Drops the keys one by one. If the `Drop` of a key panics, the panic hook reports it, the
+    /// other keys are dropped all the same, and the caller, which may be adding another key,
+    /// continues.
+    fn drop_keys(&mut self) {
+        for key in self.keys.drain(..) {
+            let _ = catch_panic(|| drop(key));
         }
     }
 }
 
 impl<K> Drop for Swept<K> {
     fn drop(&mut self) {
-        self.bury();
+        self.drop_keys();
     }
 }
 
 impl<K> Keys<K> {
-    /// Sweeps the shards that have the credit for it. Called by consumers with nothing to do.
+    /// Makes a part of a pass over the shards if one is due; `now` reads the queue's clock. Returns
+    /// whether the pass is still under way. Called by threads and tasks with nothing to do, which
+    /// see to what has come meanwhile before they look again.
     #[inline]
-    pub(crate) fn sweep_if_due(&self) {
-        // Ordering: Relaxed; a hint, as below.
-        if self.unsettled.load(Ordering::Relaxed) != 0 {
-            self.note_look();
-        }
-        // Ordering: Relaxed; a hint, what it is about is guarded by the shards' locks.
-        if self.due.load(Ordering::Relaxed) != 0 {
-            self.sweep_due();
-        }
+    pub(crate) fn look(&self, now: impl Fn() -> u64) -> bool {
+        // Ordering: Relaxed; a hint, see `Looks::note`.
+        let litter = self.looks.litter.load(Ordering::Relaxed);
+        litter != Litter::None as usize && self.look_at_litter(litter == Litter::Much as usize, now)
+    }
+
+    /// When a thread that waits should look again, if there may be anything to sweep: when the next
+    /// pass is due by time, or, if another thread makes a pass now, a rest from now.
+    ///
+    /// That thread may be one that does not wait after its pass, so nobody relies on it to look again.
+    pub(crate) fn next_look(&self, now: impl Fn() -> u64) -> Option<u64> {
+        let Ok(next) = self.looks.next.try_lock() else {
+            return Some(now().saturating_add(REST));
+        };
+        // Ordering: Relaxed; the mutex is held, so what the last pass wrote is seen. A later note is
+        // a hint, see `Looks::note`.
+        let litter = self.looks.litter.load(Ordering::Relaxed);
+        (litter != Litter::None as usize).then_some(match next.pass {
+            Some(_) => 0,
+            None => next.at,
+        })
     }
 
     #[cold]
-    fn sweep_due(&self) {
-        // Ordering: Relaxed; as above. A bit that is set meanwhile is left for the next time.
-        let due = self.due.swap(0, Ordering::Relaxed);
-        for index in 0..self.shards.len() {
-            if due & bit(index) != 0 {
-                let mut shard = self.shard(index);
-                let swept = shard.sweep_with_credit();
-                drop(shard);
-                drop(swept);
-            }
-        }
-    }
-
-    /// Notes that a consumer found nothing while a shard is unsettled.
-    #[cold]
-    fn note_look(&self) {
-        // Ordering: Relaxed; a count.
-        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
-        if looks % LOOKS_PER_CREDIT == LOOKS_PER_CREDIT - 1 {
-            // Ordering: Relaxed; a hint.
-            let unsettled = self.unsettled.load(Ordering::Relaxed);
-            for index in 0..self.shards.len() {
-                if unsettled & bit(index) != 0 {
-                    self.shard(index)
-                        .earn(LOOKS_PER_CREDIT * CREDIT_PER_EMPTY_LOOK);
+    fn look_at_litter(&self, much: bool, now: impl Fn() -> u64) -> bool {
+        // One thread at a time makes a pass, and others do not wait for it. Dropping a key is user
+        // code, which may call the queue and reach this point again.
+        let Ok(mut next) = self.looks.next.try_lock() else {
+            return false;
+        };
+        let mut pass = match next.pass.take() {
+            Some(pass) => pass,
+            None => {
+                let in_time = now() >= next.at;
+                if !in_time && !much {
+                    return false;
+                }
+                Pass {
+                    in_time,
+                    ..Pass::default()
                 }
             }
+        };
+        let enough = pass.nodes + PORTION;
+        while pass.shard < self.shards.len() && pass.nodes < enough {
+            let shard = self.shard(pass.shard);
+            pass.shard += 1;
+            pass.sweep(shard);
         }
-    }
-
-    /// Notes that a consumer goes to sleep.
-    pub(crate) fn note_sleep(&self) {
-        // Ordering: Relaxed; a count.
-        let sleeps = self.sleeps.fetch_add(1, Ordering::Relaxed);
-        if sleeps % SLEEPS_PER_CREDIT == SLEEPS_PER_CREDIT - 1 {
-            let index = sleeps / SLEEPS_PER_CREDIT % self.shards.len();
-            self.shard(index).earn(SLEEPS_PER_CREDIT);
+        if pass.shard < self.shards.len() {
+            next.pass = Some(pass);
+            return true;
         }
+        // Ordering: Relaxed; see `Looks::note`.
+        self.looks
+            .litter
+            .store(Litter::None as usize, Ordering::Relaxed);
+        for shard in self.shards().filter(Shard::is_crowded) {
+            self.looks.note(Litter::Some);
+            drop(shard);
+        }
+        next.idle_passes = match pass.changed {
+            0 => (next.idle_passes + 1).min(LONGEST_REST),
+            _ => 0,
+        };
+        let rest = (REST << next.idle_passes) + pass.nodes * REST_PER_NODE;
+        next.at = now().saturating_add(rest);
+        false
     }
 }
 
-fn bit(shard: usize) -> u64 {
-    1 << (shard % 64)
+impl Pass {
+    /// Sweeps one shard, and drops its keys once the shard is unlocked.
+    fn sweep<K>(&mut self, mut shard: Shard<'_, K>) {
+        if !shard.is_crowded() {
+            return;
+        }
+        self.nodes += shard.store.table.len() as u64;
+        let (swept, spared) = if self.in_time {
+            shard.sweep(false)
+        } else {
+            (shard.sweep_unless_returning(), 0)
+        };
+        self.changed += swept.count + spared;
+        shard.settle_account();
+        drop(shard);
+        drop(swept);
+    }
 }
 
 impl<K> Shard<'_, K> {
+    /// Returns whether the shard holds more nodes than its part of the fixed cache.
+    fn is_crowded(&self) -> bool {
+        self.store.table.len() > self.keys.residents
+    }
+
+    /// Notes that a key has been interned.
+    #[inline]
+    pub(super) fn note_interned(&mut self) {
+        self.store.fresh += 1;
+        if self.is_crowded() {
+            self.note_litter();
+        }
+    }
+
+    #[cold]
+    fn note_litter(&self) {
+        let much = 2 * self.store.fresh >= self.store.table.len();
+        self.keys
+            .looks
+            .note(if much { Litter::Much } else { Litter::Some });
+    }
+
     /// Sweeps before an insertion that would double the shard.
     #[inline]
     pub(super) fn make_room(&mut self) -> Swept<K> {
         if self.store.table.len() < self.store.limit {
-            return Swept(Vec::new());
+            return Swept::none();
         }
         self.make_room_slow()
     }
@@ -139,17 +285,26 @@ impl<K> Shard<'_, K> {
     fn make_room_slow(&mut self) -> Swept<K> {
         if !self.looks_idle() {
             self.store.limit *= 2;
-            return Swept(Vec::new());
+            return Swept::none();
         }
-        let Some((swept, busy)) = self.sweep_or_grow() else {
-            return Swept(Vec::new());
-        };
-        self.earn(busy * CREDIT_PER_NEW_KEY);
+        let swept = self.sweep_unless_returning();
+        self.settle_account();
         swept
     }
 
-    /// Whether a sweep would find something, by a sample: a backlog that grows is all busy. The
-    /// table's places are in the order of the hashes, so its first are as good as any.
+    /// Sweeps, unless the new keys are a working set that was swept before, for which the shard
+    /// should grow.
+    fn sweep_unless_returning(&mut self) -> Swept<K> {
+        if self.store.ghosts.should_grow() {
+            Swept::none()
+        } else {
+            self.sweep(false).0
+        }
+    }
+
+    /// Returns whether a sweep is likely to find idle nodes, by a sample: in a growing backlog, all
+    /// are busy. The table's places are in the order of the hashes, so the first ones are a fair
+    /// sample.
     fn looks_idle(&self) -> bool {
         let (mut seen, mut idle) = (0, 0);
         let mut place = Some(0);
@@ -163,33 +318,8 @@ impl<K> Shard<'_, K> {
         4 * idle > seen
     }
 
-    /// Sweeps on behalf of an idle consumer, if the credit is still there.
-    pub(super) fn sweep_with_credit(&mut self) -> Swept<K> {
-        let nodes = self.store.table.len();
-        let credit = self.store.credit;
-        if credit < nodes * CREDIT_PER_NODE_SWEPT || nodes <= self.keys.residents {
-            return Swept(Vec::new());
-        }
-        let Some((swept, busy)) = self.sweep_or_grow() else {
-            return Swept(Vec::new());
-        };
-        self.note_busy(busy);
-        swept
-    }
-
-    /// Sweeps, and answers the number of busy nodes, too; or none, if the keys are a working set
-    /// and the shard is to hold them. Either way this is settled until as many new keys have come.
-    fn sweep_or_grow(&mut self) -> Option<(Swept<K>, usize)> {
-        let swept = if self.store.ghosts.verdict() {
-            None
-        } else {
-            Some(self.sweep(false))
-        };
-        self.settle_account();
-        swept
-    }
-
-    /// After a sweep, or the decision against one.
+    /// Sets the limit for the next sweep by an adder, after a sweep or the decision against one,
+    /// and frees memory that the table does not need.
     fn settle_account(&mut self) {
         let nodes = self.store.table.len();
         let room = nodes.max(self.keys.residents);
@@ -197,45 +327,15 @@ impl<K> Shard<'_, K> {
             let store = &mut **self.store;
             store.table.shrink_to(2 * nodes, &store.slab);
         }
-        let store = &mut **self.store;
-        store.limit = (2 * nodes).max(self.keys.residents);
-        store.credit = 0;
+        self.store.limit = (2 * nodes).max(self.keys.residents);
+        self.store.fresh = 0;
     }
 
-    /// Notes how many busy keys an idle sweep has left.
-    fn note_busy(&self, busy: usize) {
-        let bit = bit(self.index);
-        // Ordering: Relaxed; a hint, see `sweep_if_due`.
-        if busy > self.keys.residents {
-            self.keys.unsettled.fetch_or(bit, Ordering::Relaxed);
-        } else {
-            self.keys.unsettled.fetch_and(!bit, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    pub(super) fn earn(&mut self, credit: usize) {
-        let nodes = self.store.table.len();
-        let store = &mut **self.store;
-        store.credit = store.credit.saturating_add(credit);
-        if store.credit >= nodes * CREDIT_PER_NODE_SWEPT && nodes > self.keys.residents {
-            self.call_for_sweep();
-        }
-    }
-
-    fn call_for_sweep(&self) {
-        let bit = bit(self.index);
-        // Ordering: Relaxed; a hint, see `sweep_if_due`.
-        if self.keys.due.load(Ordering::Relaxed) & bit == 0 {
-            self.keys.due.fetch_or(bit, Ordering::Relaxed);
-        }
-    }
-
-    /// Takes out idle, unpinned nodes, with `forget` also those that recurred. Answers their
-    /// keys and the number of busy nodes.
+    /// Removes idle, unpinned nodes, with `forget` also those that recurred. Returns their keys,
+    /// and the number of idle nodes that it spared because they recurred.
     pub(super) fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
-        let mut swept = Swept(Vec::new());
-        let mut busy = 0;
+        let mut swept = Swept::none();
+        let mut spared = 0;
         self.store.sweeps += 1;
         let Store {
             table,
@@ -244,45 +344,44 @@ impl<K> Shard<'_, K> {
             ..
         } = &mut **self.store;
         table.remove_if(slab, |slab, index| {
-            // SAFETY: in the table of a shard whose lock is held, so of its slab.
+            // SAFETY: in the table of a shard whose lock is held, and so in its slab.
             let node = unsafe { slab.node(index) };
             // SAFETY: as above.
             let state = unsafe { &node.get().state };
             match state.residence(forget) {
                 Residence::Stay => None,
-                Residence::Busy => {
-                    busy += 1;
+                Residence::Spared => {
+                    spared += 1;
                     None
                 }
                 Residence::Leave => {
                     let hash = state.hash();
-                    ghosts.went(hash);
-                    // SAFETY: `Leave` says that nobody else can reach the node any more, and
-                    // here it leaves the table; it is of this slab, as all in this table.
+                    ghosts.on_evict(hash);
+                    // SAFETY: `Leave` means that no other thread can reach the node any more, and
+                    // `remove_if` removes it from the table; it is in this slab, as all nodes of
+                    // this table.
                     let key = unsafe { slab.remove(node) };
-                    if std::mem::needs_drop::<K>() {
-                        swept.0.push(key);
-                    }
+                    swept.push(key);
                     Some(hash)
                 }
             }
         });
-        (swept, busy)
+        (swept, spared)
     }
 
-    /// Takes out every node, whatever its state: for the queue's end.
+    /// Removes every node, whatever its state, when the queue is dropped.
     pub(super) fn take_all(&mut self) -> Swept<K> {
-        let mut swept = Swept(Vec::new());
+        let mut swept = Swept::none();
         let Store { table, slab, .. } = &mut **self.store;
         table.remove_if(slab, |slab, index| {
-            // SAFETY: in the shard's table, so of its slab. Called from `Keys::drop` alone, so no token is
-            // left that would be used.
+            // SAFETY: in the shard's table, and so in its slab. Only `Keys::drop` calls this, so no
+            // token is used any more.
             let (node, hash) = unsafe {
                 let node = slab.node(index);
                 (node, node.get().state.hash())
             };
             // SAFETY: as above.
-            swept.0.push(unsafe { slab.remove(node) });
+            swept.push(unsafe { slab.remove(node) });
             Some(hash)
         });
         swept

@@ -1,21 +1,21 @@
-//! Walks over a shard's nodes: for shut-downs, and for reports, with the counts that are kept under its lock.
+//! Walks over a shard's nodes, for shut-downs and reports.
 
 #[cfg(feature = "metrics")]
 use super::Keys;
 use super::Shard;
-use crate::closing::Census;
-use crate::node::{self, Added, Node, NodeRef, Queued};
+use crate::engine::shutdown::Census;
+use crate::keys::node::{self, Added, Node, NodeRef, Queued};
 
 #[cfg(feature = "metrics")]
 impl<K> Keys<K> {
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub(crate) fn count(&self) -> usize {
         self.shards.len()
     }
 }
 
 impl<K> Shard<'_, K> {
-    /// Runs `f` over the nodes of the shard.
+    /// Calls `f` with each node of the shard.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         // SAFETY: in the table of a shard whose lock is held.
         self.store
@@ -23,9 +23,9 @@ impl<K> Shard<'_, K> {
             .for_each(|index| f(unsafe { self.node(index).get() }));
     }
 
-    /// Closes every key of the shard, and counts what is left of each. A delay that is pending is
-    /// dropped and counted, or with `deliver` the key is added first; the entries that the FIFO is
-    /// owed for that are passed on.
+    /// Closes every key of the shard, and counts the keys by state in `census`. A pending delay is
+    /// dropped and counted; with `deliver`, the key is added first instead, and the entries to push
+    /// to the FIFO are passed to `owed`.
     pub(crate) fn close(
         &self,
         deliver: bool,
@@ -45,16 +45,17 @@ impl<K> Shard<'_, K> {
             if let Some(phase) = node.state.close() {
                 census.count(phase);
             }
-            // After the state: an add that is to supersede the delay and finds none is refused.
+            // Close the delay after the state, so that an add that would supersede the delay and
+            // finds none is refused.
             if node.delay.close() {
                 census.delayed += 1;
             }
         });
     }
 
-    /// Runs `f` over some of the shard's nodes, about `most`, beginning at `place`, and answers the
-    /// place to go on from, if the shard has more. Between two calls nodes may change their places, so
-    /// one may be overlooked or visited twice.
+    /// Calls `f` with some of the shard's nodes, about `most`, starting at `place`. Returns the
+    /// place to continue from, if the shard has more. Nodes may change their places between two
+    /// calls, so a node may be missed or visited twice.
     pub(crate) fn visit(
         &self,
         place: usize,
@@ -66,7 +67,7 @@ impl<K> Shard<'_, K> {
             .for_some(place, most, |index| f(self.node(index)))
     }
 
-    /// How many sweeps there were.
+    /// Returns the number of sweeps.
     #[cfg(feature = "metrics")]
     pub(crate) fn sweeps(&self) -> u64 {
         self.store.sweeps

@@ -1,37 +1,38 @@
 //! A token bucket over all keys, in one atomic.
 //!
-//! The generic cell rate algorithm (ITU-T I.371), reserving: the only state is the theoretical arrival
-//! time, the time at which all tokens handed out so far will have been filled in again.
+//! This is the generic cell rate algorithm (GCRA, ITU-T I.371) with reservations. Its only state is
+//! the theoretical arrival time: the time at which all tokens spent so far will have been refilled.
 //!
 //! ```text
-//!     arrival' = max(arrival, now) + token        token: the time that one token takes to fill in
+//!     arrival' = max(arrival, now) + token        token: the time to refill one token
 //!     delay    = max(0, arrival' - burst * token - now)
 //! ```
 //!
 //! # Units
 //!
-//! One token must be a whole number of time units, or each call would round, and the errors add up: at
-//! 3 a second, a third of a nanosecond each time. So time is counted in units that divide a token, a
-//! little shorter than a nanosecond each (and of exactly one if the rate divides a second):
+//! One token must be a whole number of time units; otherwise each call would round, and the errors
+//! would add up: at 3 tokens a second, by a third of a nanosecond per call. So time is counted in
+//! units that divide a token evenly. A unit is slightly shorter than a nanosecond, or exactly one
+//! nanosecond if the rate divides a second:
 //!
 //! ```text
-//!     T = 10^9 / rate        nanoseconds a token, not whole in general
-//!     token = ceil(T)        units a token, exactly
-//!     scale = token / T      units a nanosecond, from 1 to 2, with 64 bits behind it
-//!     now in units = floor(nanoseconds of the clock * scale), from the clock's start each time
+//!     T = 10^9 / rate        nanoseconds per token, in general not a whole number
+//!     token = ceil(T)        units per token, exact
+//!     scale = token / T      units per nanosecond, from 1 to 2, as a 64-bit fixed-point number
+//!     now in units = floor(nanoseconds since the clock's start * scale)
 //! ```
 //!
-//! Arrival is a sum of whole tokens on top of some `now`: nothing adds up but exact numbers. What rounding
-//! there is (`now`, and the delay on its way back) is below 2 ns at each call, however long the bucket
-//! runs, and the rate itself is kept to one part in 2^52, as an `f64` holds it: 1 ns in 52 days.
+//! The arrival time is some `now` plus a whole number of tokens, so only exact numbers accumulate.
+//! Converting `now` and the returned delay rounds by less than 2 ns per call, however long the
+//! bucket runs. The rate itself is as precise as an `f64`, one part in 2^52: 1 ns in 52 days.
 //!
-//! For a bucket that takes more than 146 years to fill, the unit is made longer, so that the whole burst
-//! fits the 64 bits.
+//! If the bucket takes more than 146 years to fill, the unit is longer, so that the whole burst
+//! fits in 64 bits.
 //!
 //! # Orderings
 //!
-//! All Relaxed: the atomic publishes nothing but its own number, and read-modify-writes of one
-//! atomic are totally ordered by themselves. Each successful exchange is one reservation.
+//! All accesses are Relaxed: the atomic publishes only its own value, and read-modify-writes of one
+//! atomic are totally ordered. Each successful exchange is one reservation.
 
 use std::fmt;
 use std::time::Duration;
@@ -44,24 +45,26 @@ use crate::{Clock, ConfigError};
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// The longest time in units that a whole burst may take: a quarter of what an arrival can hold.
+/// The longest time in units that a whole burst may take: a quarter of the range of `arrival`.
 const LONGEST_BURST: f64 = (1_u64 << 62) as f64;
 
-/// `scale` is a fixed-point number with so many binary places.
+/// `scale` is a fixed-point number with this many fractional bits.
 const SCALE_BITS: u32 = 62;
 const SCALE_ONE: u64 = 1 << SCALE_BITS;
 
-/// A token bucket for all keys together: at most `burst` calls at once, `per_second` in the long run.
+/// A token bucket for all keys together: at most `burst` calls at once, `per_second` in the long
+/// run.
 ///
-/// Each call reserves a token, and the answer is how long until that token is there. Reservations queue
-/// up: a caller that does not wait is still charged, and with 10 a second and a burst of 100, the
-/// 10 000th call at the same moment waits 990 s. [`WithMaxWait`](super::WithMaxWait) cuts that off.
+/// Each call reserves a token, and returns how long it takes until that token is available.
+/// Reservations queue up: a caller that does not wait is still charged, and with 10 a second and a
+/// burst of 100, the 10 000th call at the same moment waits 990 s.
+/// [`WithMaxWait`](super::WithMaxWait) limits the delay.
 ///
 /// It counts nothing per key: [`forget`](RateLimiter::forget) does nothing and
 /// [`num_requeues`](RateLimiter::num_requeues) is zero.
 ///
-/// Delays are off by less than 2 ns, and never drift, whatever the rate. A rate above a token per nanosecond
-/// counts as that one, and a rate below a token in 584 years as that one.
+/// Delays are exact to 2 ns at any rate, and do not drift. Rates above one token per nanosecond are
+/// lowered to that rate, and rates below one token in 584 years are raised to that.
 ///
 /// # Examples
 ///
@@ -86,19 +89,20 @@ const SCALE_ONE: u64 = 1 << SCALE_BITS;
 pub struct Bucket {
     per_second: f64,
     burst: u32,
-    /// Units a token, at least 1.
+    /// Units per token, at least 1.
     token: u64,
     /// Units of a full bucket: `burst * token`.
     full: u64,
-    /// Units a nanosecond, in fixed point; never zero.
+    /// Units per nanosecond, in fixed point; never zero.
     scale: u64,
     clock: Clock,
-    /// The theoretical arrival time, in units since the clock's start. Every call writes it.
+    /// The theoretical arrival time, in units since the clock's start. Every call writes it, so it
+    /// has a cache line to itself.
     arrival: CachePadded<AtomicU64>,
 }
 
 impl Bucket {
-    /// Creates a full bucket of `burst` tokens, which fills up by `per_second` tokens a second.
+    /// Creates a full bucket of `burst` tokens that is refilled at `per_second` tokens a second.
     ///
     /// # Errors
     ///
@@ -130,7 +134,7 @@ impl Bucket {
         let nanos_per_unit = (nanos_per_token * f64::from(burst) / LONGEST_BURST).max(1.0);
         let token = (nanos_per_token / nanos_per_unit).ceil();
         let scale = token / nanos_per_token * SCALE_ONE as f64;
-        // All three casts are of numbers above zero and below 2^64.
+        // All three values to cast are above zero and below 2^64.
         let token = token as u64;
         Self {
             per_second,
@@ -143,21 +147,21 @@ impl Bucket {
         }
     }
 
-    /// Tells the time by `clock`; for a new bucket.
+    /// Reads the time from `clock`. Call it only on a new bucket.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Takes one token, and returns how long until it is there.
+    /// Reserves one token, and returns how long it takes until it is available.
     fn reserve(&self) -> Duration {
         let now = self.units(self.clock.nanos_of_this_core());
         // Ordering: Relaxed; a first guess, which the exchange confirms.
         let mut arrival = self.arrival.load(Ordering::Relaxed);
         loop {
             let next = arrival.max(now).saturating_add(self.token);
-            // Ordering: Relaxed, both; see the head of the file.
+            // Ordering: Relaxed, both; see "Orderings" in the header.
             let exchange = self.arrival.compare_exchange_weak(
                 arrival,
                 next,
@@ -171,7 +175,7 @@ impl Bucket {
         }
     }
 
-    /// Rounds down, so that no token comes early.
+    /// Converts nanoseconds to units. Rounds down, so that no token is available early.
     fn units(&self, nanos: u64) -> u64 {
         if self.scale == SCALE_ONE {
             return nanos;
@@ -180,7 +184,7 @@ impl Bucket {
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// Rounds to the nearest nanosecond.
+    /// Converts units to nanoseconds, rounded to the nearest.
     fn time(&self, units: u64) -> Duration {
         if self.scale == SCALE_ONE || units == 0 {
             return Duration::from_nanos(units);
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// No settings make a number of the arithmetic meaningless.
+    /// Asserts that no setting makes a factor zero or overflows.
     fn assert_sound(bucket: &Bucket) {
         assert!(bucket.token >= 1, "{bucket:?}: token {}", bucket.token);
         assert!(bucket.scale >= 1, "{bucket:?}: scale {}", bucket.scale);

@@ -1,22 +1,17 @@
 //! Exponential back-off per key, in whole nanoseconds.
 
-use std::fmt;
-use std::hash::Hash;
 use std::time::Duration;
 
-use super::RateLimiter;
-use super::per_key::PerKey;
-use crate::nanos;
-use crate::{Clock, ConfigError};
+use super::{PerKeyLimiter, Policy};
+use crate::ConfigError;
 
 /// Doubles a key's delay at each failure: `min(base * 2^n, max)` after `n` earlier failures.
 ///
-/// Exact for every `n`, and saturating: once at `max`, a key stays there. (client-go computes in floating
-/// point, where one product slips through its overflow guard and becomes an immediate retry.)
+/// The delay is exact for every `n`, and saturates: once at `max`, it stays there. (client-go
+/// computes in floating point; one product passes its overflow guard and becomes an immediate
+/// retry.)
 ///
-/// A key that has been idle for longer than twice `max` is forgotten. Idle counts from the key's last
-/// [`when`](RateLimiter::when), so it includes the delay itself and the time that the next try takes; if
-/// that can be long beside `max`, see [`remember_for`](Self::remember_for).
+/// A key that has been idle for longer than twice `max` is forgotten; see [`PerKeyLimiter`].
 ///
 /// # Examples
 ///
@@ -25,27 +20,27 @@ use crate::{Clock, ConfigError};
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
-/// let limiter = ItemExponentialFailure::<u64>::new(Duration::from_secs(1), Duration::from_secs(5))?;
+/// let (base, max) = (Duration::from_secs(1), Duration::from_secs(5));
+/// let limiter = ItemExponentialFailure::<u64>::new(base, max)?;
 /// let delays: Vec<u64> = (0..5).map(|_| limiter.when(&42).as_secs()).collect();
 /// assert_eq!(delays, [1, 2, 4, 5, 5]);
 /// assert_eq!(limiter.num_requeues(&42), 5);
 /// # Ok(())
 /// # }
 /// ```
-pub struct ItemExponentialFailure<K: ?Sized> {
+pub type ItemExponentialFailure<K> = PerKeyLimiter<K, Exponential>;
+
+/// The delays of [`ItemExponentialFailure`].
+#[derive(Clone, Copy, Debug)]
+pub struct Exponential {
     base: Duration,
     max: Duration,
-    /// `base` in nanoseconds, if it has so few.
-    short_base: u64,
-    /// The delays after fewer failures than this are products of `short_base`, not above `max` and in range.
-    short_delays: u32,
-    failures: PerKey<K>,
 }
 
 impl<K: ?Sized> ItemExponentialFailure<K> {
     /// Creates a limiter that starts at `base` and ends at `max`.
     ///
-    /// A `base` of zero never delays, whatever `max` is.
+    /// With a `base` of zero, every delay is zero, whatever `max` is.
     ///
     /// # Errors
     ///
@@ -60,95 +55,33 @@ impl<K: ?Sized> ItemExponentialFailure<K> {
 
     /// [`new`](Self::new) for settings that are known to be valid.
     pub(super) fn of(base: Duration, max: Duration) -> Self {
-        let short_base = u64::try_from(base.as_nanos()).unwrap_or(0);
-        let products = nanos::saturating(max).checked_div(short_base);
-        let short_delays = products
-            .and_then(u64::checked_ilog2)
-            .map_or(0, |doublings| doublings + 1);
-        Self {
-            base,
-            max,
-            short_base,
-            short_delays,
-            failures: PerKey::new(max),
-        }
+        Self::with_policy(Exponential { base, max })
     }
+}
 
-    /// Tells idle time by `clock`; for a new limiter.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        self.failures = self.failures.with_clock(clock);
-        self
-    }
-
-    /// Remembers an idle key for `idle`, if that is longer than twice `max`.
-    ///
-    /// To be set if a failing try, with its wait in the queue, may take longer than twice `max`: its
-    /// failures would otherwise be forgotten while it runs, and would never add up.
-    #[must_use]
-    pub fn remember_for(mut self, idle: Duration) -> Self {
-        self.failures = self.failures.remember_for(idle);
-        self
-    }
-
-    /// Returns how many keys take up memory.
-    ///
-    /// Keys that have been idle for too long may still be among them, until later calls free their place.
-    #[must_use]
-    pub fn tracked(&self) -> usize {
-        self.failures.tracked()
-    }
-
+impl Policy for Exponential {
     #[inline]
     fn delay(&self, failures: u32) -> Duration {
-        if failures < self.short_delays {
-            Duration::from_nanos(self.short_base << failures)
-        } else {
-            self.long_delay(failures)
+        let mut delay = self.base;
+        // A nanosecond doubled 94 times exceeds `Duration::MAX`.
+        let mut doublings = failures.min(94);
+        while doublings > 0 && delay < self.max {
+            let step = doublings.min(31);
+            delay = delay.saturating_mul(1 << step);
+            doublings -= step;
         }
+        delay.min(self.max)
     }
 
-    /// As [`delay`](Self::delay), in 128 bits.
-    #[inline(never)]
-    fn long_delay(&self, failures: u32) -> Duration {
-        let base = self.base.as_nanos();
-        // A shift by fewer places than there are leading zeros loses no bit; and zero stays zero.
-        if failures < base.leading_zeros() || base == 0 {
-            let delay = base.checked_shl(failures).unwrap_or(0);
-            nanos::duration(delay).min(self.max)
-        } else {
-            self.max
-        }
-    }
-}
-
-impl<K: Hash + ?Sized> RateLimiter<K> for ItemExponentialFailure<K> {
-    fn when(&self, key: &K) -> Duration {
-        self.delay(self.failures.record(key))
-    }
-
-    fn forget(&self, key: &K) {
-        self.failures.forget(key);
-    }
-
-    fn num_requeues(&self, key: &K) -> u32 {
-        self.failures.count(key)
-    }
-}
-
-impl<K: ?Sized> fmt::Debug for ItemExponentialFailure<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ItemExponentialFailure")
-            .field("base", &self.base)
-            .field("max", &self.max)
-            .field("failures", &self.failures)
-            .finish()
+    fn max(&self) -> Duration {
+        self.max
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::nanos;
     use proptest::prelude::*;
 
     /// The formula, by repeated doubling.
@@ -176,20 +109,22 @@ mod tests {
             let base = nanos::duration(Duration::new(secs, below).as_nanos() >> shrink);
             let more = Duration::from_secs(max_more.0 >> (max_more.1 % 64));
             let max = base.saturating_add(more);
-            let limiter = ItemExponentialFailure::<u8>::of(base, max);
-            prop_assert_eq!(limiter.delay(n), doubled(base, max, n));
+            prop_assert_eq!(Exponential { base, max }.delay(n), doubled(base, max, n));
         }
     }
 
-    // L3: a multiple of a power of two is the first to become nothing when it is shifted too far.
+    // L3: multiples of a power of two are the first to become zero when shifted too far.
     #[test]
     fn no_doubling_shifts_a_delay_away() {
         let max = Duration::MAX;
         for base in [1, 2, 3, 5_000_000, 1 << 40, 3 << 60, 1 << 63] {
             let base = Duration::from_nanos(base);
-            let limiter = ItemExponentialFailure::<u8>::of(base, max);
             for n in 0..=130 {
-                assert_eq!(limiter.delay(n), doubled(base, max, n), "{base:?}, {n}");
+                assert_eq!(
+                    Exponential { base, max }.delay(n),
+                    doubled(base, max, n),
+                    "{base:?}, {n}"
+                );
             }
         }
     }
@@ -197,10 +132,13 @@ mod tests {
     // L3
     #[test]
     fn the_largest_count_still_gives_the_maximum() {
-        let longest = ItemExponentialFailure::<u8>::of(Duration::from_nanos(1), Duration::MAX);
+        let max = Duration::MAX;
+        let base = Duration::from_nanos(1);
+        let longest = Exponential { base, max };
         assert_eq!(longest.delay(63), Duration::from_nanos(1 << 63));
         assert_eq!(longest.delay(u32::MAX), Duration::MAX);
-        let none = ItemExponentialFailure::<u8>::of(Duration::ZERO, Duration::MAX);
+        let base = Duration::ZERO;
+        let none = Exponential { base, max };
         assert_eq!(none.delay(u32::MAX), Duration::ZERO);
     }
 }

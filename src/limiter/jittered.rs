@@ -1,26 +1,26 @@
-//! Randomised delays, so that keys that failed together are not tried again together.
+//! Randomised delays, so that keys that failed together are not retried together.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::ConfigError;
-use crate::nanos;
 use crate::sync::Mutex;
+use crate::time::nanos;
 
-/// How much of a delay [`Jittered`] leaves to chance.
+/// How much of a delay [`Jittered`] randomises.
 ///
 /// The names are those of the AWS Architecture Blog, "Exponential Backoff And Jitter".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Jitter {
-    /// All of it: a delay of `d` becomes any one from zero to `d`. Spreads best.
+    /// All of it: a delay of `d` becomes a random one from zero to `d`. Spreads retries the most.
     Full,
-    /// Half of it: a delay of `d` becomes any one from `d / 2` to `d`. Never retries at once.
+    /// Half of it: a delay of `d` becomes a random one from `d / 2` to `d`. Never retries
+    /// immediately.
     Equal,
 }
 
-/// Randomises the delays of another limiter, never beyond what that one says.
+/// Randomises the delays of another limiter, and never exceeds them.
 ///
 /// # Examples
 ///
@@ -29,8 +29,9 @@ pub enum Jitter {
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
-/// let inner = ItemExponentialFailure::<str>::new(Duration::from_secs(1), Duration::from_secs(1000))?;
-/// let limiter = Jittered::new(inner, Jitter::Equal)?;
+/// let (base, max) = (Duration::from_secs(1), Duration::from_secs(1000));
+/// let inner = ItemExponentialFailure::<str>::new(base, max)?;
+/// let limiter = Jittered::new(inner, Jitter::Equal);
 /// for n in 0..5 {
 ///     let exact = Duration::from_secs(1 << n);
 ///     let delay = limiter.when("key");
@@ -49,28 +50,25 @@ pub struct Jittered<L> {
 
 impl<L> Jittered<L> {
     /// Creates a limiter that randomises the delays of `inner`, from a random seed.
-    ///
-    /// # Errors
-    ///
-    /// None today: a `Result` as every limiter's `new` returns.
-    pub fn new(inner: L, jitter: Jitter) -> Result<Self, ConfigError> {
-        Ok(Self {
+    #[must_use]
+    pub fn new(inner: L, jitter: Jitter) -> Self {
+        Self {
             inner,
             jitter,
             random: Mutex::new(fastrand::Rng::new()),
-        })
+        }
     }
 
-    /// Starts the random numbers from `seed`: the same calls from one thread get the same delays.
+    /// Seeds the random numbers with `seed`: the same sequence of calls gets the same delays.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.random = Mutex::new(fastrand::Rng::with_seed(seed));
         self
     }
 
-    /// Any whole number of nanoseconds from `shortest` to `longest`.
+    /// Returns a random whole number of nanoseconds from `shortest` to `longest`.
     fn between(&self, shortest: u128, longest: u128) -> Duration {
-        // Nothing can panic under the lock in a way that leaves the generator unusable.
+        // No panic under the lock can leave the generator unusable.
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         nanos::duration(random.u128(shortest..=longest))
     }

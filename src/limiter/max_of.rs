@@ -1,16 +1,15 @@
-//! Several limiters at once: the longest delay counts.
+//! Several limiters combined: the longest delay counts.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::ConfigError;
 
-/// Asks several limiters and answers the longest delay.
+/// Combines several limiters, and returns the longest of their delays.
 ///
-/// Every child is asked, and so charged, at every call. [`num_requeues`](RateLimiter::num_requeues) is the
-/// largest of theirs, and [`forget`](RateLimiter::forget) reaches all of them. Without children there is
-/// no delay.
+/// Every call charges every child. [`num_requeues`](RateLimiter::num_requeues) returns the largest
+/// of their counts, and [`forget`](RateLimiter::forget) is passed on to all of them. Without
+/// children, every delay is zero.
 ///
 /// # Examples
 ///
@@ -23,7 +22,7 @@ use crate::ConfigError;
 /// let limiter = MaxOf::<str>::new([
 ///     Box::new(fast_slow) as Box<dyn RateLimiter<str>>,
 ///     Box::new(Bucket::new(100.0, 100)?),
-/// ])?;
+/// ]);
 /// assert_eq!(limiter.when("key"), Duration::from_millis(5));
 /// assert_eq!(limiter.when("key"), Duration::from_secs(3));
 /// # Ok(())
@@ -34,19 +33,10 @@ pub struct MaxOf<K: ?Sized> {
 }
 
 impl<K: ?Sized> MaxOf<K> {
-    /// Creates a limiter over any number of others.
-    ///
-    /// # Errors
-    ///
-    /// None today: a `Result` as every limiter's `new` returns.
-    pub fn new(
-        limiters: impl IntoIterator<Item = Box<dyn RateLimiter<K>>>,
-    ) -> Result<Self, ConfigError> {
-        Ok(Self::of(limiters.into_iter().collect()))
-    }
-
-    /// [`new`](Self::new) without the `Result`.
-    pub(super) fn of(limiters: Vec<Box<dyn RateLimiter<K>>>) -> Self {
+    /// Creates a limiter from any number of others.
+    #[must_use]
+    pub fn new(limiters: impl IntoIterator<Item = Box<dyn RateLimiter<K>>>) -> Self {
+        let limiters = limiters.into_iter().collect();
         Self { limiters }
     }
 }

@@ -1,14 +1,13 @@
-//! A limit to another limiter's delays.
+//! A maximum for the delays of another limiter.
 
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::ConfigError;
 
-/// Cuts the delays of another limiter at a maximum.
+/// Limits the delays of another limiter to a maximum.
 ///
-/// The inner limiter is charged in full: a [`Bucket`](super::Bucket) inside still spends a token for
-/// each call, so with a maximum it no longer holds its rate.
+/// The inner limiter is charged in full: an inner [`Bucket`](super::Bucket) still spends a token
+/// for each call, so retries may exceed its rate.
 ///
 /// # Examples
 ///
@@ -17,8 +16,9 @@ use crate::ConfigError;
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
-/// let inner = ItemExponentialFailure::<str>::new(Duration::from_secs(1), Duration::from_secs(1000))?;
-/// let limiter = WithMaxWait::new(inner, Duration::from_secs(3))?;
+/// let (base, max) = (Duration::from_secs(1), Duration::from_secs(1000));
+/// let inner = ItemExponentialFailure::<str>::new(base, max)?;
+/// let limiter = WithMaxWait::new(inner, Duration::from_secs(3));
 /// let delays: Vec<u64> = (0..4).map(|_| limiter.when("key").as_secs()).collect();
 /// assert_eq!(delays, [1, 2, 3, 3]);
 /// # Ok(())
@@ -31,13 +31,10 @@ pub struct WithMaxWait<L> {
 }
 
 impl<L> WithMaxWait<L> {
-    /// Creates a limiter that answers what `inner` does, but `max` at most.
-    ///
-    /// # Errors
-    ///
-    /// None today: a `Result` as every limiter's `new` returns.
-    pub fn new(inner: L, max: Duration) -> Result<Self, ConfigError> {
-        Ok(Self { inner, max })
+    /// Creates a limiter that returns the delays of `inner`, but at most `max`.
+    #[must_use]
+    pub fn new(inner: L, max: Duration) -> Self {
+        Self { inner, max }
     }
 }
 

@@ -1,23 +1,24 @@
 //! Rate limiters: how long a key waits before it is tried again.
 //!
-//! A limiter is asked with [`when`](RateLimiter::when) at each failure of a key, and told to
-//! [`forget`](RateLimiter::forget) the key when it succeeds. The names and formulae are those of
-//! client-go's workqueue; where it has a trap (an overflow into a negative delay, memory that grows
-//! until `forget`), the limiter's page says what happens here.
+//! Call [`when`](RateLimiter::when) at each failure of a key to get its delay, and
+//! [`forget`](RateLimiter::forget) when the key succeeds. The names and formulas are those of
+//! client-go's workqueue. Where client-go has a pitfall (an overflow into a negative delay, memory
+//! that grows until `forget`), the limiter's page describes the behaviour here.
 //!
 //! | limiter | delays by | remembers |
 //! | --- | --- | --- |
-//! | [`NoLimit`] | nothing | nothing |
+//! | [`NoLimit`] | zero | nothing |
 //! | [`ItemExponentialFailure`] | min(base * 2^failures, max) | each key |
 //! | [`ItemFastSlow`] | fast for the first failures, then slow | each key |
-//! | [`Bucket`] | what a token bucket over all keys says | one number |
-//! | [`MaxOf`] | the longest of its children's delays | what they do |
-//! | [`WithMaxWait`] | the inner delay, cut at a maximum | what the inner does |
-//! | [`Jittered`] | a random part of the inner delay | what the inner does |
+//! | [`PerKeyLimiter`] | what your own [`Policy`] returns | each key |
+//! | [`Bucket`] | the wait for a token, from one bucket for all keys | one number |
+//! | [`MaxOf`] | the longest of its children's delays | what its children do |
+//! | [`WithMaxWait`] | the inner limiter's delay, up to a maximum | what the inner limiter does |
+//! | [`Jittered`] | a random part of the inner limiter's delay | what the inner limiter does |
 //!
-//! No limiter needs keys to be cloned or kept. The per-key ones drop what they know of a key that has
-//! been idle for longer than twice their longest delay, `forget` or not: never earlier, and if that is ten
-//! seconds or more, up to a 64th of it later.
+//! No limiter clones or stores keys. The per-key limiters are [`PerKeyLimiter`]s, each with its own
+//! [`Policy`]. They forget a key once it has been idle for longer than twice their longest delay,
+//! and no earlier.
 //!
 //! # Examples
 //!
@@ -26,7 +27,8 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), keyqueue::ConfigError> {
-//! let limiter = ItemExponentialFailure::<str>::new(Duration::from_millis(5), Duration::from_secs(1000))?;
+//! let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
+//! let limiter = ItemExponentialFailure::<str>::new(base, max)?;
 //! assert_eq!(limiter.when("pod/a"), Duration::from_millis(5));
 //! assert_eq!(limiter.when("pod/a"), Duration::from_millis(10));
 //! assert_eq!(limiter.when("pod/b"), Duration::from_millis(5));
@@ -51,36 +53,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use bucket::Bucket;
-pub use exponential::ItemExponentialFailure;
-pub use fast_slow::ItemFastSlow;
+pub use exponential::{Exponential, ItemExponentialFailure};
+pub use fast_slow::{FastSlow, ItemFastSlow};
 pub use jittered::{Jitter, Jittered};
 pub use max_of::MaxOf;
 pub use max_wait::WithMaxWait;
+pub use per_key::{PerKeyLimiter, Policy};
 
 use crate::Clock;
 
-/// Says how long a key waits before it is tried again.
+/// Decides how long a key waits before it is tried again.
 ///
 /// Any thread may call any method at any time.
 pub trait RateLimiter<K: ?Sized>: Send + Sync {
-    /// Returns the delay after which `key` may be tried again, and charges it.
+    /// Returns the delay after which `key` may be tried again, and charges the limiter.
     ///
-    /// Each call counts: it records one failure, or spends one token, whether or not the caller waits.
+    /// Each call counts: it records one failure, or spends one token, whether or not the caller
+    /// waits.
     fn when(&self, key: &K) -> Duration;
 
-    /// Clears what the limiter knows about `key`; nothing happens if it does not know it.
+    /// Clears the limiter's record of `key`. Does nothing if there is none.
     ///
-    /// Call it when a key has succeeded, or is given up.
+    /// Call it when the key has succeeded or is given up.
     fn forget(&self, key: &K);
 
-    /// Returns how many failures of `key` have been recorded since it was last forgotten.
+    /// Returns the number of failures of `key` recorded since it was last forgotten.
     ///
-    /// Zero for a limiter that does not count, and for a key that has been idle for so long that the
-    /// limiter forgot it.
+    /// Returns zero if the limiter does not count failures, or has forgotten the key because it was
+    /// idle.
     fn num_requeues(&self, key: &K) -> u32;
 }
 
-/// Implements the trait for what points to a limiter.
+/// Implements the trait for pointers to a limiter.
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
         impl<K: ?Sized, L: RateLimiter<K> + ?Sized> RateLimiter<K> for $pointer {
@@ -127,11 +131,11 @@ impl<K: ?Sized> RateLimiter<K> for NoLimit {
     }
 }
 
-/// Returns client-go's default for controllers: each key backs off from 5 ms to 1000 s, and all keys
-/// together are retried at most 10 times a second, with a burst of 100.
+/// Returns client-go's default for controllers: each key backs off from 5 ms to 1000 s, and all
+/// keys together are retried at most 10 times a second, with a burst of 100.
 ///
-/// The bucket queues reservations up: ten thousand failures at once spread over a quarter of an hour. If
-/// the queue shall protect against a failing key only, use [`ItemExponentialFailure`] alone.
+/// The bucket's reservations queue up: ten thousand simultaneous failures are spread over a quarter
+/// of an hour. If you only need per-key back-off, use [`ItemExponentialFailure`] alone.
 ///
 /// # Examples
 ///
@@ -149,7 +153,7 @@ pub fn default_controller<K: Hash + ?Sized + 'static>() -> MaxOf<K> {
     default_controller_with_clock(Clock::new())
 }
 
-/// [`default_controller`] on a clock of the caller's.
+/// Like [`default_controller`], with the time read from `clock`.
 ///
 /// # Examples
 ///
@@ -170,8 +174,9 @@ pub fn default_controller_with_clock<K: Hash + ?Sized + 'static>(clock: Clock) -
     let exponential =
         ItemExponentialFailure::<K>::of(Duration::from_millis(5), Duration::from_secs(1000));
     let bucket = Bucket::of(10.0, 100);
-    MaxOf::of(vec![
+    let limiters: [Box<dyn RateLimiter<K>>; 2] = [
         Box::new(exponential.with_clock(clock.clone())),
         Box::new(bucket.with_clock(clock)),
-    ])
+    ];
+    MaxOf::new(limiters)
 }

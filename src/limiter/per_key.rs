@@ -1,166 +1,154 @@
-//! The failures of each key: how often it failed, and when last. What the per-key limiters share.
+//! The per-key limiters: a count of failures for each key, and a policy that turns the count into a
+//! delay.
 //!
-//! Keys are not kept. A key is hashed to a [fingerprint](mod@print) of 128 bits, keyed with seeds that nobody
-//! outside knows; two keys that share one (for a billion keys, one chance in 10^20) would share a count.
-//!
-//! | who | may touch what |
-//! | --- | --- |
-//! | a call | the [place] of its fingerprint, and the [shard] there under its lock |
-//! | every [`CALLS_PER_VISIT`](place::CALLS_PER_VISIT)th `record` or `forget` at a place | then its shard again, and one other, each under its lock alone |
-//!
-//! Ground rules: the user's `Hash` runs, and the [clock](idle) is read, before a lock is taken; under a lock
-//! there is nothing but a comparison, or table look-ups. So no user code can panic or call back under one, and
-//! no thread ever holds two.
-//!
-//! # How the idle are forgotten
-//!
-//! A count is valid until its key has been idle for longer than `memory`. Every look at it checks that.
-//! To free its space as well without ever walking a table, a shard has two of them, and turns when its last
-//! turn is longer than `memory` ago: the old one is freed, and the young one becomes the old. What is in `old`
-//! at a turn was last recorded before the turn that put it there, so it has been idle for longer than
-//! `memory`. If nothing at all was recorded in the tables for so long, both go at once.
-//!
-//! An idle count hence takes up space for at most two spans of `memory` and until the next visit, or for
-//! one span if its neighbours are idle as well; the work of a call is bounded, and a table that a burst
-//! made large goes back to the allocator. The visits are for limiters whose few remaining keys all live
-//! in some shards, or no longer fail: they keep the others turning.
+//! A key's `Hash` runs, and the clock is read, before a lock is taken, so no user code can panic or
+//! call back under a lock.
 
-mod idle;
-mod place;
-mod print;
-mod shard;
+mod counts;
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
+use super::RateLimiter;
+use crate::keys::hasher::DefaultHasher;
+use crate::time::clock::Clock;
+use crate::time::nanos;
+use counts::Counts;
 
-use crate::Clock;
-use crate::nanos;
-use idle::Idle;
-use place::Place;
-use print::{Fingerprints, Print};
-
-/// A power of two, well above the threads that fail keys at the same moment.
-const SHARDS: usize = 64;
-
-/// How long the counts of a limiter are remembered whose delays are all zero.
+/// How long a limiter whose delays are all zero remembers an idle key.
 const MEMORY_WITHOUT_DELAY: Duration = Duration::from_secs(60);
 
-/// Counts the failures of each key.
-pub(super) struct PerKey<K: ?Sized> {
-    fingerprints: Fingerprints,
-    places: Box<[CachePadded<Place>; SHARDS]>,
-    idle: Idle,
-    // Keys are only ever borrowed: sharing the counts asks nothing of K.
+/// Computes the delay of a key from its number of failures: the part in which one [`PerKeyLimiter`]
+/// differs from another.
+pub trait Policy: Send + Sync {
+    /// Returns the delay after a failure of a key that had failed `failures` times before.
+    fn delay(&self, failures: u32) -> Duration;
+
+    /// Returns the longest delay. The limiter remembers an idle key for twice that.
+    fn max(&self) -> Duration;
+}
+
+/// Delays each key according to the number of its failures: see
+/// [`ItemExponentialFailure`](super::ItemExponentialFailure) and
+/// [`ItemFastSlow`](super::ItemFastSlow), or implement your own [`Policy`].
+///
+/// A key that has been idle for longer than twice the longest delay is forgotten. Idle counts from
+/// the key's last [`when`](RateLimiter::when), so it includes the delay itself and the time that
+/// the next try takes; if that can be long compared with the longest delay, see
+/// [`remember_for`](Self::remember_for).
+///
+/// The limiter stores 64-bit hashes of keys, randomly seeded per limiter, not the keys themselves.
+/// Keys with the same hash share a count; among a million keys that fail at the same time, the
+/// probability of such a pair is 1 in 37 million.
+///
+/// # Examples
+///
+/// ```
+/// use keyqueue::limiter::{PerKeyLimiter, Policy, RateLimiter};
+/// use std::time::Duration;
+///
+/// /// A second more with each failure, up to a minute.
+/// struct Linear;
+///
+/// impl Policy for Linear {
+///     fn delay(&self, failures: u32) -> Duration {
+///         Duration::from_secs(u64::from(failures) + 1).min(self.max())
+///     }
+///
+///     fn max(&self) -> Duration {
+///         Duration::from_secs(60)
+///     }
+/// }
+///
+/// let limiter = PerKeyLimiter::<str, _>::with_policy(Linear);
+/// let delays: Vec<u64> = (0..3).map(|_| limiter.when("key").as_secs()).collect();
+/// assert_eq!(delays, [1, 2, 3]);
+/// ```
+pub struct PerKeyLimiter<K: ?Sized, P> {
+    policy: P,
+    hasher: DefaultHasher,
+    counts: Counts,
+    clock: Clock,
+    // Keys are only borrowed, so the limiter is `Send` and `Sync` whatever K is.
     keys: PhantomData<fn(&K)>,
 }
 
-impl<K: ?Sized> PerKey<K> {
-    /// For a limiter whose longest delay is `max_delay`: idle keys are remembered for twice that.
-    pub(super) fn new(max_delay: Duration) -> Self {
-        let memory = if max_delay.is_zero() {
-            MEMORY_WITHOUT_DELAY
-        } else {
-            max_delay.saturating_mul(2)
-        };
-        // Not made on the stack, and of a length that is known: the index needs no check.
-        let places: Box<[_]> = (0..SHARDS)
-            .map(|_| CachePadded::new(Place::new()))
-            .collect();
-        let Ok(places) = places.try_into() else {
-            unreachable!("there are so many")
+impl<K: ?Sized, P: Policy> PerKeyLimiter<K, P> {
+    /// Creates a limiter with the delays of `policy`.
+    #[must_use]
+    pub fn with_policy(policy: P) -> Self {
+        let memory = match policy.max() {
+            Duration::ZERO => MEMORY_WITHOUT_DELAY,
+            max => max.saturating_mul(2),
         };
         Self {
-            fingerprints: Fingerprints::new(),
-            places,
-            idle: Idle::new(Clock::new(), nanos::saturating(memory)),
+            policy,
+            hasher: DefaultHasher::default(),
+            counts: Counts::new(nanos::saturating(memory)),
+            clock: Clock::new(),
             keys: PhantomData,
         }
     }
+}
 
-    pub(super) fn with_clock(mut self, clock: Clock) -> Self {
-        self.idle = self.idle.with_clock(clock);
+impl<K: ?Sized, P> PerKeyLimiter<K, P> {
+    /// Measures idle time by `clock`. Call it only on a new limiter.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
-    /// Remembers idle keys for at least `idle`.
-    pub(super) fn remember_for(mut self, idle: Duration) -> Self {
-        self.idle = self.idle.at_least(nanos::saturating(idle));
+    /// Remembers an idle key for `idle`, if that is longer than twice the longest delay.
+    ///
+    /// Set it if a failing try, including its wait in the queue, may take longer than that.
+    /// Otherwise the limiter forgets the failures while the try runs, and the delays never grow.
+    #[must_use]
+    pub fn remember_for(mut self, idle: Duration) -> Self {
+        self.counts.remember_for(nanos::saturating(idle));
         self
     }
 
-    /// How many keys take up space, the forgotten ones included that are not yet freed.
-    pub(super) fn tracked(&self) -> usize {
-        self.places.iter().map(|place| place.tracked()).sum()
+    /// Returns the number of keys with failures.
+    ///
+    /// The number may include keys that have been idle for too long, until later calls drop them.
+    #[must_use]
+    pub fn tracked(&self) -> usize {
+        self.counts.failing()
     }
 
-    /// After a call, frees the places of keys that are idle at home and in another shard, if it is time to.
     #[inline]
-    fn visit(&self, home: usize) {
-        if let Some(visits) = self.places[home].visit_after_call() {
-            self.visit_both(home, home.wrapping_add(visits) % SHARDS);
-        }
-    }
-
-    #[cold]
-    fn visit_both(&self, home: usize, other: usize) {
-        let now = self.idle.now();
-        for place in [home, other] {
-            self.places[place].turn_if_due(now, self.idle.span());
-        }
+    fn now(&self) -> u64 {
+        self.clock.nanos_of_this_core()
     }
 }
 
-impl<K: Hash + ?Sized> PerKey<K> {
-    /// Records one more failure, and returns how many there were before it.
-    #[inline]
-    pub(super) fn record(&self, key: &K) -> u32 {
-        let now = self.idle.now();
-        let print = self.fingerprints.of(key);
-        let home = home_of(print);
-        let before = self.places[home].record(print, now, self.idle.span());
-        self.visit(home);
-        before
+impl<K: Hash + ?Sized, P: Policy> RateLimiter<K> for PerKeyLimiter<K, P> {
+    fn when(&self, key: &K) -> Duration {
+        let now = self.now();
+        let failures = self.counts.record(self.hasher.hash_one(key), now);
+        self.policy.delay(failures)
     }
 
-    /// How many failures there were.
-    pub(super) fn count(&self, key: &K) -> u32 {
-        let now = self.idle.now();
-        let print = self.fingerprints.of(key);
-        let home = home_of(print);
-        self.places[home].count(print, now, self.idle.span())
+    fn forget(&self, key: &K) {
+        self.counts.forget(self.hasher.hash_one(key), || self.now());
     }
 
-    /// Starts over with `key`.
-    #[inline]
-    pub(super) fn forget(&self, key: &K) {
-        let print = self.fingerprints.of(key);
-        let home = home_of(print);
-        self.places[home].forget(print);
-        self.visit(home);
+    fn num_requeues(&self, key: &K) -> u32 {
+        self.counts.get(self.hasher.hash_one(key), || self.now())
     }
 }
 
-impl<K: ?Sized> fmt::Debug for PerKey<K> {
+impl<K: ?Sized, P: fmt::Debug> fmt::Debug for PerKeyLimiter<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerKey")
+        f.debug_struct("PerKeyLimiter")
+            .field("policy", &self.policy)
             .field("tracked", &self.tracked())
-            .field("memory", &self.idle.memory())
+            .field("memory", &Duration::from_nanos(self.counts.memory()))
             .finish_non_exhaustive()
     }
-}
-
-/// The place of a key: by the half of its fingerprint that the tables do not hash by.
-///
-/// Multiplied once more (by 2^64 over the golden ratio), because with one seed in forty the low bits of the
-/// hashes of a few thousand consecutive numbers leave shards out.
-#[inline]
-fn home_of(print: Print) -> usize {
-    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-    (print.high().wrapping_mul(SPREAD) >> (u64::BITS - SHARDS.ilog2())) as usize
 }
 
 #[cfg(test)]

@@ -1,25 +1,26 @@
-//! A histogram of durations: how many fell into each bucket, and how long they were together.
+//! A histogram of durations: for each bucket, the number of samples and their sum.
 //!
-//! Buckets are a quarter of an octave wide, from 64 ticks to 2^47, which is days. A sample is exported
-//! as the mean of those that fell into its bucket since the last report. So the sum and the count are
-//! exact, a sample that is alone is exact, and any other is less than a quarter off.
+//! Buckets are a quarter of an octave wide, from 64 ticks to 2^47 ticks, which is days. A sample is
+//! exported as the mean of the samples in its bucket since the last report. So the sum and the
+//! count are exact, a sample that is alone in its bucket is exact, and any other is off by less
+//! than a quarter.
 //!
 //! # Orderings
 //!
-//! A sample adds to the bucket's sum, then to its count. A report reads the count, then the sum: it has
-//! the whole length of every sample that it counts, and perhaps that of one more, which it keeps
-//! for the next report.
+//! A sample adds to the bucket's sum, then to its count. A report reads the count, then the sum. So
+//! the sum includes every sample that is counted, and perhaps some more, whose excess is carried
+//! over to the next report.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The first bucket has everything below 2 to this.
+/// The first bucket has all samples below 2 to this power.
 const FIRST: u32 = 6;
 /// The last octave.
 const LAST: u32 = 46;
 const BUCKETS: usize = 1 + 4 * (LAST - FIRST + 1) as usize;
 
-/// A number that goes up. `owned` is whether the calling thread is the only one to raise it, which
-/// spares the read-modify-write.
+/// A counter. `owned` says whether the calling thread is its only writer, which saves the
+/// read-modify-write.
 pub(super) struct Count(AtomicU64);
 
 impl Count {
@@ -30,7 +31,7 @@ impl Count {
     #[inline]
     pub(super) fn add(&self, by: u64, owned: bool) {
         if owned {
-            // Ordering: Relaxed; nobody else writes.
+            // Ordering: Relaxed; this thread is the only writer.
             let now = self.0.load(Ordering::Relaxed);
             // Ordering: Release; pairs with the Acquire in `get`.
             self.0.store(now.wrapping_add(by), Ordering::Release);
@@ -64,7 +65,7 @@ fn bucket(ticks: u64) -> usize {
     1 + 4 * (octave - FIRST) as usize + quarter as usize
 }
 
-/// The least that falls into a bucket, and the most.
+/// Returns the smallest and the largest sample of a bucket.
 fn range(bucket: usize) -> (u64, u64) {
     let low = |bucket: usize| match bucket.checked_sub(1) {
         None => 0,
@@ -94,28 +95,28 @@ impl Histogram {
     }
 }
 
-/// What several histograms have together, and what of it has been told.
-pub(super) struct Told {
-    /// (sum, count) of each bucket.
-    told: [(u64, u64); BUCKETS],
+/// The part of several histograms, taken together, that has been reported.
+pub(super) struct LastReport {
+    /// The reported (sum, count) of each bucket.
+    reported: [(u64, u64); BUCKETS],
 }
 
-impl Told {
+impl LastReport {
     pub(super) fn new() -> Self {
-        Told {
-            told: [(0, 0); BUCKETS],
+        LastReport {
+            reported: [(0, 0); BUCKETS],
         }
     }
 
-    /// Passes on the samples that are new: their length and how many of it. Answers how many there
-    /// have been, the new ones included.
-    pub(super) fn tell<'h, H: Iterator<Item = &'h Histogram> + Clone>(
+    /// Passes the new samples to `report`: for each bucket, their mean and their number. Returns the
+    /// number of all samples so far, including the new ones.
+    pub(super) fn report<'h, H: Iterator<Item = &'h Histogram> + Clone>(
         &mut self,
         histograms: H,
-        mut tell: impl FnMut(u64, usize),
+        mut report: impl FnMut(u64, usize),
     ) -> u64 {
         let mut all = 0;
-        for (index, told) in self.told.iter_mut().enumerate() {
+        for (index, reported) in self.reported.iter_mut().enumerate() {
             let (mut sum, mut count) = (0_u64, 0_u64);
             for histogram in histograms.clone() {
                 let bucket = &histogram.0[index];
@@ -123,15 +124,15 @@ impl Told {
                 sum = sum.wrapping_add(bucket.sum.get());
             }
             all += count;
-            let new = count - told.1;
+            let new = count - reported.1;
             if new == 0 {
                 continue;
             }
             let (least, most) = range(index);
-            let mean = (sum.wrapping_sub(told.0) / new).clamp(least, most);
-            tell(mean, usize::try_from(new).unwrap_or(usize::MAX));
-            told.0 = told.0.wrapping_add(mean.wrapping_mul(new));
-            told.1 = count;
+            let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
+            report(mean, usize::try_from(new).unwrap_or(usize::MAX));
+            reported.0 = reported.0.wrapping_add(mean.wrapping_mul(new));
+            reported.1 = count;
         }
         all
     }
@@ -156,38 +157,44 @@ mod tests {
         assert_eq!(next, 0, "the last bucket has all the rest");
     }
 
-    fn tell(told: &mut Told, histograms: &[Histogram]) -> (Vec<(u64, usize)>, u64) {
+    fn report(reported: &mut LastReport, histograms: &[Histogram]) -> (Vec<(u64, usize)>, u64) {
         let mut new = Vec::new();
-        let all = told.tell(histograms.iter(), |ticks, count| new.push((ticks, count)));
+        let all = reported.report(histograms.iter(), |ticks, count| new.push((ticks, count)));
         (new, all)
     }
 
     #[test]
     fn a_sample_is_told_once_and_the_sum_is_exact() {
         let histograms = [Histogram::new(), Histogram::new()];
-        let mut told = Told::new();
-        assert_eq!(tell(&mut told, &histograms), (vec![], 0));
+        let mut reported = LastReport::new();
+        assert_eq!(report(&mut reported, &histograms), (vec![], 0));
         histograms[0].record(50_000, true);
-        assert_eq!(tell(&mut told, &histograms), (vec![(50_000, 1)], 1));
+        assert_eq!(report(&mut reported, &histograms), (vec![(50_000, 1)], 1));
         histograms[0].record(50_000, false);
         histograms[1].record(50_003, true);
         histograms[1].record(7, true);
-        assert_eq!(tell(&mut told, &histograms), (vec![(7, 1), (50_001, 2)], 4));
-        // The tick that the mean has lost is in the next one.
+        assert_eq!(
+            report(&mut reported, &histograms),
+            (vec![(7, 1), (50_001, 2)], 4)
+        );
+        // The tick that the mean lost by rounding is in the next report.
         histograms[1].record(50_000, true);
-        assert_eq!(tell(&mut told, &histograms), (vec![(50_001, 1)], 5));
-        assert_eq!(tell(&mut told, &histograms), (vec![], 5));
+        assert_eq!(report(&mut reported, &histograms), (vec![(50_001, 1)], 5));
+        assert_eq!(report(&mut reported, &histograms), (vec![], 5));
     }
 
     #[test]
     fn a_sum_without_its_count_is_kept_for_the_next_report() {
         let histograms = [Histogram::new()];
-        let mut told = Told::new();
+        let mut reported = LastReport::new();
         histograms[0].record(1000, true);
         let late = &histograms[0].0[bucket(1000)];
         late.sum.add(1000, true);
-        assert_eq!(tell(&mut told, &histograms).0, [(range(bucket(1000)).1, 1)]);
+        assert_eq!(
+            report(&mut reported, &histograms).0,
+            [(range(bucket(1000)).1, 1)]
+        );
         late.count.add(1, true);
-        assert_eq!(tell(&mut told, &histograms).0, [(2000 - 1023, 1)]);
+        assert_eq!(report(&mut reported, &histograms).0, [(2000 - 1023, 1)]);
     }
 }

@@ -1,7 +1,7 @@
-//! Metrics: what a named queue reports, through the [facade](https://docs.rs/metrics) of that name.
+//! Metrics of named queues, reported through the [`metrics`](https://docs.rs/metrics) facade.
 //!
-//! Feature `metrics`. The series, what they cost, and how to look at them are in
-//! [`docs::metrics`](crate::docs::metrics); this module has what a program needs to set them up.
+//! Requires feature `metrics`. See [`docs::metrics`](crate::docs::metrics) for the series, their
+//! cost and how to view them; this module has the items that a program needs to set them up.
 //!
 //! ```
 //! use keyqueue::WorkQueue;
@@ -18,11 +18,11 @@
 //!
 //! let queue = WorkQueue::builder()
 //!     .name("pods")
-//!     .recorder(std::sync::Arc::new(recorder)) // else: the one that is installed for the process
+//!     .recorder(std::sync::Arc::new(recorder)) // default: the recorder installed for the process
 //!     .build()?;
 //! queue.add("a");
 //!
-//! queue.report(); // else: within half a second
+//! queue.report(); // otherwise: within half a second
 //! assert!(exported.render().contains(r#"workqueue_depth{name="pods"} 1"#));
 //! # Ok(())
 //! # }
@@ -30,19 +30,18 @@
 //!
 //! # Names
 //!
-//! The label `name` is the queue's name. If a living queue reports to the same recorder under that name
-//! already, the later one is told apart by a number: `pods#2`. The number is free again when that queue
-//! is dropped.
+//! The label `name` is the queue's name. If another live queue reports to the same recorder under
+//! that name already, the later queue gets a number: `pods#2`. The number is free again once that
+//! queue is dropped.
 //!
 //! # When
 //!
-//! One thread for all queues of the process reports every [`INTERVAL`]. It is started by the first add
-//! to a named queue, and is gone with the last such queue, or when they are shut down and at rest. A
-//! queue with [`manual_timers`](crate::Builder::manual_timers) starts no thread: call
+//! One thread reports for all queues of the process, every [`INTERVAL`]. The first add to a named
+//! queue starts it. It ends when every such queue is dropped, or shut down and at rest. A queue
+//! with [`manual_timers`](crate::Builder::manual_timers) starts no thread: call
 //! [`report`](crate::WorkQueue::report).
 
 mod histogram;
-mod look;
 mod recorder;
 mod reporter;
 mod series;
@@ -53,14 +52,14 @@ use std::time::Duration;
 
 pub(crate) use recorder::Recorder;
 pub use reporter::report_all;
-pub(crate) use tally::{Enrolment, Tally};
+pub(crate) use tally::{Registration, Tally};
 
-/// How often queues report, unless they are told to.
+/// The interval of reports, unless [`report`](crate::WorkQueue::report) is called.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Upper bounds for the buckets of the duration histograms, in seconds: a millisecond to an hour.
 ///
-/// client-go's end at 10 seconds, which tells nothing of a queue that is an hour behind.
+/// client-go's buckets end at 10 seconds, which is too short for a queue that is an hour behind.
 pub const BUCKETS: [f64; 18] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     300.0, 900.0, 3600.0,

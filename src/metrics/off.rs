@@ -1,8 +1,8 @@
-//! In the place of the metrics, where they are not built in: nothing is counted, at no cost.
+//! Empty stand-ins for the metrics, for builds without the feature `metrics`.
 
-use crate::core::Core;
+use crate::engine::Core;
+use crate::keys::times::Ticks;
 use crate::sync::Arc;
-use crate::watch::Ticks;
 
 #[derive(Default)]
 pub(crate) struct Recorder(());
@@ -14,7 +14,7 @@ impl Tally {
         Tally
     }
 
-    pub(crate) fn enrol<K>(&self, _core: &Arc<Core<K>>) {}
+    pub(crate) fn register<K>(&self, _core: &Arc<Core<K>>) {}
     #[inline]
     pub(crate) fn start(&self) {}
     #[inline]
@@ -31,12 +31,12 @@ impl Tally {
     pub(crate) fn gave_up(&self) {}
 }
 
-/// Where a queue reports; see the module that is there with the feature.
-pub(crate) struct Enrolment;
+/// A queue's registration as a reporter; see the module with the feature.
+pub(crate) struct Registration;
 
-impl Enrolment {
+impl Registration {
     pub(crate) fn end<K>(_core: &Core<K>) -> Self {
-        Enrolment
+        Registration
     }
 
     pub(crate) fn zero<K>(self, _core: &Core<K>) {}

@@ -1,11 +1,11 @@
-//! Where a queue reports: to a recorder of its own, or to whichever is installed for the process.
+//! The recorder that a queue reports to: its own, or the one installed for the process.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Shared = Arc<dyn metrics::Recorder + Send + Sync>;
 
-/// None: the recorder of the process, as of each report.
+/// A queue's own recorder; `None` for the recorder that is installed at the time of each report.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(Option<Shared>);
 
@@ -21,7 +21,7 @@ impl Recorder {
         }
     }
 
-    /// Tells recorders apart.
+    /// Returns an identity of the recorder.
     fn address(&self) -> usize {
         self.0
             .as_ref()
@@ -29,18 +29,18 @@ impl Recorder {
     }
 }
 
-/// Names in use, with the recorders they are used with.
+/// The names in use, each with the identity of its recorder.
 static NAMES: Mutex<Option<HashSet<(usize, String)>>> = Mutex::new(None);
 
-/// The right to report under a name; nobody else has it with the same recorder.
+/// The right to report under a name, unique for its recorder.
 pub(super) struct Name {
-    /// Kept, so that its address is not another's.
+    /// Kept alive, so that its address is not reused.
     recorder: Recorder,
     name: String,
 }
 
 impl Name {
-    /// Takes `name`, or the first that is free of `name#2`, `name#3` ...
+    /// Takes `name`, or the first free one of `name#2`, `name#3` ...
     pub(super) fn take(name: &str, recorder: &Recorder) -> Self {
         let address = recorder.address();
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

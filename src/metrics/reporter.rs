@@ -2,37 +2,39 @@
 //!
 //! # Protocol
 //!
-//! * A queue is on the list from its first add to its end, or until it is shut down and at rest. The list
-//!   holds it weakly; while the thread reports of it, under that entry's mutex, it holds it for good.
-//! * The queue's drop takes its entry off the list and waits for that mutex. So the thread is never the
-//!   last to hold a queue, and touches none that has been dropped.
-//! * The thread ends when the list is empty. Whoever takes the last entry off wakes and joins it (S6).
+//! * A queue is on the list from its first add until it is dropped, or shut down and at rest. The
+//!   list holds a weak reference. While the thread reports for the queue, under its entry's mutex,
+//!   it holds a strong one.
+//! * The queue's drop removes its entry from the list and waits for that mutex. So the thread never
+//!   has the last reference to a queue, and accesses none that has been dropped.
+//! * The thread ends when the list is empty. The caller that removes the last entry wakes and joins
+//!   it (S6).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use super::INTERVAL;
-use crate::caught::caught;
+use crate::wait::catch_panic::catch_panic;
 
-/// What can be reported of.
+/// A queue that reports.
 pub(super) trait Report: Send + Sync {
-    /// Reports, and says whether there will be more to report.
+    /// Reports, and returns whether there will be more to report.
     fn report(&self, now: bool) -> bool;
 }
 
 /// A queue on the list.
 struct Entry {
-    /// Where it lives, to tell it by without waiting for the mutex.
+    /// The queue's address, which identifies it without waiting for the mutex.
     address: usize,
-    /// None once it is off the list.
+    /// `None` once the entry is off the list.
     queue: Mutex<Option<Weak<dyn Report>>>,
 }
 
 struct List {
     entries: Vec<Arc<Entry>>,
-    /// The thread that reports, and those that are on their way out.
+    /// The thread that reports, and earlier ones that are about to end.
     threads: Vec<JoinHandle<()>>,
-    /// How often a thread was started: only the last of them reports.
+    /// The number of threads started so far: only the last one reports.
     generation: u64,
 }
 
@@ -42,11 +44,11 @@ static LIST: Mutex<List> = Mutex::new(List {
     generation: 0,
 });
 
-/// Told when the list has become empty.
+/// Notified when the list becomes empty.
 static EMPTY: Condvar = Condvar::new();
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that panics is done under these mutexes, so a poisoned one is as good.
+    // No code under these mutexes panics, so a poisoned one is valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -55,23 +57,23 @@ fn address(queue: &Weak<dyn Report>) -> usize {
 }
 
 impl Entry {
-    /// Reports, and says whether the queue stays on the list.
+    /// Reports, and returns whether the queue stays on the list.
     fn report(&self, now: bool) -> bool {
         let entry = lock(&self.queue);
         let Some(queue) = entry.as_ref().and_then(Weak::upgrade) else {
             return false;
         };
-        // A recorder is anybody's code. One that panics is called again the next time.
-        let stays = caught(|| queue.report(now)).unwrap_or(true);
-        // Given back before the entry, on which the queue's drop waits.
+        // A recorder is user code. One that panics is called again at the next report.
+        let stays = catch_panic(|| queue.report(now)).unwrap_or(true);
+        // Dropped before the entry's mutex is unlocked, for which the queue's drop waits.
         drop(queue);
         stays
     }
 }
 
-/// Puts a queue on the list, and starts the thread if it is not there. False if it cannot be started;
-/// then the queue is not on the list.
-pub(super) fn enlist(queue: &Weak<dyn Report>) -> bool {
+/// Puts a queue on the list, and starts the thread if it is not running. Returns false if the
+/// thread cannot be started; the queue is then not on the list.
+pub(super) fn register(queue: &Weak<dyn Report>) -> bool {
     let mut list = lock(&LIST);
     let address = address(queue);
     if list.entries.iter().any(|entry| entry.address == address) {
@@ -94,8 +96,8 @@ pub(super) fn enlist(queue: &Weak<dyn Report>) -> bool {
     true
 }
 
-/// Takes a queue off the list, and waits until nothing is done for it.
-pub(super) fn dismiss(queue: &Weak<dyn Report>) {
+/// Takes a queue off the list, and waits for a report of it to end.
+pub(super) fn unregister(queue: &Weak<dyn Report>) {
     let (entry, threads) = {
         let mut list = lock(&LIST);
         let address = address(queue);
@@ -116,16 +118,16 @@ pub(super) fn dismiss(queue: &Weak<dyn Report>) {
     }
     for thread in threads {
         if thread.thread().id() != thread::current().id() {
-            // It catches what it runs; had it panicked all the same, it has ended as well.
+            // The thread catches panics of what it runs. If it panicked anyway, it has ended, too.
             let _ = thread.join();
         }
     }
 }
 
-/// Reports of every named queue of the process now: for an exporter that can say when it is asked.
+/// Reports for every named queue of the process now, for exporters that are notified of a scrape.
 ///
-/// A queue that is built with [`manual_timers`](crate::Builder::manual_timers), or that no key has been
-/// added to yet, is left out.
+/// Skips queues that are built with [`manual_timers`](crate::Builder::manual_timers), and queues to
+/// which no key has been added yet.
 pub fn report_all() {
     let entries = lock(&LIST).entries.clone();
     for entry in entries {
@@ -133,7 +135,7 @@ pub fn report_all() {
     }
 }
 
-/// The thread.
+/// The body of the reporter thread.
 fn run(generation: u64) {
     loop {
         let entries = {

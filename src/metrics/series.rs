@@ -1,28 +1,29 @@
-//! The series: their names, and what a report tells of them.
+//! The series: their names, and how a report updates them.
 //!
-//! Counters and histograms are told what is new since the last report, gauges what is. A report is made
-//! by one thread at a time, under the queue's mutex.
+//! A report passes to counters and histograms what is new since the last report, and sets gauges to
+//! the current values. One thread at a time reports for a queue, under the queue's mutex.
 //!
 //! # Adds
 //!
-//! Nobody counts adds. Each add that made a key dirty is behind a delivery that was counted, or its key
-//! is in the FIFO, or dirty in a worker's hands; and the deliveries are counted anyway. They are read
-//! in this order, so that a key on its way through is overlooked, and found by the next report, rather
-//! than counted twice.
+//! Adds are not counted directly. For each add that made a key dirty, either a delivery was
+//! counted, or its key is in the FIFO, or processing and dirty; so their number is the sum of the
+//! three. They are read in this order, so that a key that moves meanwhile is missed until the next
+//! report, and not counted twice.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Gauge, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 
-use super::histogram::Told;
-use super::look::Look;
+use super::histogram::LastReport;
 use super::recorder::Name;
 use super::reporter::Report;
 use super::tally::Counters;
-use crate::core::Core;
+use crate::engine::Core;
+use crate::engine::scan::Scan;
+use crate::engine::timing::Watch;
 use crate::queue::WorkQueue;
-use crate::watch::Watch;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -31,21 +32,21 @@ enum Kind {
     Histogram,
 }
 
-/// Every series: its kind, its name, and what it says. The first seven are client-go's.
+/// Every series: its kind, name and description. The first seven are client-go's.
 #[rustfmt::skip]
 const SERIES: [(Kind, &str, &str); 13] = [
-    (Kind::Gauge, DEPTH, "Keys that are queued, or will be once their worker is done."),
-    (Kind::Counter, ADDS, "Adds that made a key dirty: those that ended in a delivery of their own."),
-    (Kind::Histogram, QUEUE_DURATION, "How long a key was queued before it was handed out."),
-    (Kind::Histogram, WORK_DURATION, "How long a key was with its worker."),
-    (Kind::Gauge, UNFINISHED, "How long all keys in flight have been with their workers, together. \
-        A value that keeps rising tells of keys that are stuck."),
-    (Kind::Gauge, LONGEST, "How long the key that has been in flight for the longest time has been there."),
+    (Kind::Gauge, DEPTH, "Keys that are queued, or will be once they are done."),
+    (Kind::Counter, ADDS, "Adds that made a key dirty, and so caused a delivery."),
+    (Kind::Histogram, QUEUE_DURATION, "How long a key was queued before it was delivered."),
+    (Kind::Histogram, WORK_DURATION, "How long a key was processing."),
+    (Kind::Gauge, UNFINISHED, "How long all keys in flight have been processing, in total. \
+        A value that keeps rising indicates stuck keys."),
+    (Kind::Gauge, LONGEST, "How long the key that has been in flight the longest has been processing."),
     (Kind::Counter, RETRIES, "Accepted adds with a delay or a rate limit."),
     (Kind::Gauge, DELAYED, "Delays that are pending."),
     (Kind::Gauge, OLDEST, "The age of the key that has been queued, or dirty, for the longest time."),
     (Kind::Counter, MERGED, "Adds of keys that were queued or dirty already."),
-    (Kind::Counter, CANCELLED, "Pending delays that were taken back."),
+    (Kind::Counter, CANCELLED, "Pending delays that were cancelled."),
     (Kind::Counter, GIVEN_UP, "Keys that the worker loop gave up."),
     (Kind::Counter, SWEEPS, "Sweeps of idle keys out of a shard of the table."),
 ];
@@ -64,20 +65,20 @@ const CANCELLED: &str = "workqueue_cancelled_delays_total";
 const GIVEN_UP: &str = "workqueue_given_up_total";
 const SWEEPS: &str = "workqueue_sweeps_total";
 
-/// A look at all keys may take one part in so many of the reporter's time.
+/// A scan of all keys may take one part in this many of the reporter's time.
 const SHARE: u32 = 100;
 
-/// What is exported of one queue.
+/// The exported series of one queue.
 pub(super) struct Series {
     name: Name,
     labels: Vec<Label>,
-    queue: Told,
-    work: Told,
-    /// What has been told of each counter, in the order of `SERIES`.
-    told: [u64; SERIES.len()],
-    look: Look,
-    /// When to look at all keys again.
-    next_look: Option<Instant>,
+    queue: LastReport,
+    work: LastReport,
+    /// The reported value of each counter, in the order of `SERIES`.
+    reported: [u64; SERIES.len()],
+    scan: Scan,
+    /// When to scan all keys again.
+    next_scan: Option<Instant>,
 }
 
 fn metadata() -> &'static Metadata<'static> {
@@ -95,11 +96,11 @@ impl Series {
         Series {
             labels: vec![Label::new("name", name.as_str().to_owned())],
             name,
-            queue: Told::new(),
-            work: Told::new(),
-            told: [0; SERIES.len()],
-            look: Look::default(),
-            next_look: None,
+            queue: LastReport::new(),
+            work: LastReport::new(),
+            reported: [0; SERIES.len()],
+            scan: Scan::default(),
+            next_scan: None,
         }
     }
 
@@ -112,16 +113,16 @@ impl Series {
         gauge.set(value);
     }
 
-    /// Raises a counter to `value`; it never goes down.
+    /// Raises a counter to `value`, and never lowers it.
     fn counter(&mut self, to: &dyn Recorder, name: &'static str, value: u64) {
         let counter: Counter = to.register_counter(&self.key(name), metadata());
         let index = SERIES.iter().position(|series| series.1 == name);
-        let told = &mut self.told[index.expect("every name is in the table")];
-        counter.increment(value.saturating_sub(*told));
-        *told = value.max(*told);
+        let reported = &mut self.reported[index.expect("every name is in the table")];
+        counter.increment(value.saturating_sub(*reported));
+        *reported = value.max(*reported);
     }
 
-    fn tell(
+    fn report(
         &mut self,
         to: &dyn Recorder,
         watch: &Watch,
@@ -139,7 +140,7 @@ impl Series {
         }
         let stripes = &counters.stripes;
         let waited = to.register_histogram(&self.key(QUEUE_DURATION), metadata());
-        let delivered = self.queue.tell(
+        let delivered = self.queue.report(
             stripes.each().map(|stripe| &stripe.queue),
             |ticks, count| {
                 waited.record_many(seconds(watch.nanos(0, ticks)), count);
@@ -147,33 +148,57 @@ impl Series {
         );
         let worked = to.register_histogram(&self.key(WORK_DURATION), metadata());
         self.work
-            .tell(stripes.each().map(|stripe| &stripe.work), |ticks, count| {
+            .report(stripes.each().map(|stripe| &stripe.work), |ticks, count| {
                 worked.record_many(seconds(watch.nanos(0, ticks)), count);
             });
         let depth = look(self);
-        let look = self.look;
+        let scan = self.scan;
         self.gauge(to, DEPTH, depth as f64);
         self.counter(to, ADDS, delivered + depth);
-        self.gauge(to, UNFINISHED, seconds(look.unfinished));
-        self.gauge(to, LONGEST, seconds(look.longest));
+        self.gauge(to, UNFINISHED, seconds(scan.unfinished));
+        self.gauge(to, LONGEST, seconds(scan.longest));
         self.counter(to, RETRIES, stripes.sum(|stripe| &stripe.retries));
-        self.gauge(to, DELAYED, look.delayed as f64);
-        self.gauge(to, OLDEST, seconds(look.oldest));
+        self.gauge(to, DELAYED, scan.delayed as f64);
+        self.gauge(to, OLDEST, seconds(scan.oldest));
         self.counter(to, MERGED, stripes.sum(|stripe| &stripe.merged));
         self.counter(to, CANCELLED, stripes.sum(|stripe| &stripe.cancelled));
         self.counter(to, GIVEN_UP, stripes.sum(|stripe| &stripe.given_up));
-        self.counter(to, SWEEPS, look.sweeps);
+        self.counter(to, SWEEPS, scan.sweeps);
+    }
+}
+
+thread_local! {
+    static REPORTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread makes a report, until it is dropped.
+struct Reporting(());
+
+impl Reporting {
+    /// `None` if the thread makes one already: it would wait for itself.
+    fn begin() -> Option<Self> {
+        (!REPORTING.replace(true)).then_some(Reporting(()))
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        REPORTING.set(false);
     }
 }
 
 impl<K> Core<K> {
-    /// Tells the recorder what there is to tell. With `now` the keys are looked at in any case, else
-    /// only if that does not take too much of the reporter's time.
+    /// Reports to the recorder. With `now` it always scans the keys, otherwise only if that does
+    /// not take too much of the reporter's time.
     pub(crate) fn report_now(&self, now: bool) {
         let Some(watch) = self.watch() else {
             return;
         };
         let Some(counters) = watch.tally().counters() else {
+            return;
+        };
+        // A recorder may call the queue, and even ask for a report.
+        let Some(_reporting) = Reporting::begin() else {
             return;
         };
         let mut series = counters.lock();
@@ -182,31 +207,31 @@ impl<K> Core<K> {
         };
         let recorder = series.name.recorder().clone();
         recorder.with(|to| {
-            series.tell(to, watch, counters, |series| {
+            series.report(to, watch, counters, |series| {
                 let queued = self.len() as u64;
                 let began = Instant::now();
-                if now || series.next_look.is_none_or(|next| began >= next) {
-                    series.look = self.look(watch);
-                    series.next_look = began.checked_add(began.elapsed() * SHARE);
+                if now || series.next_scan.is_none_or(|next| began >= next) {
+                    series.scan = self.scan(watch);
+                    series.next_scan = began.checked_add(began.elapsed() * SHARE);
                 }
-                queued + series.look.dirty
+                queued + series.scan.dirty
             });
         });
     }
 
     /// The last report of a queue that is dropped.
     pub(super) fn report_last(&self, watch: &Watch, counters: &Counters) {
-        // The name is free once the zeros are told.
+        // The name is freed after the zeros are reported.
         if let Some(mut series) = counters.lock().take() {
             let recorder = series.name.recorder().clone();
             recorder.with(|to| {
-                series.tell(to, watch, counters, |series| {
-                    let look = self.look(watch);
-                    // What is left in the queue was added, too.
-                    let depth = self.len() as u64 + look.dirty;
-                    series.look = Look {
-                        sweeps: look.sweeps,
-                        ..Look::default()
+                series.report(to, watch, counters, |series| {
+                    let scan = self.scan(watch);
+                    // Keys left in the queue were added, too.
+                    let depth = self.len() as u64 + scan.dirty;
+                    series.scan = Scan {
+                        sweeps: scan.sweeps,
+                        ..Scan::default()
                     };
                     depth
                 });
@@ -217,14 +242,12 @@ impl<K> Core<K> {
 }
 
 impl<K, L, S> WorkQueue<K, L, S> {
-    /// Brings the exported series up to date; nothing happens if the queue has no name.
+    /// Updates the exported series. Does nothing if the queue has no name.
     ///
     /// Without it that is done every [`INTERVAL`](crate::metrics::INTERVAL). Looks at every key, and
-    /// calls the recorder.
+    /// calls the recorder. Does nothing when a recorder calls it in the middle of a report.
     pub fn report(&self) {
-        if let Some(core) = self.core.get() {
-            core.report_now(true);
-        }
+        self.core.report_now(true);
     }
 }
 

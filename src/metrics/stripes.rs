@@ -1,10 +1,10 @@
-//! Counters that no two threads write: a stripe of them for each thread.
+//! Counters without contention: each thread has its own stripe of them.
 //!
-//! Threads have small numbers, given back as they end. The thread of number `n` writes stripe `n` of
-//! every queue, alone, and so needs no read-modify-write: a sample costs two plain stores to lines that
-//! are its own. The next thread of that number goes on where it stopped; the mutex that the number went
-//! through orders the two. Threads beyond the numbers there are, and those that are being torn down,
-//! share one stripe and its read-modify-writes.
+//! Each thread leases a small number, and returns it when it ends. The thread with number `n` is
+//! the only writer of stripe `n` of every queue, and so needs no read-modify-write: a sample costs
+//! two plain stores to cache lines of its own. The next thread with that number continues from its
+//! values; the mutex of the free numbers orders the two. Threads for which no number is left, and
+//! threads that are being torn down, share one stripe, with read-modify-writes.
 //!
 //! A stripe is allocated when its thread first uses the queue.
 
@@ -15,11 +15,11 @@ use crossbeam_utils::CachePadded;
 
 use super::histogram::{Count, Histogram};
 
-/// The stripe of all who have no number.
+/// The stripe of all threads without a number.
 const SHARED: usize = 63;
 const UNKNOWN: usize = usize::MAX;
 
-/// What one thread has counted.
+/// The counters of one thread.
 pub(super) struct Stripe {
     pub(super) queue: Histogram,
     pub(super) work: Histogram,
@@ -49,7 +49,7 @@ impl Stripes {
         Stripes((0..=SHARED).map(|_| OnceLock::new()).collect())
     }
 
-    /// The calling thread's stripe, and whether it is its own.
+    /// Returns the calling thread's stripe, and whether the thread owns it.
     #[inline]
     pub(super) fn mine(&self) -> (&Stripe, bool) {
         let number = number();
@@ -61,16 +61,16 @@ impl Stripes {
         self.0.iter().filter_map(|stripe| Some(&***stripe.get()?))
     }
 
-    /// The sum of one counter over all threads.
+    /// Returns the sum of one counter over all threads.
     pub(super) fn sum(&self, count: impl Fn(&Stripe) -> &Count) -> u64 {
         self.each().map(|stripe| count(stripe).get()).sum()
     }
 }
 
 thread_local! {
-    /// The thread's number, once it has asked.
+    /// The thread's number, once it has leased one.
     static NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
-    /// Gives it back.
+    /// Returns the number when the thread ends.
     static LEASE: Lease = Lease::take();
 }
 
@@ -84,13 +84,13 @@ fn number() -> usize {
 
 #[cold]
 fn first_number() -> usize {
-    // An error: the thread is being torn down.
+    // An error means that the thread is being torn down.
     let number = LEASE.try_with(|lease| lease.0).unwrap_or(SHARED);
     NUMBER.set(number);
     number
 }
 
-/// The numbers that are free: those that have come back, and all from `next` on.
+/// The free numbers: those that were returned, and all from `next` on.
 struct Free {
     next: usize,
     back: Vec<usize>,
@@ -117,7 +117,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // What this thread still counts while it is torn down goes to the shared stripe.
+        // Samples of this thread while it is being torn down go to the shared stripe.
         NUMBER.set(SHARED);
         if self.0 != SHARED {
             let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What a named queue counts, and its place among those that report.
+//! The counters of a named queue, and its registration as a reporter.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -6,23 +6,23 @@ use super::recorder::{Name, Recorder};
 use super::reporter::{self, Report};
 use super::series::Series;
 use super::stripes::Stripes;
-use crate::caught::caught;
-use crate::core::Core;
+use crate::engine::Core;
+use crate::keys::times::Ticks;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::watch::Ticks;
+use crate::wait::catch_panic::catch_panic;
 
-/// The counters of a queue; none if it has no name.
+/// The counters of a queue; `None` if it has no name.
 pub(crate) struct Tally(Option<Counters>);
 
 pub(super) struct Counters {
     pub(super) stripes: Stripes,
-    /// The name that was asked for, and where to report.
+    /// The requested name, and the recorder.
     wanted: (Box<str>, Recorder),
-    /// What is exported; there from the queue's construction to its end.
+    /// The exported series, from the queue's construction until it is dropped.
     pub(super) series: Mutex<Option<Box<Series>>>,
-    /// Whether nothing is to be done to be reported of: the reporter knows the queue, or it reports
-    /// by hand.
+    /// Whether the queue needs no start of its reports: it is on the reporter's list, or reports
+    /// manually.
     started: AtomicBool,
     queue: OnceLock<std::sync::Weak<dyn Report>>,
 }
@@ -42,8 +42,8 @@ impl Tally {
         self.0.as_ref()
     }
 
-    /// Takes the name. Called once, when the queue has been made.
-    pub(crate) fn enrol<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+    /// Takes the name. Called once, after the queue is built.
+    pub(crate) fn register<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
         if let Some(counters) = &self.0 {
             let (name, recorder) = &counters.wanted;
             let series = Series::new(Name::take(name, recorder));
@@ -53,18 +53,18 @@ impl Tally {
         }
     }
 
-    /// Sees to it that the queue is reported of from now on.
+    /// Starts the queue's reports, unless they have been started.
     #[inline]
     pub(crate) fn start(&self) {
         if let Some(counters) = &self.0 {
-            // Ordering: Relaxed; a hint, the reporter has a mutex.
+            // Ordering: Relaxed; a hint, the reporter's mutex decides.
             if !counters.started.load(Ordering::Relaxed) {
                 counters.start();
             }
         }
     }
 
-    /// A key was handed out that had been queued since then.
+    /// Counts a delivery of a key that was queued at `queued`.
     #[inline]
     pub(crate) fn got(&self, queued: Ticks, now: Ticks) {
         if let Some(counters) = &self.0 {
@@ -73,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// A key is done that had been with its worker since then.
+    /// Counts a finished key whose delivery began at `began`.
     #[inline]
     pub(crate) fn worked(&self, began: Ticks, now: Ticks) {
         if let Some(counters) = &self.0 {
@@ -82,7 +82,7 @@ impl Tally {
         }
     }
 
-    /// An add was merged.
+    /// Counts a merged add.
     pub(crate) fn merged(&self) {
         if let Some(counters) = &self.0 {
             let (stripe, owned) = counters.stripes.mine();
@@ -90,7 +90,7 @@ impl Tally {
         }
     }
 
-    /// An add with a delay, or a rate-limited one, was accepted.
+    /// Counts an accepted add with a delay or a rate limit.
     pub(crate) fn retried(&self) {
         if let Some(counters) = &self.0 {
             let (stripe, owned) = counters.stripes.mine();
@@ -98,7 +98,7 @@ impl Tally {
         }
     }
 
-    /// A pending delay was taken back.
+    /// Counts a cancelled delay.
     pub(crate) fn cancelled(&self) {
         if let Some(counters) = &self.0 {
             let (stripe, owned) = counters.stripes.mine();
@@ -106,7 +106,7 @@ impl Tally {
         }
     }
 
-    /// The worker loop gave a key up.
+    /// Counts a key that the worker loop gave up.
     pub(crate) fn gave_up(&self) {
         if let Some(counters) = &self.0 {
             let (stripe, owned) = counters.stripes.mine();
@@ -117,44 +117,46 @@ impl Tally {
 
 impl Counters {
     pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<Series>>> {
-        // A recorder that panics leaves a report half made; the next one makes up for it.
+        // A recorder that panics leaves a report incomplete; the next report completes it.
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cold]
     fn start(&self) {
-        let started = self.queue.get().is_some_and(reporter::enlist);
-        // Ordering: Relaxed; as in `Tally::start`. If there was no thread to be had, the next add
+        let started = self.queue.get().is_some_and(reporter::register);
+        // Ordering: Relaxed; as in `Tally::start`. If the thread could not be started, the next add
         // tries again.
         self.started.store(started, Ordering::Relaxed);
     }
 }
 
 /// The end of a queue's reports, in two steps, with the queue's own end between them.
-pub(crate) struct Enrolment(());
+pub(crate) struct Registration(());
 
-impl Enrolment {
-    /// From here on no other thread reports of the queue, or holds it to do so.
+impl Registration {
+    /// Unregisters the queue: from here on no other thread reports for it, or holds a reference to
+    /// do so.
     pub(crate) fn end<K>(core: &Core<K>) -> Self {
         let counters = core.watch().and_then(|watch| watch.tally().counters());
         if let Some(counters) = counters
             && let Some(queue) = counters.queue.get()
         {
-            // Ordering: Relaxed; so that the add of a handle does not put it on the list again. One that
-            // comes through all the same is found out by the list: the queue is as good as gone.
+            // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an
+            // add registers it anyway, the reporter drops the entry once the weak reference is
+            // dead.
             counters.started.store(true, Ordering::Relaxed);
-            reporter::dismiss(queue);
+            reporter::unregister(queue);
         }
-        Enrolment(())
+        Registration(())
     }
 
-    /// Tells what was still counted, sets the gauges to zero, and gives the name back.
+    /// Reports what is left, sets the gauges to zero, and frees the name.
     pub(crate) fn zero<K>(self, core: &Core<K>) {
         if let Some(watch) = core.watch()
             && let Some(counters) = watch.tally().counters()
         {
-            // The recorder is anybody's code, and this is a drop.
-            let _ = caught(|| core.report_last(watch, counters));
+            // The recorder is user code, which may panic, and this runs in a drop.
+            let _ = catch_panic(|| core.report_last(watch, counters));
         }
     }
 }

@@ -1,14 +1,16 @@
-//! The one place that knows whether this is a normal build or a model check.
+//! The only module that knows whether this is a normal build or a model check.
 //!
-//! Everything concurrent in the crate imports its atomics, locks, cells and queues from here. There are three worlds:
+//! Everything concurrent in the crate imports its atomics, locks, cells and queues from here. There
+//! are three builds:
 //!
 //! | build | runs on |
 //! | --- | --- |
 //! | normal | the standard library and crossbeam-queue ([`real`]) |
-//! | `--cfg keyqueue_loom` | loom's types, and small stand-ins written on top of them (`model`), because loom sees nothing of what another crate does inside |
+//! | `--cfg keyqueue_loom` | loom's types, and stand-ins on top of them (`model`) |
 //! | `--cfg keyqueue_shuttle` | shuttle's types, and the same stand-ins |
 //!
-//! There is no `cfg` for it anywhere else.
+//! The stand-ins are needed because loom cannot observe the internals of another crate. No other
+//! module has a `cfg` for this.
 
 #[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
 mod real;

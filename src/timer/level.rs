@@ -1,10 +1,12 @@
 //! One level of the wheel: 64 slots, and a bitmap that says which of them hold entries.
 //!
-//! Slots are absolute: slot `k` of the level with shift `s` holds ticks whose bits `s..s + 6` are `k`; all higher bits
-//! are those of the wheel's current tick. Nothing wraps round, so the first occupied slot is the lowest set bit.
+//! Slots are absolute: slot `k` of the level with shift `s` holds ticks whose bits `s..s + 6` are
+//! `k`; all higher bits are those of the wheel's current tick. Nothing wraps around, so the first
+//! occupied slot is the lowest set bit.
 //!
-//! Ground rules: only `wheel.rs` calls in here. An entry in a slot implies its bit. A bit may outlive the last entry
-//! only when a callback panicked; whoever then finds the slot empty calls [`Level::settle`].
+//! Ground rules: only the wheel calls this module. The bit of a slot that holds an entry is set.
+//! The bit of an empty slot is set only after a callback panicked; the caller that then finds the
+//! slot empty calls [`Level::settle`].
 
 use super::slot::{Entry, Slot};
 
@@ -14,9 +16,9 @@ pub(super) const SLOT_BITS: u32 = 6;
 /// Slots of a level.
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 
-/// 64 slots of `64^n` ticks each, for level `n`.
+/// A level: 64 slots of `64^n` ticks each, for level `n`.
 pub(super) struct Level<T> {
-    /// Ticks of a slot, as a power of two.
+    /// The ticks of a slot, as a power of two.
     shift: u32,
     /// Bit `k` is set when slot `k` holds entries.
     occupied: u64,
@@ -26,7 +28,7 @@ pub(super) struct Level<T> {
 impl<T> Level<T> {
     pub(super) fn new(level: usize) -> Self {
         Level {
-            shift: SLOT_BITS * u32::try_from(level).expect("a handful of levels"),
+            shift: SLOT_BITS * u32::try_from(level).expect("there are only a few levels"),
             occupied: 0,
             slots: std::array::from_fn(|_| Slot::default()),
         }
@@ -39,7 +41,8 @@ impl<T> Level<T> {
         self.slots[index].push(entry);
     }
 
-    /// The first tick of the first occupied slot, `current` being the wheel's current tick.
+    /// Returns the first tick of the first occupied slot, where `current` is the wheel's current
+    /// tick.
     pub(super) fn first(&self, current: u64) -> Option<u64> {
         if self.occupied == 0 {
             return None;
@@ -60,12 +63,13 @@ impl<T> Level<T> {
         &mut self.slots[index]
     }
 
-    /// Whether the slot that `tick` falls into is marked as occupied.
+    /// Returns whether the slot that `tick` falls into is marked as occupied.
     pub(super) fn is_occupied(&self, tick: u64) -> bool {
         self.occupied & (1 << self.index(tick)) != 0
     }
 
-    /// Clears the bit of the slot that `tick` falls into if it has run empty, and says whether it has.
+    /// Clears the bit of the slot that `tick` falls into if the slot is empty, and returns whether
+    /// it is.
     pub(super) fn settle(&mut self, tick: u64) -> bool {
         let index = self.index(tick);
         let empty = self.slots[index].is_empty();
@@ -75,15 +79,20 @@ impl<T> Level<T> {
         empty
     }
 
-    /// Calls `sweep` with every occupied slot, in order of ticks, and settles those it leaves empty.
-    pub(super) fn sweep(&mut self, mut sweep: impl FnMut(&mut Slot<T>)) {
-        let mut rest = self.occupied;
-        while rest != 0 {
-            let index = rest.trailing_zeros();
-            rest &= rest - 1;
-            sweep(&mut self.slots[index as usize]);
-            self.settle(u64::from(index) << self.shift);
-        }
+    /// Returns the number of the first slot that is marked as occupied, from `number` on.
+    pub(super) fn occupied_from(&self, number: u64) -> Option<u64> {
+        let rest = self.occupied.checked_shr(number as u32)?;
+        (rest != 0).then(|| number + u64::from(rest.trailing_zeros()))
+    }
+
+    /// Returns the slot with this number.
+    pub(super) fn slot_at(&mut self, number: u64) -> &mut Slot<T> {
+        &mut self.slots[number as usize]
+    }
+
+    /// Like [`settle`](Self::settle), for the slot with this number.
+    pub(super) fn settle_at(&mut self, number: u64) {
+        self.settle(number << self.shift);
     }
 
     fn index(&self, tick: u64) -> usize {

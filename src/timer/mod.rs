@@ -1,79 +1,76 @@
-//! Delays: keys that are to be added when their time has come.
+//! Delays: keys that are added once their due time has come.
 //!
 //! # Roles
 //!
 //! ```text
-//!     who delays a key                          the driver
-//!     1 pins the node, sets its delay           takes the registrations that there are
+//!     caller that delays a key                  driver
+//!     1 pins the node, sets its delay           pops the registrations
 //!     2 pushes a registration         ----->    puts them into the wheel
-//!     3 fence(SeqCst)                           takes what is due, a batch at a time:
-//!     4 is the driver asleep beyond                 ends the delay; its add is a plain add
-//!       this due tick? wakes it                 wakes getters
-//!                                               nothing left: publishes its next tick,
-//!                                               fence(SeqCst), looks for registrations again,
+//!     3 fence(SeqCst)                           fires what is due, a batch at a time:
+//!     4 is the driver asleep beyond                 ends the delay, adds the key
+//!       this due tick? wakes it                 notifies getters
+//!                                               if nothing is left: publishes its next tick,
+//!                                               fence(SeqCst), checks for registrations again,
 //!                                               sleeps
 //! ```
 //!
-//! The *driver* is whoever has the wheel: a thread that is started with the first delay, or
-//! [`fire_due`](crate::WorkQueue::fire_due) called by hand. The wheel is behind a mutex, which
-//! nobody else takes but a shut-down; delaying a key pushes to a lock-free queue and never waits.
+//! The *driver* is the thread that holds the wheel: a thread that the first delay starts, or a
+//! caller of [`fire_due`](crate::WorkQueue::fire_due). The wheel is behind a mutex that otherwise
+//! only a shut-down locks. A caller that delays a key pushes to a lock-free queue and never waits.
 //!
 //! # Ground rules
 //!
-//! * A registration, and the wheel's entry made from it, holds a pin on its node, so that the
-//!   node outlives it. Whoever takes the entry out gives the pin back.
-//! * The wheel is never told that a delay was moved or cancelled. Its entry is *stale* then, and
-//!   found out by its stamp ([`delay`]). Stale entries are counted, and swept when they outnumber
-//!   the others: moving one delay a million times leaves no million entries behind.
-//! * A delay is ended and its key added under the mutex, in one go. A shut-down takes the wheel
-//!   away first and looks at the keys then, so it finds each delay pending or its key added, never
-//!   in between, where it would be lost uncounted (S5).
-//! * Getters are notified without the mutex: that may run anybody's wakers.
-//! * A turn takes the registrations made before it, all of them, or one due early could come up
-//!   after another due later (D8); and what is due in bounded batches. So neither a flood of new
-//!   delays nor a million due at once keeps the other waiting (D7).
+//! * A registration, and the wheel's entry made from it, holds a pin on its node, so the node
+//!   outlives it. The thread that takes the entry out unpins the node.
+//! * Moving or cancelling a delay does not access the wheel. The delay's entry is then *stale*,
+//!   which its stamp shows ([`delay`](crate::keys::delay)). Stale entries are counted, and swept
+//!   when they outnumber the others, so moving one delay a million times does not leave a million
+//!   entries behind.
+//! * The driver ends a delay and adds its key without unlocking the mutex in between. A shut-down
+//!   takes the wheel away before it visits the keys, so it finds each delay either pending or its
+//!   key added, and counts it (S5).
+//! * Getters are notified after the mutex is unlocked, because that may run user code (wakers).
+//! * A turn reads the clock, then takes every registration made before, and then fires what was due
+//!   by that reading (D8). In the other order, an entry could fire before one with an earlier due
+//!   tick that was registered between the two steps.
+//! * A turn fires, cascades and sweeps a bounded number of entries, so that neither a flood of new
+//!   delays nor a million due or stale ones hold up the others (D1, D7).
 //!
 //! # Orderings
 //!
-//! `sleeps_until` and the registrations are a pair as in [`crate::wait`]: each side stores,
-//! fences, and looks at the other's. Without the fences the driver could sleep past a
-//! registration that it did not see, made by a thread that did not see it asleep. `cleared` and
-//! the registrations are another such pair, between who delays a key and a shut-down.
+//! `sleeps_until` and the registrations form a pair as in [`crate::wait`]: each side stores,
+//! fences, and loads the other's word. Without the fences, the driver could miss a registration and
+//! sleep past it, while the registering thread misses that the driver sleeps. `cleared` and the
+//! registrations are another such pair, between a caller that delays a key and a shut-down.
 
-mod delay;
-mod driver;
 mod level;
 mod slot;
 mod wheel;
 
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-pub use delay::DelayPolicy;
-pub(crate) use delay::{Delay, Set, Stamp};
-pub(crate) use driver::Driver;
-
-use crate::clock::Clock;
-use crate::nanos;
-use crate::node::Pin;
+use crate::keys::delay::{DelayPolicy, LAST_TICK, Set, Stamp};
+use crate::keys::node::Pin;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{self, AtomicWaker, Mutex, MutexGuard, OnceLock, SegQueue, fence_after_rmw};
-use delay::LAST_TICK;
-use wheel::{Polled, Wheel};
+use crate::sync::{self, AtomicWaker, Mutex, MutexGuard, SegQueue, ThreadParker, fence_after_rmw};
+use crate::time::clock::{self, Clock};
+use crate::time::nanos;
+use wheel::{Cursor, Polled, Wheel};
 
-/// Registrations that somebody takes in the driver's place.
+/// The most registrations that a registering thread moves to the wheel for the driver.
 const HELP: usize = 4096;
-/// Units of the wheel's work in one go: entries that come up or move a level down.
+/// Units of the wheel's work in one turn: entries that fire or move a level down.
 const WORK: usize = 512;
-/// With so many registrations waiting, somebody takes them even if none is due soon.
+/// With this many registrations waiting, the driver is woken even if none is due soon.
 const CROWD: usize = 1024;
-/// How often at most somebody who makes more yields to the driver.
+/// The most yields of a registering thread to the driver.
 const YIELDS: usize = 16;
 
-/// Longer delays count as this one: a hundred years.
+/// The longest delay, to which longer ones are lowered: a hundred years.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// `sleeps_until` of a driver that is awake, or not there: it will look by itself.
+/// `sleeps_until` of a driver that is awake or not running: it will check by itself.
 const AWAKE: u64 = 0;
 
 /// One delay of one key, on its way to the wheel or in it.
@@ -83,12 +80,11 @@ struct Entry<K> {
 }
 
 pub(crate) struct Timer<K> {
-    /// One of its own, if it was given none, is made by the first delay and starts there.
-    clock: OnceLock<Clock>,
+    clock: Clock,
     /// The length of a tick in nanoseconds.
     tick: u64,
     policy: DelayPolicy,
-    /// Whether the driver is somebody who calls `fire_due`, and no thread.
+    /// Whether `fire_due` drives the timer instead of a thread.
     manual: bool,
     /// With their due ticks.
     registrations: SegQueue<(u64, Entry<K>)>,
@@ -97,33 +93,40 @@ pub(crate) struct Timer<K> {
     /// The tick the driver sleeps until; [`AWAKE`] if it does not sleep.
     sleeps_until: AtomicU64,
     sleeper: AtomicWaker,
-    /// None once the queue is shut down.
-    wheel: Mutex<Option<Wheel<Entry<K>>>>,
-    /// Stale entries in the wheel or on the way to it: an estimate.
+    /// `None` once the queue is shut down.
+    wheel: Mutex<Option<Filed<K>>>,
+    /// The number of stale entries in the wheel or among the registrations: an estimate.
     stale: AtomicUsize,
-    /// Whether what waits has been dropped for good; see `register`.
+    /// Whether a shut-down has dropped all entries; see `register`.
     cleared: AtomicBool,
 }
 
-/// What waited when the queue was shut down. Its nodes stay pinned until [`Timer::clear`].
-#[must_use]
-pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
+/// The wheel, and the position of the sweep of its stale entries, if one is under way.
+struct Filed<K> {
+    wheel: Wheel<Entry<K>>,
+    sweep: Option<Cursor>,
+}
 
-/// What a turn of the driver found.
+/// The entries that waited when the queue was shut down. Their nodes stay pinned until
+/// [`Timer::clear`].
+#[must_use]
+pub(crate) struct Ended<K>(Option<Filed<K>>);
+
+/// The result of a turn of the driver.
 pub(crate) enum Turn {
     /// There is more to do now.
     More,
-    /// Nothing to do until this tick; none: until something is registered.
+    /// There is nothing to do until this tick, or with `None` until a delay is registered.
     Rest(Option<u64>),
-    /// The queue is shut down: nothing to do any more.
+    /// The queue is shut down, and there is nothing more to do.
     Ended,
 }
 
 impl<K> Timer<K> {
     /// A timer whose ticks last `tick` nanoseconds, above 0.
-    pub(crate) fn new(clock: Option<Clock>, tick: u64, policy: DelayPolicy, manual: bool) -> Self {
+    pub(crate) fn new(clock: Clock, tick: u64, policy: DelayPolicy, manual: bool) -> Self {
         Timer {
-            clock: clock.map_or_else(OnceLock::new, OnceLock::from),
+            clock,
             tick,
             policy,
             manual,
@@ -131,41 +134,47 @@ impl<K> Timer<K> {
             registered: AtomicUsize::new(0),
             sleeps_until: AtomicU64::new(AWAKE),
             sleeper: AtomicWaker::new(),
-            wheel: Mutex::new(Some(Wheel::new(0))),
+            wheel: Mutex::new(Some(Filed {
+                wheel: Wheel::new(0),
+                sweep: None,
+            })),
             stale: AtomicUsize::new(0),
             cleared: AtomicBool::new(false),
         }
     }
 
-    fn wheel(&self) -> MutexGuard<'_, Option<Wheel<Entry<K>>>> {
-        // Nothing that panics is done under the mutex, so a poisoned one is as good.
+    fn wheel(&self) -> MutexGuard<'_, Option<Filed<K>>> {
+        // No code under the mutex panics, so a poisoned one is valid.
         self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is no thread to be: somebody calls `fire_due`.
+    /// Returns whether `fire_due` drives the timer instead of a thread.
     pub(crate) fn is_manual(&self) -> bool {
         self.manual
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        self.clock.get_or_init(Clock::new)
+        &self.clock
     }
 
     fn now(&self) -> u64 {
         self.clock().nanos() / self.tick
     }
 
-    /// The first tick that is no earlier than `delay` from now.
+    /// Returns the first tick that is no earlier than `delay` from now.
     fn due(&self, delay: Duration) -> u64 {
         let delay = delay.min(LONGEST);
         let at = self
             .clock()
             .nanos()
             .saturating_add(nanos::saturating(delay));
-        at.div_ceil(self.tick).min(LAST_TICK)
+        // The clock stops at its end, so a delay that would be due later is due then.
+        let last = LAST_TICK.min(clock::END / self.tick);
+        at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key; false if the queue is shut down. Takes the pin over.
+    /// Delays the pinned key, and takes ownership of the pin. Returns false if the queue is shut
+    /// down.
     pub(crate) fn delay(&self, pin: Pin<K>, delay: Duration) -> bool {
         let due = self.due(delay);
         match pin.delay().set(due, self.policy) {
@@ -187,18 +196,18 @@ impl<K> Timer<K> {
     pub(crate) fn note_stale(&self) {
         // Ordering: Relaxed; an estimate.
         let before = self.stale.fetch_add(1, Ordering::Relaxed);
-        // The driver may be asleep for hours; let it see now and then whether to sweep.
+        // The driver may be asleep for hours: wake it from time to time to check whether to sweep.
         if before % CROWD == CROWD - 1 {
             self.wake();
         }
     }
 
     fn register(&self, due: u64, entry: Entry<K>) {
-        // Ordering: Relaxed; ordered by the fence below, for who sleeps.
+        // Ordering: Relaxed; ordered by the fence below.
         let crowd = self.registered.fetch_add(1, Ordering::Relaxed) >= CROWD;
         self.registrations.push((due, entry));
-        // Ordering: SeqCst, after the addition and the push; pairs with the fences in `rest` and in
-        // `clear`: see the header.
+        // Ordering: SeqCst, after the addition and the push; pairs with the fences in
+        // `prepare_sleep` and in `clear`: see the header.
         fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         let sleeps_until = self.sleeps_until.load(Ordering::Relaxed);
@@ -206,7 +215,7 @@ impl<K> Timer<K> {
             self.wake();
         }
         if crowd {
-            self.relieve();
+            self.throttle();
         }
         // Ordering: Relaxed; ordered by the fence.
         if self.cleared.load(Ordering::Relaxed) {
@@ -214,12 +223,12 @@ impl<K> Timer<K> {
         }
     }
 
-    /// Does something about a crowd of registrations, but waits for nobody.
+    /// Slows this thread down when many registrations are waiting, without blocking it.
     ///
-    /// A thread that drives is let run. Taking its work over would be worse: who is off the
-    /// processor just then, with the mutex, holds up every delay that is due.
+    /// It yields to a driver thread. Doing the driver's work here would be worse: a thread that is
+    /// preempted while it holds the mutex holds up every due delay.
     #[cold]
-    fn relieve(&self) {
+    fn throttle(&self) {
         if self.manual {
             return self.help();
         }
@@ -232,42 +241,48 @@ impl<K> Timer<K> {
         }
     }
 
-    /// Takes a batch of registrations in place of whoever drives by hand, if nobody has the wheel.
+    /// Moves a batch of registrations to the wheel on behalf of a manual driver, unless another
+    /// thread holds the wheel.
     fn help(&self) {
-        if let Ok(mut wheel) = self.wheel.try_lock() {
-            if let Some(wheel) = wheel.as_mut() {
-                self.take_registrations(wheel, HELP);
-                self.sweep_if_due(wheel);
-            }
+        if let Ok(mut filed) = self.wheel.try_lock()
+            && let Some(filed) = filed.as_mut()
+        {
+            let taken = self.take_registrations(&mut filed.wheel, HELP);
+            self.sweep_if_due(filed, taken);
         }
     }
 
     /// Wakes the driver, if it sleeps.
     pub(crate) fn wake(&self) {
-        // Ordering: Relaxed; spares others the call. The waker itself synchronises.
+        // Ordering: Relaxed; saves other threads the call. The waker itself synchronises.
         self.sleeps_until.store(AWAKE, Ordering::Relaxed);
         self.sleeper.wake();
     }
 
-    /// Takes the registrations, and a batch of what is due: ends those delays and passes the pins
-    /// on to `add`, under the mutex. The caller then calls again or sleeps.
+    /// Runs one turn: moves the registrations to the wheel and fires a batch of due entries, that
+    /// is, ends their delays and passes their pins to `add`, under the mutex. The caller then calls
+    /// again or sleeps.
     pub(crate) fn turn(&self, mut add: impl FnMut(Pin<K>)) -> Turn {
-        let mut wheel = self.wheel();
-        let Some(wheel) = wheel.as_mut() else {
+        let mut filed = self.wheel();
+        let Some(filed) = filed.as_mut() else {
             return Turn::Ended;
         };
+        // Read the clock before counting the registrations: see the ground rules.
+        let now = self.now();
         // Ordering: Relaxed; counts every registration that this thread knows to have been made.
         // Later ones are for the next turn, however fast they come.
-        self.take_registrations(wheel, self.registered.load(Ordering::Relaxed));
-        self.sweep_if_due(wheel);
-        match wheel.poll(self.now(), WORK, |_, entry| self.come_up(entry, &mut add)) {
-            Polled::CaughtUp => Turn::Rest(wheel.next_wake()),
-            Polled::More => Turn::More,
+        let taken =
+            self.take_registrations(&mut filed.wheel, self.registered.load(Ordering::Relaxed));
+        let swept = self.sweep_if_due(filed, taken);
+        let wheel = &mut filed.wheel;
+        match wheel.poll(now, WORK, |_, entry| self.fire(entry, &mut add)) {
+            Polled::CaughtUp if swept => Turn::Rest(wheel.next_wake()),
+            _ => Turn::More,
         }
     }
 
-    /// Moves so many registrations to the wheel.
-    fn take_registrations(&self, wheel: &mut Wheel<Entry<K>>, most: usize) {
+    /// Moves up to this many registrations to the wheel, and returns how many those were.
+    fn take_registrations(&self, wheel: &mut Wheel<Entry<K>>, most: usize) -> usize {
         let mut taken = 0;
         while taken < most {
             let Some((due, entry)) = self.registrations.pop() else {
@@ -278,10 +293,11 @@ impl<K> Timer<K> {
         }
         // Ordering: Relaxed; a count.
         self.registered.fetch_sub(taken, Ordering::Relaxed);
+        taken
     }
 
-    /// An entry's time has come: passes its pin on if the delay is still the entry's.
-    fn come_up(&self, entry: Entry<K>, add: impl FnOnce(Pin<K>)) {
+    /// Fires a due entry: passes its pin to `add`, unless the entry is stale.
+    fn fire(&self, entry: Entry<K>, add: impl FnOnce(Pin<K>)) {
         if entry.pin.delay().end(entry.stamp) {
             add(entry.pin);
         } else {
@@ -289,31 +305,52 @@ impl<K> Timer<K> {
         }
     }
 
-    /// Takes leave of a stale entry.
+    /// Unpins and uncounts a stale entry.
     fn discard(&self, entry: &Entry<K>) {
         entry.pin.unpin();
         // Ordering: Relaxed; an estimate.
         self.stale.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn sweep_if_due(&self, wheel: &mut Wheel<Entry<K>>) {
-        // Ordering: Relaxed; an estimate. It is below zero for a moment when an entry comes up
-        // before the thread that made it stale has noted that.
-        let stale = self.stale.load(Ordering::Relaxed).cast_signed().max(0) as usize;
-        if stale > CROWD && stale > wheel.len() / 2 {
-            wheel.retain(|entry| {
-                let pending = entry.pin.delay().is(entry.stamp);
-                if !pending {
-                    self.discard(entry);
-                }
-                pending
-            });
+    /// Visits a batch of entries if too many are stale, and removes those. Returns whether that was
+    /// all. The batch is twice as large as what the turn has taken, so that sweeps keep pace.
+    fn sweep_if_due(&self, filed: &mut Filed<K>, taken: usize) -> bool {
+        if filed.sweep.is_none() {
+            // Ordering: Relaxed; an estimate. It is briefly below zero when an entry fires before
+            // the thread that made it stale has counted it.
+            let stale = self.stale.load(Ordering::Relaxed).cast_signed().max(0) as usize;
+            if stale <= CROWD || stale <= filed.wheel.len() / 2 {
+                return true;
+            }
+        }
+        let from = filed.sweep.unwrap_or_default();
+        let budget = WORK.max(2 * taken);
+        filed.sweep = filed.wheel.sweep(from, budget, |entry| self.keeps(entry));
+        filed.sweep.is_none()
+    }
+
+    /// Returns whether an entry's delay is pending. Discards a stale entry.
+    fn keeps(&self, entry: &Entry<K>) -> bool {
+        let pending = entry.pin.delay().is(entry.stamp);
+        if !pending {
+            self.discard(entry);
+        }
+        pending
+    }
+
+    /// Removes every stale entry, so that none keeps its key interned.
+    pub(crate) fn shrink(&self) {
+        if let Some(filed) = self.wheel().as_mut() {
+            // Ordering: Relaxed; as in `turn`.
+            self.take_registrations(&mut filed.wheel, self.registered.load(Ordering::Relaxed));
+            filed.wheel.retain(|entry| self.keeps(entry));
+            filed.sweep = None;
         }
     }
 
-    /// Says that the driver is going to sleep until tick `until`, with `sleeper` to wake it.
-    /// False if there is something to do after all.
-    fn rest(&self, until: Option<u64>, sleeper: &std::task::Waker) -> bool {
+    /// Announces that the driver sleeps until tick `until`, with `sleeper` to wake it. Returns
+    /// false if there are registrations, so that it must not sleep.
+    fn prepare_sleep(&self, until: Option<u64>, sleeper: &std::task::Waker) -> bool {
         self.sleeper.register(sleeper);
         // Ordering: Relaxed; ordered by the fence.
         self.sleeps_until
@@ -323,46 +360,79 @@ impl<K> Timer<K> {
         // Ordering: Relaxed; ordered by the fence.
         let idle = self.registered.load(Ordering::Relaxed) == 0;
         if !idle {
-            self.rise();
+            self.mark_awake();
         }
         idle
     }
 
-    /// Says that the driver is awake.
-    fn rise(&self) {
-        // Ordering: Relaxed; who reads the old value wakes once too often.
+    /// Sleeps until tick `until`, until `look`, or until woken. Returns immediately if there is
+    /// something to do.
+    pub(crate) fn sleep(
+        &self,
+        until: Option<u64>,
+        look: Option<Instant>,
+        parker: &ThreadParker,
+        is_stopped: impl Fn() -> bool,
+    ) {
+        if !self.prepare_sleep(until, parker.waker()) {
+            if self.registrations.is_empty() {
+                // A thread has counted its registration but not pushed it yet.
+                sync::yield_now();
+            }
+            return;
+        }
+        // A mocked clock wakes its sleepers when it is advanced.
+        let mocked = self.clock().sleepers();
+        let waiter = mocked.map(|sleepers| sleepers.register(parker.waker()));
+        let early = until.is_none_or(|tick| self.now() < tick);
+        if early && !is_stopped() {
+            let deadline = match (mocked, until) {
+                (None, Some(tick)) => Instant::now().checked_add(self.until(tick)),
+                _ => None,
+            };
+            parker.park(deadline.into_iter().chain(look).min());
+        }
+        if let (Some(sleepers), Some(waiter)) = (mocked, waiter) {
+            sleepers.cancel(waiter);
+        }
+        self.mark_awake();
+    }
+
+    /// Announces that the driver is awake.
+    fn mark_awake(&self) {
+        // Ordering: Relaxed; a thread that reads the old value only wakes the driver needlessly.
         self.sleeps_until.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// How long it is until `tick`.
+    /// Returns the time until `tick`.
     pub(crate) fn until(&self, tick: u64) -> Duration {
         let at = tick.saturating_mul(self.tick);
         Duration::from_nanos(at.saturating_sub(self.clock().nanos()))
     }
 
-    /// Lets no delay come up any more, because the queue is shut down. With `add` it ends every
-    /// delay that is pending before, whatever its time, in due order.
+    /// Stops all firing, for a shut-down. With `add`, it first fires every pending delay, due or
+    /// not, in due order.
     ///
-    /// Waits for a turn that is being taken.
+    /// Waits for a turn in progress.
     pub(crate) fn end(&self, add: Option<impl FnMut(Pin<K>)>) -> Ended<K> {
-        let mut wheel = self.wheel();
-        if let (Some(wheel), Some(mut add)) = (wheel.as_mut(), add) {
-            self.take_registrations(wheel, usize::MAX);
-            wheel.take_all(|_, entry| self.come_up(entry, &mut add));
+        let mut filed = self.wheel();
+        if let (Some(filed), Some(mut add)) = (filed.as_mut(), add) {
+            self.take_registrations(&mut filed.wheel, usize::MAX);
+            filed.wheel.take_all(|_, entry| self.fire(entry, &mut add));
         }
-        Ended(wheel.take())
+        Ended(filed.take())
     }
 
-    /// Drops what has ended, once no delay is pending any more.
+    /// Drops the entries of `ended`, once no delay is pending any more.
     pub(crate) fn clear(&self, ended: Ended<K>) {
         // Ordering: Relaxed; ordered by the fence.
         self.cleared.store(true, Ordering::Relaxed);
-        // Ordering: SeqCst; pairs with the fence in `register`: what is pushed too late for this
-        // is dropped by who pushed it.
+        // Ordering: SeqCst; pairs with the fence in `register`: a thread that pushes too late for
+        // this call drops the registrations itself.
         fence(Ordering::SeqCst);
         self.drop_registrations();
-        if let Some(mut wheel) = ended.0 {
-            wheel.take_all(|_, entry| entry.pin.unpin());
+        if let Some(mut filed) = ended.0 {
+            filed.wheel.take_all(|_, entry| entry.pin.unpin());
         }
     }
 
@@ -372,3 +442,6 @@ impl<K> Timer<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,27 +1,28 @@
 //! One slot of the wheel: a first-in first-out queue of entries, in chunks.
 //!
-//! Entries are appended at the tail and leave at the head, so that entries of one tick keep the order of the calls
-//! wherever they wait.
+//! Entries are appended at the tail and leave at the head, so entries of one tick stay in the order
+//! of the calls in every place.
 //!
-//! Contiguous chunks rather than links through a slab of entries: a cascade then reads and writes straight through
-//! memory (at a million entries that is six times as fast), and memory goes back as a slot is emptied, even while
-//! entries elsewhere stay for years. Chunks rather than one growing queue: no call ever moves or frees more than
-//! a chunk at once.
+//! Entries are in contiguous chunks instead of a linked list through a slab: a cascade then
+//! accesses memory sequentially (six times as fast with a million entries), and an emptied slot
+//! frees its memory even if entries of other slots stay for years. They are in chunks instead of
+//! one growing queue, so no call moves or frees more than a chunk at once.
 //!
-//! Ground rule: the first chunk is empty only when the slot is; no other chunk is ever empty.
+//! Ground rule: the first chunk is empty only if the slot is; no other chunk is ever empty.
 
 use std::collections::VecDeque;
 
-/// Entries of a chunk at most.
+/// The most entries of a chunk.
 pub(super) const CHUNK: usize = 256;
 
-/// Entries an empty slot keeps room for, so that a steady trickle of delays does not allocate.
+/// The number of entries for which an empty slot keeps room, so that a steady trickle of delays
+/// does not allocate.
 pub(super) const SPARE: usize = 8;
 
-/// Entries of a slot that are few enough to look at each.
+/// The most entries of a slot for which visiting each is cheap enough.
 pub(super) const FEW: usize = 16;
 
-/// A value and the tick it is due at; 8 bytes + `T`, padded to the alignment of a `u64`.
+/// A value and its due tick: 8 bytes + `T`, padded to the alignment of a `u64`.
 pub(super) struct Entry<T> {
     pub(super) due: u64,
     pub(super) value: T,
@@ -29,7 +30,7 @@ pub(super) struct Entry<T> {
 
 type Chunk<T> = VecDeque<Entry<T>>;
 
-/// Entries in the order they were filed.
+/// Entries in the order of their insertion.
 pub(super) struct Slot<T> {
     first: Chunk<T>,
     rest: VecDeque<Chunk<T>>,
@@ -49,12 +50,13 @@ impl<T> Slot<T> {
         self.first.is_empty()
     }
 
-    /// Entries in the slot, counted chunk by chunk.
+    /// Returns the number of entries, counted chunk by chunk.
+    #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.chunks().map(Chunk::len).sum()
     }
 
-    /// The earliest due tick, if the slot holds no more than [`FEW`] entries and at least one.
+    /// Returns the earliest due tick, if the slot holds between one and [`FEW`] entries.
     pub(super) fn earliest_of_few(&self) -> Option<u64> {
         if self.first.len() > FEW || !self.rest.is_empty() {
             return None;
@@ -75,7 +77,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Takes the first entry out.
+    /// Removes and returns the first entry.
     pub(super) fn pop(&mut self) -> Option<Entry<T>> {
         let entry = self.first.pop_front();
         if self.first.is_empty() {
@@ -84,7 +86,7 @@ impl<T> Slot<T> {
         entry
     }
 
-    /// Takes the first entries out, at most `max`, passes each to `f`, and says how many there were.
+    /// Removes up to `max` entries from the head, passes each to `f`, and returns their number.
     pub(super) fn drain(&mut self, max: usize, mut f: impl FnMut(Entry<T>)) -> usize {
         let mut left = max;
         while left > 0 && !self.is_empty() {
@@ -98,27 +100,54 @@ impl<T> Slot<T> {
         max - left
     }
 
-    /// Drops the entries whose value `keep` refuses, and takes their number off `len`.
+    /// Drops the entries of one chunk whose value `keep` refuses, and subtracts their number from
+    /// `len`. Returns the number of visited entries, and the chunk to continue with, if there is
+    /// one.
     ///
-    /// If `keep` or a value's drop panics, the slot is sound and `len` is right nonetheless.
-    pub(super) fn retain(&mut self, len: &mut usize, keep: &mut impl FnMut(&T) -> bool) {
-        let before = self.count();
+    /// If `keep` or a value's drop panics, the slot and `len` are still consistent.
+    pub(super) fn retain_chunk(
+        &mut self,
+        index: usize,
+        len: &mut usize,
+        keep: &mut impl FnMut(&T) -> bool,
+    ) -> (usize, Option<usize>) {
+        let Some(chunk) = self.chunk_mut(index) else {
+            return (0, None);
+        };
+        let before = chunk.len();
         let sweep = Sweep {
             slot: self,
             len,
+            index,
             before,
         };
-        for chunk in std::iter::once(&mut sweep.slot.first).chain(&mut sweep.slot.rest) {
+        let mut next = index + 1;
+        if let Some(chunk) = sweep.slot.chunk_mut(index) {
             chunk.retain(|entry| keep(&entry.value));
+            if chunk.is_empty() {
+                // The chunk is about to be removed, and the next one takes its index.
+                next = index;
+            }
+        }
+        drop(sweep);
+        let more = !self.is_empty() && self.chunk_mut(next).is_some();
+        (before, more.then_some(next))
+    }
+
+    fn chunk_mut(&mut self, index: usize) -> Option<&mut Chunk<T>> {
+        match index {
+            0 => Some(&mut self.first),
+            _ => self.rest.get_mut(index - 1),
         }
     }
 
-    /// The chunks in order.
+    /// Returns the chunks in order.
+    #[cfg(test)]
     pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk<T>> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// Goes on to the next chunk when the first has run empty; gives memory back.
+    /// Replaces the empty first chunk by the next one, and frees memory.
     fn next_chunk(&mut self) {
         if let Some(chunk) = self.rest.pop_front() {
             self.first = chunk;
@@ -131,28 +160,31 @@ impl<T> Slot<T> {
     }
 }
 
-/// A sweep over a slot; its end restores the ground rule and the count, also when the sweep panics.
+/// A sweep over one chunk. Its drop restores the ground rule and the count, also after a panic.
 struct Sweep<'a, T> {
     slot: &'a mut Slot<T>,
     len: &'a mut usize,
+    index: usize,
     before: usize,
 }
 
 impl<T> Drop for Sweep<'_, T> {
     fn drop(&mut self) {
         let slot = &mut *self.slot;
-        slot.rest.retain(|chunk| !chunk.is_empty());
-        slot.rest.shrink_to(2 * slot.rest.len());
-        for chunk in std::iter::once(&mut slot.first).chain(&mut slot.rest) {
-            let room = 2 * chunk.len();
-            if chunk.capacity() > SPARE.max(2 * room) {
-                chunk.shrink_to(room);
-            }
+        let Some(chunk) = slot.chunk_mut(self.index) else {
+            return;
+        };
+        let left = chunk.len();
+        *self.len -= self.before - left;
+        if chunk.capacity() > SPARE.max(4 * left) {
+            chunk.shrink_to(2 * left);
         }
-        if slot.first.is_empty() {
+        if left == 0 && self.index == 0 {
             slot.next_chunk();
+        } else if left == 0 {
+            slot.rest.remove(self.index - 1);
+            slot.rest.shrink_to(2 * slot.rest.len());
         }
-        *self.len -= self.before - slot.count();
     }
 }
 
@@ -169,7 +201,7 @@ mod tests {
         assert!(slot.chunks().map(Chunk::len).eq([CHUNK, CHUNK, 1]));
     }
 
-    /// A slot of so many entries, with room for so many in its first chunk.
+    /// Creates a slot of `entries` entries, with room for `room` of them in its first chunk.
     fn slot(entries: usize, room: usize) -> Slot<usize> {
         let mut slot = Slot {
             first: Chunk::with_capacity(room),
@@ -192,7 +224,7 @@ mod tests {
     fn a_sweep_gives_back_room_for_more_than_four_times_what_it_leaves() {
         for (room, left, kept) in [(64, 16, 64), (65, 16, 32), (64, 15, 30)] {
             let mut slot = slot(40, room);
-            slot.retain(&mut 40, &mut |value| *value < left);
+            slot.retain_chunk(0, &mut 40, &mut |value| *value < left);
             assert_eq!(slot.count(), left);
             assert_eq!(slot.first.capacity(), kept, "{left} of {room}");
         }
@@ -201,8 +233,14 @@ mod tests {
     #[test]
     fn a_sweep_gives_back_the_room_of_chunks() {
         let mut slot = slot(21 * CHUNK, CHUNK);
-        slot.retain(&mut (21 * CHUNK), &mut |value| *value < 6 * CHUNK);
+        let (mut index, mut len) = (Some(0), 21 * CHUNK);
+        while let Some(chunk) = index {
+            index = slot
+                .retain_chunk(chunk, &mut len, &mut |value| *value < 6 * CHUNK)
+                .1;
+        }
+        assert_eq!(len, 6 * CHUNK);
         assert!(slot.chunks().map(Chunk::len).eq([CHUNK; 6]));
-        assert_eq!(slot.rest.capacity(), 10);
+        assert!(slot.rest.capacity() <= 10);
     }
 }

@@ -1,4 +1,4 @@
-//! The list of waiters against a plain line of people, and its notifications in a race.
+//! The list of waiters compared with a plain queue, and its notifications in a race.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -8,10 +8,10 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use crate::caught::Bomb;
 use crate::scaled::scaled;
+use crate::wait::catch_panic::Bomb;
 
-/// Counts how often it is run, and panics then if it is told to.
+/// Counts its runs, and panics in each if configured to.
 #[derive(Default)]
 struct Bell {
     rings: AtomicUsize,
@@ -53,7 +53,7 @@ fn rings(bells: &[Arc<Bell>]) -> Vec<usize> {
     bells.iter().map(|bell| bell.rings()).collect()
 }
 
-/// `woken` waiters that heard it once, and then those who have not, of `count`.
+/// The expected counts: `woken` waiters that were woken once, then the others of `count`.
 fn first(woken: usize, count: usize) -> Vec<usize> {
     (0..count).map(|place| usize::from(place < woken)).collect()
 }
@@ -97,7 +97,7 @@ fn a_notification_of_nobody_is_not_kept() {
     assert!(!list.cancel(waiter));
 }
 
-// C9: what lets a waiter that leaves pass its notification on.
+// C9: a waiter that leaves can pass its notification on.
 #[test]
 fn cancel_tells_whether_the_waiter_had_been_notified() {
     let list = WaitList::new();
@@ -148,7 +148,7 @@ fn panicking_wakers_cost_nobody_else_the_wake_up() {
         let waiters = register(&list, &bells);
         list.notify_all();
         assert_eq!(rings(&bells), [1; 100], "broken: {broken:?}");
-        // The list goes on.
+        // The list still works.
         let late = Arc::<Bell>::default();
         let waiter = list.register(&Waker::from(Arc::clone(&late)));
         list.notify(1);
@@ -269,8 +269,8 @@ impl Wake for Unpark {
     }
 }
 
-// C9: the protocol in the header, at full speed: who registers and looks again does not sleep
-// beside something that was published.
+// C9: the protocol in the header, at full speed: a waiter that registers and checks again does not
+// sleep after something was published.
 #[test]
 fn no_wake_up_is_lost_in_a_race_of_waiting_and_publishing() {
     const ROUNDS: usize = scaled(20_000);
@@ -305,4 +305,39 @@ fn no_wake_up_is_lost_in_a_race_of_waiting_and_publishing() {
         }
     });
     assert_eq!(list.len(), 0);
+}
+
+// C9: a notification that is not acted on is passed on once a later waiter comes back.
+#[test]
+fn a_waiter_that_comes_back_counts_those_it_has_overtaken_once() {
+    let list = WaitList::new();
+    let [stuck, first, second, third] = [(); 4].map(|()| list.register(Waker::noop()));
+    list.notify(3);
+    assert_eq!(
+        list.come_back(first),
+        1,
+        "the stuck one was notified before"
+    );
+    assert_eq!(list.come_back(second), 0, "it has been made up for");
+    list.notify(1);
+    assert_eq!(list.come_back(third), 0);
+    // It comes back after all, or is dropped.
+    assert!(list.cancel(stuck), "it was notified");
+    let [gone, last] = [(); 2].map(|()| list.register(Waker::noop()));
+    list.notify(2);
+    assert!(list.cancel(gone));
+    assert_eq!(
+        list.come_back(last),
+        0,
+        "a waiter that was cancelled owes nothing"
+    );
+}
+
+#[test]
+fn a_notification_of_all_makes_up_for_nobody() {
+    let list = WaitList::new();
+    let [stuck, other] = [(); 2].map(|()| list.register(Waker::noop()));
+    list.notify_all();
+    assert_eq!(list.come_back(other), 0);
+    drop(stuck);
 }

@@ -1,19 +1,20 @@
-//! Many futures as one, which polls only those that were woken.
+//! Many futures as one that polls only those that were woken.
 //!
 //! # Protocol
 //!
-//! Each future has a place, and a waker of its own. The waker puts the place on the list of those to
-//! poll, unless it is there, and wakes the task. A poll of the whole:
+//! Each future has a place and its own waker. The waker pushes the place to a ready list, unless it
+//! is there already, and wakes the task. A poll of the whole:
 //!
 //! 1. registers the task's waker,
-//! 2. takes a place off the list, and says that it is not there any more,
-//! 3. polls its future; again from 2, at most once for each future.
+//! 2. pops a place off the ready list, and clears its flag,
+//! 3. polls the place's future, and repeats from 2, at most once for each future.
 //!
-//! A wake-up after 2 puts the place back, so it is never lost: either the poll in 3 sees what the
-//! wake-up was about, or there will be another. One that comes before 1 has put its place where 2 finds
-//! it; one after 1 wakes the task.
+//! No wake-up is lost. A wake-up after step 2 pushes the place again, so there is another poll of
+//! its future. A wake-up before step 1 has pushed its place where step 2 finds it; a later one
+//! wakes the task.
 //!
-//! Wakers outlive the futures. They then fill a list that nobody reads, each place once at most.
+//! Wakers may outlive the futures. They then push to a list that is no longer read, each place at
+//! most once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{AtomicWaker, SegQueue};
 
-/// Is ready when all of its futures are.
+/// A future that is ready when all of its futures are.
 pub(super) struct Join<F> {
     places: Vec<Place<F>>,
     running: usize,
@@ -30,36 +31,36 @@ pub(super) struct Join<F> {
 }
 
 struct Place<F> {
-    /// None: it was ready.
+    /// `None` once it was ready.
     future: Option<Pin<Box<F>>>,
-    bell: Arc<Bell>,
-    /// The bell, as its future knows it.
+    task_waker: Arc<TaskWaker>,
+    /// The task_waker as a waker, for its future.
     waker: Waker,
 }
 
-/// The places to poll, and the task to wake for it.
+/// The ready list, and the task to wake.
 struct Woken {
     places: SegQueue<usize>,
     task: AtomicWaker,
 }
 
-/// What wakes one future.
-struct Bell {
+/// The target of one future's waker.
+struct TaskWaker {
     place: usize,
-    /// Whether the place is on the list, or about to be.
-    rung: AtomicBool,
+    /// Whether the place is on the ready list, or about to be pushed to it.
+    is_queued: AtomicBool,
     woken: Arc<Woken>,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Ordering: AcqRel; Release pairs with the swap in `poll`, which hands on what was done before
-        // this wake-up even if another had rung already.
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        // Ordering: AcqRel; the Release pairs with the swap in `poll`, so that the poll sees what
+        // happened before this wake-up, even if another had set the flag already.
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
             self.woken.places.push(self.place);
             self.woken.task.wake();
         }
@@ -75,17 +76,17 @@ impl<F: Future<Output = ()>> Join<F> {
         let places: Vec<_> = futures
             .enumerate()
             .map(|(place, future)| {
-                // Each is to be polled once, to begin with.
+                // Every future is polled once at the start.
                 woken.places.push(place);
-                let bell = Arc::new(Bell {
+                let task_waker = Arc::new(TaskWaker {
                     place,
-                    rung: AtomicBool::new(true),
+                    is_queued: AtomicBool::new(true),
                     woken: Arc::clone(&woken),
                 });
                 Place {
                     future: Some(Box::pin(future)),
-                    waker: Waker::from(Arc::clone(&bell)),
-                    bell,
+                    waker: Waker::from(Arc::clone(&task_waker)),
+                    task_waker,
                 }
             })
             .collect();
@@ -109,7 +110,7 @@ impl<F: Future<Output = ()>> Future for Join<F> {
             };
             let place = &mut this.places[place];
             // Ordering: AcqRel; pairs with the swap in `wake_by_ref`.
-            place.bell.rung.swap(false, Ordering::AcqRel);
+            place.task_waker.is_queued.swap(false, Ordering::AcqRel);
             let Some(future) = &mut place.future else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! The loop around the queue: workers that get keys, work on them, and try again what failed.
+//! The loop around the queue: workers that get keys, process them, and retry those that failed.
 //!
 //! ```text
 //!     get --> your function --> Ok(Done)             forget, done
@@ -8,47 +8,48 @@
 //!      +------------------------------------------------------------+
 //! ```
 //!
-//! "Forget" and "rate limited" are the queue's limiter's: see
-//! [`Builder::rate_limiter`](crate::Builder::rate_limiter). A key stays with its worker through all
-//! of this, the report included, so whatever adds it meanwhile brings it back afterwards.
+//! "Forget" and "add rate limited" use the queue's limiter: see
+//! [`Builder::rate_limiter`](crate::Builder::rate_limiter). A key stays processing through all of
+//! this, including the report, so if it is added meanwhile, it is queued again afterwards.
 //!
-//! | | workers are | and it |
+//! | | workers are | the call |
 //! | --- | --- | --- |
-//! | [`Workers::run`] | threads, which may borrow | blocks until the queue is shut down and empty |
-//! | [`Workers::spawn`] | threads of their own | returns a handle to stop and join them |
-//! | [`Workers::run_async`] | futures, within one task of any executor | is ready then |
+//! | [`Workers::run`] | scoped threads, which may borrow | blocks until the queue is shut down and empty |
+//! | [`Workers::spawn`] | background threads | returns a handle to stop and join them |
+//! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //!
 //! # What stops workers
 //!
-//! Shutting the queue down does, and nothing else (promise W4): they work off what is queued, finish
-//! what they hold, and end. A panic of the function, of the hook, of a limiter or of a waker does not.
+//! Only a shut-down of the queue stops them (promise W4): they process what is queued, finish the
+//! items they hold, and end. A panic in the function, the hook, a limiter or a waker does not stop
+//! them.
 //!
 //! # Which retries count
 //!
-//! [`max_retries`](Workers::max_retries) is compared with
-//! [`num_requeues`](crate::WorkQueue::num_requeues), so what else adds a key rate limited counts.
-//! A limiter may say zero of a key that was tried again: because it counts nothing
-//! ([`NoLimit`](crate::limiter::NoLimit), a [`Bucket`](crate::limiter::Bucket) alone), or because the
-//! work took longer than it remembers. Such retries the workers themselves count, for a day at most;
-//! those of one `Workers` alone. So a limit holds with any limiter. The delays do not grow if it forgets
-//! between two failures: see
-//! [`remember_for`](crate::limiter::ItemExponentialFailure::remember_for).
+//! [`max_retries`](Workers::max_retries) is compared with the larger of two numbers: the limiter's
+//! [`num_requeues`](crate::WorkQueue::num_requeues), and the retries that this `Workers` made since
+//! it last forgot the key. So the limit holds with any limiter, including one that counts nothing
+//! ([`NoLimit`], a [`Bucket`](crate::limiter::Bucket) alone) and one that
+//! forgets a key while it is processing. With the latter, delays do not grow: see
+//! [`remember_for`](crate::limiter::PerKeyLimiter::remember_for).
 //!
 //! # Retries after a shut-down
 //!
-//! The queue refuses them. A key that fails then is given up at once, and reported with
-//! [`Reason::ShutDown`]. A retry that is pending as the queue is shut down is dropped with the other
-//! delays and counted in [`Remaining::delayed`](crate::Remaining); a drain of a queue that was built with
-//! [`drain_delays`](crate::Builder::drain_delays) makes it at once. What [`Outcome::RequeueAfter`]
-//! asks for after a shut-down is not reported: the key did not fail.
+//! A queue that is shut down refuses retries. A key that fails then is given up immediately, and
+//! reported with [`Reason::ShutDown`]. A retry that is pending when the queue is shut down is
+//! dropped with the other delays and counted in [`Remaining::delayed`](crate::Remaining); a drain
+//! of a queue that was built with [`drain_delays`](crate::Builder::drain_delays) delivers it
+//! immediately. A [`Outcome::RequeueAfter`] after a shut-down is dropped and not reported, since
+//! the key did not fail.
 //!
 //! # Traces
 //!
-//! With feature `tracing` each delivered key has a span, `key`, of target `keyqueue` and level info, around
-//! the function and what is done about its outcome. Its fields: the `queue`'s name; the `key`, if
-//! `trace_keys` is called; the `attempt`, from 1; `queue_seconds`, if the queue is timed; and the `outcome`,
-//! one of `done`, `requeue_after`, `retry` and `given_up`. A panic is an event of level error, a key that is
-//! given up one of level warn, with the `reason` and the number of `retries`.
+//! With feature `tracing`, each delivered key has a span named `key`, with target `keyqueue` and
+//! level info, around the call of the function and the handling of its outcome. Its fields are the
+//! `queue`'s name; the `key`, if `trace_keys` is called; the `attempt`, from 1; `queue_seconds`, if
+//! the queue is timed; and the `outcome`, one of `done`, `requeue_after`, `retry` and `given_up`. A
+//! panic is an event of level error. A key that is given up is an event of level warn, with the
+//! `reason` and the number of `retries`.
 //!
 //! # Examples
 //!
@@ -94,6 +95,7 @@ mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
 mod trace;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -101,30 +103,27 @@ pub use outcome::{Failure, GivenUp, IntoOutcome, Outcome, Reason};
 pub use threads::Running;
 
 use crate::error::ConfigError;
-use crate::limiter::ItemExponentialFailure;
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::{ItemFastSlow, NoLimit};
 use crate::queue::WorkQueue;
 
-/// More workers than anybody can have use for.
-const MOST: usize = 1 << 16;
-
-/// Workers over a queue: their number, and what they do with failures.
+/// A configuration of workers over a queue: their number, and what they do with failures.
 ///
-/// See the [module](self) for what they do, and for an example.
+/// See the [module](self) for the loop they run, and for an example.
 ///
-/// `E` is the error of the function that they are given in the end; the compiler finds it from
-/// that. In a hook that is written before, its type may have to be named:
-/// `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`.
+/// `E` is the error of the workers' function, from which the compiler infers it. A hook that is set
+/// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`.
 #[must_use = "workers do nothing until they run"]
-pub struct Workers<'a, K, L, S, E> {
+pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
     queue: Source<'a, K, L, S>,
-    /// The name of the setting that gave the number, and the number; none: one for each processor.
+    /// The name of the setting and its number of workers; `None` means one for each processor.
     count: Option<(&'static str, usize)>,
     max_retries: Option<u32>,
     on_give_up: Option<Box<Hook<'a, K, E>>>,
     #[cfg(feature = "tracing")]
     trace_keys: trace::Keys<K>,
-    /// The retries that the limiter does not count, or may forget. Made when there is one.
-    uncounted: OnceLock<ItemExponentialFailure<K>>,
+    /// The number of retries of each key. Created at the first retry.
+    retries: OnceLock<ItemFastSlow<K>>,
 }
 
 type Hook<'a, K, E> = dyn Fn(&K, GivenUp<E>) + Send + Sync + 'a;
@@ -153,12 +152,13 @@ impl<K, L, S> Clone for Source<'_, K, L, S> {
 }
 
 impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
-    /// Workers over a borrowed queue.
+    /// Creates workers over a borrowed queue.
     pub fn new(queue: &'a WorkQueue<K, L, S>) -> Self {
         Self::over(Source::Borrowed(queue))
     }
 
-    /// Workers over a shared queue, which may outlive the caller: for [`spawn`](Self::spawn).
+    /// Creates workers over a shared queue, which may outlive the caller, for
+    /// [`spawn`](Self::spawn).
     pub fn shared(queue: Arc<WorkQueue<K, L, S>>) -> Self {
         Self::over(Source::Shared(queue))
     }
@@ -171,11 +171,12 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             on_give_up: None,
             #[cfg(feature = "tracing")]
             trace_keys: trace::Keys::none(),
-            uncounted: OnceLock::new(),
+            retries: OnceLock::new(),
         }
     }
 
-    /// How many keys are worked on at the same time, each on a thread of its own: 1 to 65 536.
+    /// Sets the number of keys that are processing at the same time, each on its own thread: 1 to
+    /// 8192.
     ///
     /// Default: one for each processor. The same setting as [`tasks`](Self::tasks).
     pub fn threads(mut self, threads: usize) -> Self {
@@ -183,7 +184,8 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self
     }
 
-    /// How many keys [`run_async`](Self::run_async) works on at the same time: 1 to 65 536.
+    /// Sets the number of keys that [`run_async`](Self::run_async) processes at the same time: 1 to
+    /// 65 536.
     ///
     /// Default: one for each processor. The same setting as [`threads`](Self::threads).
     pub fn tasks(mut self, tasks: usize) -> Self {
@@ -191,29 +193,30 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self
     }
 
-    /// How often a key that fails is tried again before it is given up: with 5 retries it is given up at
-    /// its sixth failure in a row.
+    /// Sets the number of times a failed key is retried before it is given up: with 5 retries, a
+    /// key is given up at its sixth failure in a row.
     ///
-    /// Default: there is no limit. See the [module](self#which-retries-count) for what counts.
+    /// Default: no limit. See the [module](self#which-retries-count) for the retries that count.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// Tells `hook` of every key that is given up, and why.
+    /// Calls `hook` with every key that is given up, and the reason.
     ///
-    /// The worker still holds the key, and the limiter has forgotten it: adding the key from the hook
-    /// brings it back, as a new one. A panic of the hook is caught, and the key is done all the same.
+    /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
+    /// adds is queued again without failures. A panic of the hook is caught, and the key is done in
+    /// any case.
     ///
-    /// Default: nobody is told.
+    /// Default: no hook.
     pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
         self.on_give_up = Some(Box::new(hook));
         self
     }
 
-    /// Writes each key into its span, as its `Debug` has it.
+    /// Records each key in its span, in its `Debug` form.
     ///
-    /// Default: it is not written; a key may be long, or nobody's business.
+    /// Default: keys are not recorded, because they may be long or confidential.
     #[cfg(feature = "tracing")]
     pub fn trace_keys(mut self) -> Self
     where
@@ -227,13 +230,13 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self.queue.get()
     }
 
-    /// The number of workers, if it is in range.
-    fn count(&self) -> Result<usize, ConfigError> {
+    /// Returns the number of workers, or an error if it is 0 or above `most`.
+    fn count(&self, most: usize) -> Result<usize, ConfigError> {
         match self.count {
             None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
-            Some((_, count)) if (1..=MOST).contains(&count) => Ok(count),
+            Some((_, count)) if (1..=most).contains(&count) => Ok(count),
             Some((field, count)) => {
-                let requirement = format!("must be between 1 and {MOST}");
+                let requirement = format!("must be between 1 and {most}");
                 Err(ConfigError::new("workers", field, requirement, count))
             }
         }

@@ -1,36 +1,38 @@
-//! What a worker's function says about a key, and what is said about one that is given up.
+//! The outcome of a worker's function, and the report of a key that is given up.
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// What becomes of a key that was worked on without an error.
+/// What to do with a key that was processed without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Outcome {
-    /// Nothing: its failures are forgotten.
+    /// Nothing more. The key's failures are forgotten.
     #[default]
     Done,
-    /// Its failures are forgotten, and it is added again after this time.
+    /// Add the key again after this time. Its failures are forgotten.
     ///
-    /// As [`add_after`](crate::WorkQueue::add_after), so zero queues it again at once, and the
-    /// queue's [`DelayPolicy`](crate::DelayPolicy) decides if a delay is pending already.
+    /// This is an [`add_after`](crate::WorkQueue::add_after): zero queues the key again
+    /// immediately, and if a delay is pending already, the queue's
+    /// [`DelayPolicy`](crate::DelayPolicy) decides between them.
     RequeueAfter(Duration),
 }
 
-/// What the function of a worker may return.
+/// A return value of a worker's function.
 ///
-/// A `Result` of [`Outcome`] or of `()` where it can fail, a plain `Outcome` or `()` where it cannot, and
-/// what else this is implemented for.
+/// Implemented for `Result<Outcome, E>` and `Result<(), E>`, for functions that can fail, and for
+/// [`Outcome`] and `()`, for those that cannot.
 pub trait IntoOutcome {
-    /// The error that the hook of [`on_give_up`](super::Workers::on_give_up) gets.
+    /// The error that is passed to the hook of [`on_give_up`](super::Workers::on_give_up).
     type Error;
 
-    /// The outcome, or what went wrong.
+    /// Converts the value to an outcome or an error.
     ///
     /// # Errors
     ///
-    /// The work on the key has failed.
+    /// Returns an error if processing the key failed.
     fn into_outcome(self) -> Result<Outcome, Self::Error>;
 }
 
@@ -66,8 +68,9 @@ impl<E> IntoOutcome for Result<(), E> {
     }
 }
 
-/// How the work on a key failed.
+/// How processing a key failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Failure<E> {
     /// The function returned this error.
     Error(E),
@@ -97,28 +100,35 @@ impl<E: Error> Error for Failure<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It was tried again as often as [`max_retries`](super::Workers::max_retries) allows.
+    /// It was retried the number of times that [`max_retries`](super::Workers::max_retries) allows.
     MaxRetries,
-    /// The queue is shut down and took no retry.
+    /// The queue is shut down and refused the retry.
     ShutDown,
-    /// The queue's rate limiter panicked as it was asked about the retry.
+    /// The queue's rate limiter panicked when the worker called it for the retry.
     Limiter,
 }
 
-/// The end of a key that was given up: for the hook of [`on_give_up`](super::Workers::on_give_up).
+/// The report of a key that was given up, for the hook of
+/// [`on_give_up`](super::Workers::on_give_up).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct GivenUp<E> {
     /// The last failure.
     pub failure: Failure<E>,
-    /// How often it was tried again: one less than it failed. Zero if the limiter panicked as it was
-    /// asked.
+    /// The number of retries, one less than the number of failures. Zero if the limiter panicked
+    /// before the count was known.
     pub retries: u32,
-    /// Why it is not tried once more.
+    /// Why it is not retried again.
     pub reason: Reason,
 }
 
-/// The last failure, and the number of retries: `no route to host (retries: 5)`.
+impl<E: Error> Error for GivenUp<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.failure.source()
+    }
+}
+
+/// Writes the last failure and the number of retries: `no route to host (retries: 5)`.
 impl<E: fmt::Display> fmt::Display for GivenUp<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (retries: {}", self.failure, self.retries)?;

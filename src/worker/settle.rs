@@ -1,26 +1,27 @@
-//! What happens to a key after the function: promises W2 and W3, for threads and tasks alike.
+//! What happens to a key after the function returned: promises W2 and W3, for threads and tasks
+//! alike.
 //!
-//! Ground rules: the item is held to the very end, so that no other worker has the key before its
-//! retry is counted and its end reported. Whatever is the user's (limiter, hook, the drop of an error,
-//! the wakers that a re-add runs) may panic, and each stage catches that.
+//! Ground rules: the worker holds the item to the end, so no other worker gets the key before its
+//! retry is counted or its end is reported. Any user code (the limiter, the hook, the drop of an
+//! error, the wakers that a retry runs) may panic, and each stage catches that.
 
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use super::trace::Span;
 use super::{Failure, GivenUp, Outcome, Reason, Workers};
-use crate::caught::caught;
-use crate::item::Item;
-use crate::limiter::{ItemExponentialFailure, RateLimiter};
-use crate::outcome::Added;
+use crate::limiter::{ItemFastSlow, RateLimiter};
+use crate::queue::added::Added;
+use crate::queue::item::Item;
+use crate::wait::catch_panic::catch_panic;
 
-/// How long the workers remember the retries of a key that its limiter does not.
+/// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// What the function said, or how it failed: `Err` of a message is a panic.
+/// What the function returned, or the message of its panic.
 pub(super) type Said<E> = Result<Result<Outcome, E>, String>;
 
-/// Why a key was not added again, and how often it had been.
+/// Why a key was not added again, and how many retries it had.
 struct Refused {
     reason: Reason,
     retries: u32,
@@ -32,10 +33,10 @@ where
     L: RateLimiter<K>,
     S: BuildHasher,
 {
-    /// Does with a key what `said` asks for. Never panics.
+    /// Handles the result of the function for a key. Never panics.
     pub(super) fn settle(&self, item: Item<'_, K, L, S>, said: Said<E>, span: &Span) {
-        // A panic in here has been printed by the panic hook, and nobody else is to be told: the key
-        // is done, by the drop of the item.
+        // The panic hook has reported a panic in here, and no further report is needed: the drop of
+        // the item finishes the key.
         let settle = move || match said {
             Ok(Ok(Outcome::Done)) => {
                 span.outcome("done");
@@ -52,7 +53,7 @@ where
                 self.failed(&item, Failure::Panic(message), span);
             }
         };
-        let _ = span.within(|| caught(settle));
+        let _ = span.within(|| catch_panic(settle));
     }
 
     fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>, span: &Span) {
@@ -76,13 +77,9 @@ where
         }
     }
 
-    /// Adds the key again, rate limited, if it may be.
+    /// Adds the key again, rate limited, if it has retries left.
     fn try_again(&self, item: &Item<'_, K, L, S>) -> Result<(), Refused> {
-        let counts = caught(|| {
-            let counted = self.queue().num_requeues(item);
-            (counted, self.retries(item, counted))
-        });
-        let (counted, retries) = counts.map_err(|_| Refused {
+        let retries = catch_panic(|| self.retries(item)).map_err(|_| Refused {
             reason: Reason::Limiter,
             retries: 0,
         })?;
@@ -90,45 +87,43 @@ where
         if self.max_retries.is_some_and(|max| retries >= max) {
             return refused(Reason::MaxRetries);
         }
-        match caught(|| item.add_rate_limited()) {
+        match catch_panic(|| item.add_rate_limited()) {
             Ok(Added::ShutDown) => refused(Reason::ShutDown),
             Ok(_) => {
-                // It is tried again whether or not that can be counted.
-                let _ = caught(|| self.count_beside(item, counted));
+                // The key is retried even if its hash panics here.
+                let _ = catch_panic(|| self.count_retry(item));
                 Ok(())
             }
             Err(_) => refused(Reason::Limiter),
         }
     }
 
-    /// Counts a retry of a key for which the limiter had `counted` so many, if that one may not: it
-    /// counts none, or it forgets the key while that is worked on, and so never comes beyond one.
-    fn count_beside(&self, key: &K, counted: u32) {
-        let may_forget = counted == 0 && self.max_retries.is_some();
-        // The key is held: nobody forgets it meanwhile for having succeeded.
-        if may_forget || self.queue().num_requeues(key) == 0 {
-            let uncounted = self.uncounted.get_or_init(|| {
-                ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO)
-                    .expect("no delay is in range")
-                    .remember_for(REMEMBERED)
-            });
-            uncounted.when(key);
-        }
+    /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.
+    fn count_retry(&self, key: &K) {
+        let retries = self.retries.get_or_init(|| {
+            ItemFastSlow::new(Duration::ZERO, Duration::ZERO, 0)
+                .expect("a delay of zero is in range")
+                .remember_for(REMEMBERED)
+        });
+        retries.when(key);
     }
 
-    /// How often the key was tried again since it was last forgotten; the limiter has `counted` so many.
-    pub(super) fn retries(&self, key: &K, counted: u32) -> u32 {
-        match self.uncounted.get() {
-            Some(uncounted) if counted == 0 => uncounted.num_requeues(key),
-            _ => counted,
-        }
+    /// Returns the number of retries of the key: the larger of the limiter's count and the workers'
+    /// own count.
+    pub(super) fn retries(&self, key: &K) -> u32 {
+        let counted = self
+            .retries
+            .get()
+            .map_or(0, |retries| retries.num_requeues(key));
+        counted.max(self.queue().num_requeues(key))
     }
 
-    /// Never panics: what is to follow does, even if the limiter cannot forget.
+    /// Forgets the key's failures and retries. Never panics, so the caller continues even if the
+    /// limiter panics.
     fn forget(&self, key: &K) {
-        let _ = caught(|| {
-            if let Some(uncounted) = self.uncounted.get() {
-                uncounted.forget(key);
+        let _ = catch_panic(|| {
+            if let Some(retries) = self.retries.get() {
+                retries.forget(key);
             }
             self.queue().forget(key);
         });

@@ -8,9 +8,12 @@ use std::task::Poll;
 use super::join::Join;
 use super::trace::Span;
 use super::{IntoOutcome, Workers};
-use crate::caught::caught_async;
 use crate::error::ConfigError;
 use crate::limiter::RateLimiter;
+use crate::wait::catch_panic::catch_panic_async;
+
+/// The most tasks of one [`Workers`].
+const MOST_TASKS: usize = 1 << 16;
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
@@ -18,28 +21,30 @@ where
     L: RateLimiter<K>,
     S: BuildHasher,
 {
-    /// As [`run`](Self::run), for tasks of any executor: works on up to [`tasks`](Self::tasks) keys at
-    /// the same time, and is ready once the queue is shut down and empty and every key is finished.
+    /// Like [`run`](Self::run), for any async executor: processes up to [`tasks`](Self::tasks) keys
+    /// at the same time. The future is ready once the queue is shut down and empty and every key is
+    /// done.
     ///
-    /// It is a single future, and so the work of all keys interleaves on the thread that polls it. To
-    /// use more than one processor, let `f` spawn the work and wait for it, or spawn several of these
-    /// futures over one queue. Only workers whose key can go on are polled.
+    /// It is a single future, so the work on all keys interleaves on the thread that polls it. To
+    /// use more than one processor, let `f` spawn the work and await it, or spawn several of these
+    /// futures over one queue. Only workers that were woken are polled.
     ///
-    /// It is `Send`, as for `tokio::spawn`, if `f` is and owns what it uses: a function, or a closure
-    /// `async move |key| ...`. Of closures that borrow, the compiler cannot show it.
+    /// It is `Send`, as `tokio::spawn` requires, if `f` is `Send` and owns what it uses: a
+    /// function, or a closure `async move |key| ...`. For borrowing closures the compiler cannot
+    /// prove this.
     ///
     /// A panic of `f`'s future counts as a failure of the key.
     ///
     /// # Errors
     ///
-    /// A number of tasks that is out of range; then no key was taken.
+    /// Returns an error if the number of tasks is out of range; no key was delivered then.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work on the keys in flight, wherever it has stopped to wait. Each of
-    /// these keys is done then: not forgotten, not tried again, not reported, and never left processing.
-    /// Queued keys stay queued. To end without cutting anything off, shut the queue down and wait for
-    /// the future instead.
+    /// Dropping the future cancels the work on the keys in flight at its current await points. Each
+    /// of these keys is done then: it is not forgotten, retried or reported, and does not stay
+    /// processing. Queued keys stay queued. To end without cancelling work, shut the queue down and
+    /// await the future instead.
     ///
     /// # Examples
     ///
@@ -68,18 +73,18 @@ where
         F: AsyncFn(&K) -> R,
         R: IntoOutcome<Error = E>,
     {
-        let count = self.count()?;
-        // Owned by each, not borrowed: of a future with such borrows in it the compiler cannot show
-        // that it is `Send`.
+        let count = self.count(MOST_TASKS)?;
+        // Each future owns its share instead of borrowing: the compiler cannot prove that a future
+        // with such borrows is `Send`.
         let shared = Arc::new((self, f));
         let work = |shared: Arc<(Self, F)>| async move {
             let (workers, f) = &*shared;
             while let Some(item) = workers.queue().get_async().await {
                 let span = Span::of(workers, &item);
                 let work = async { f(item.key()).await.into_outcome() };
-                let said = caught_async(span.around(work)).await;
+                let said = catch_panic_async(span.around(work)).await;
                 workers.settle(item, said, &span);
-                // Without it, keys whose work never waits would keep everybody else waiting.
+                // Otherwise keys whose work is always ready would starve the other tasks.
                 let_others_run().await;
             }
         };
@@ -88,7 +93,7 @@ where
     }
 }
 
-/// Is pending once.
+/// Yields to the executor: returns `Pending` once.
 async fn let_others_run() {
     let mut waited = false;
     poll_fn(|context| {

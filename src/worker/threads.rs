@@ -8,10 +8,18 @@ use std::thread::{self, Builder, JoinHandle};
 
 use super::trace::Span;
 use super::{IntoOutcome, Source, Workers};
-use crate::caught::caught;
 use crate::error::ConfigError;
-use crate::limiter::RateLimiter;
-use crate::outcome::Remaining;
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::{NoLimit, RateLimiter};
+use crate::queue::added::Remaining;
+use crate::wait::catch_panic::catch_panic;
+
+/// The most threads of one [`Workers`].
+///
+/// The standard library aborts the process if a new thread cannot map the stack of its signal
+/// handler. Each thread takes four mappings, and Linux allows a process 65 530 by default, so this
+/// bound leaves half of them free.
+const MOST_THREADS: usize = 1 << 13;
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
@@ -19,18 +27,20 @@ where
     L: RateLimiter<K>,
     S: BuildHasher + Send + Sync,
 {
-    /// Runs `f` on every key, on so many threads, and returns once the queue is shut down and empty
-    /// and every thread has finished its key (W1, W4).
+    /// Runs `f` on every key, on the set number of threads. Returns once the queue is shut down and
+    /// empty and every thread has finished its key (W1, W4).
     ///
-    /// The calling thread is one of the workers, so with one worker there is no other thread. `f` may
-    /// borrow from the caller. It is not called for a key that another worker holds.
+    /// The calling thread is one of the workers, so one worker needs no other thread. `f` may
+    /// borrow from the caller. It is never called for a key that another worker is processing.
     ///
-    /// A panic of `f` counts as a failure of the key. What `f` shares between calls should bear it.
+    /// A panic of `f` counts as a failure of the key. State that `f` shares between calls must be
+    /// unwind-safe.
     ///
     /// # Errors
     ///
-    /// A number of threads that is out of range, or more than the system can start; then no key was
-    /// taken.
+    /// Returns an error if the number of threads is out of range, or if the system cannot start
+    /// that many; the system's error is then the [`source`](std::error::Error::source). No key was
+    /// delivered then.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -39,14 +49,14 @@ where
     /// let refused = Workers::new(&queue).threads(0).run(|_| ()).unwrap_err();
     /// assert_eq!(
     ///     refused.to_string(),
-    ///     "workers `threads` must be between 1 and 65536, but is 0",
+    ///     "workers `threads` must be between 1 and 8192, but is 0",
     /// );
     /// ```
     pub fn run<R>(self, f: impl Fn(&K) -> R + Sync) -> Result<(), ConfigError>
     where
         R: IntoOutcome<Error = E>,
     {
-        let count = self.count()?;
+        let count = self.count(MOST_THREADS)?;
         let (workers, f, gate) = (&self, &f, &Gate::default());
         thread::scope(|scope| {
             let worker = || gate.wait_and(|| workers.work(f));
@@ -56,34 +66,34 @@ where
             gate.open(started.is_ok());
             started.map(|_| workers.work(f))
         })
-        .map_err(|error| workers.too_many(count, &error))
+        .map_err(|error| workers.too_many(count, error))
     }
 
-    /// One thread's life.
+    /// Runs one thread's loop until the queue is shut down and empty.
     fn work<R>(&self, f: &impl Fn(&K) -> R)
     where
         R: IntoOutcome<Error = E>,
     {
         while let Some(item) = self.queue().get() {
             let span = Span::of(self, &item);
-            let said = span.within(|| caught(|| f(item.key()).into_outcome()));
+            let said = span.within(|| catch_panic(|| f(item.key()).into_outcome()));
             self.settle(item, said, &span);
         }
     }
 
-    /// The `n`th thread, to be spawned.
+    /// Returns the builder of the `n`th thread.
     fn thread(&self, n: usize) -> Builder {
-        // A thread's name must not have a NUL in it; a queue's name may be anything.
+        // A thread's name must not contain NUL, which a queue's name may.
         let queue = self.queue().name().unwrap_or_default().replace('\0', "");
         let name = format!("keyqueue-worker-{n} {queue}");
         Builder::new().name(name.trim_end().to_owned())
     }
 
     #[cold]
-    fn too_many(&self, count: usize, error: &io::Error) -> ConfigError {
-        let requirement = format!("must be a number of threads that can be started ({error})");
+    fn too_many(&self, count: usize, error: io::Error) -> ConfigError {
+        let requirement = "must be a number of threads that can be started";
         let field = self.count.map_or("threads", |(field, _)| field);
-        ConfigError::new("workers", field, requirement, count)
+        ConfigError::new("workers", field, requirement, count).caused_by(error)
     }
 }
 
@@ -94,11 +104,11 @@ where
     S: BuildHasher + Send + Sync + 'static,
     E: 'static,
 {
-    /// As [`run`](Self::run), on threads of their own, and returns at once, with a handle to them.
+    /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
+    /// them.
     ///
     /// # Errors
-    ///
-    /// As [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     ///
     /// # Examples
     ///
@@ -125,7 +135,7 @@ where
     where
         R: IntoOutcome<Error = E>,
     {
-        let count = self.count()?;
+        let count = self.count(MOST_THREADS)?;
         let queue = self.queue.clone();
         let shared = Arc::new((self, f, Gate::default()));
         let (workers, _, gate) = &*shared;
@@ -144,13 +154,14 @@ where
             Ok(()) => Ok(Running { queue, threads }),
             Err(error) => {
                 join_all(threads);
-                Err(workers.too_many(count, &error))
+                Err(workers.too_many(count, error))
             }
         }
     }
 }
 
-/// Where threads wait until all of them are there: all start, or none.
+/// A gate at which threads wait until all of them have been spawned, so that either all start or
+/// none.
 #[derive(Default)]
 struct Gate(OnceLock<bool>);
 
@@ -166,32 +177,33 @@ impl Gate {
     }
 }
 
-/// Workers that run on threads of their own: the handle of [`Workers::spawn`].
+/// A handle to workers on background threads, from [`Workers::spawn`].
 ///
-/// Dropping it stops and joins them.
+/// Dropping the handle stops and joins the workers.
 #[must_use = "dropping it stops the workers"]
-pub struct Running<K: 'static, L: 'static, S: 'static> {
+pub struct Running<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
     queue: Source<'static, K, L, S>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
-    /// Shuts the queue down, without waiting, and says what is left to do: the workers will do it.
+    /// Shuts the queue down without waiting, and returns what is left for the workers to do.
     ///
-    /// The same as [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), which stops the workers as well.
+    /// This is [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), which stops the workers as
+    /// well.
     pub fn stop(&self) -> Remaining {
         self.queue.get().shut_down()
     }
 
-    /// Waits until the workers have ended, which they do once the queue is shut down and empty. Does
-    /// not shut it down.
+    /// Waits until the workers have ended, which they do once the queue is shut down and empty.
+    /// Does not shut the queue down.
     ///
-    /// A worker that calls this does not wait for itself.
+    /// If a worker calls this, it does not wait for itself.
     pub fn join(mut self) {
         self.join_threads();
     }
 
-    /// Whether the workers have ended.
+    /// Returns whether the workers have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
@@ -202,12 +214,12 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
     }
 }
 
-/// Waits for the end of all threads but the current one.
+/// Joins all threads but the current one.
 fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     let myself = thread::current().id();
     for thread in threads {
         if thread.thread().id() != myself {
-            // It catches what it runs; had it panicked all the same, it has ended as well.
+            // The thread catches panics of what it runs. If it panicked anyway, it has ended, too.
             let _ = thread.join();
         }
     }

@@ -1,17 +1,17 @@
-//! Spans and events of the worker loop, by `tracing`.
+//! Spans and events of the worker loop, for `tracing`.
 //!
-//! One span for each delivered key, named `key`, of target `keyqueue`, at level info, around the function
-//! and what is done about its outcome:
+//! Each delivered key has a span named `key`, with target `keyqueue` and level info, around the
+//! call of the function and the handling of its outcome:
 //!
-//! | field | what |
+//! | field | value |
 //! | --- | --- |
 //! | `queue` | the queue's name, if it has one |
-//! | `key` | the key, if [`Workers::trace_keys`](super::Workers::trace_keys) says so |
+//! | `key` | the key, if [`Workers::trace_keys`](super::Workers::trace_keys) was called |
 //! | `attempt` | 1, and one more for each retry |
 //! | `queue_seconds` | how long the key was queued, if the queue is timed |
 //! | `outcome` | `done`, `requeue_after`, `retry`, `given_up` |
 //!
-//! A span that nobody wants costs a look at a static; its fields are not computed.
+//! A disabled span costs one read of a static; its fields are not computed.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -20,11 +20,11 @@ use tracing::field::{Empty, display};
 use tracing::{Instrument, error, info_span, warn};
 
 use super::{GivenUp, Reason, Workers};
-use crate::caught::caught;
-use crate::item::Item;
 use crate::limiter::RateLimiter;
+use crate::queue::item::Item;
+use crate::wait::catch_panic::catch_panic;
 
-/// How a key is written into its span; none: it is not.
+/// How a key is formatted for its span; `None` if it is not recorded.
 pub(super) struct Keys<K>(Option<fn(&K) -> String>);
 
 impl<K> Keys<K> {
@@ -64,14 +64,12 @@ impl Span {
         );
         if !span.is_disabled() {
             span.record("queue", workers.queue().name());
-            // The limiter and the key's `Debug` are anybody's code.
-            if let Ok(retries) =
-                caught(|| workers.retries(item, workers.queue().num_requeues(item)))
-            {
+            // The limiter and the key's `Debug` are user code, which may panic.
+            if let Ok(retries) = catch_panic(|| workers.retries(item)) {
                 span.record("attempt", u64::from(retries) + 1);
             }
             if let Some(write) = workers.trace_keys.0
-                && let Ok(key) = caught(|| write(item.key()))
+                && let Ok(key) = catch_panic(|| write(item.key()))
             {
                 span.record("key", display(key));
             }

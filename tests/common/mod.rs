@@ -15,7 +15,6 @@
 )]
 
 pub(crate) mod heap;
-mod scaled;
 pub(crate) mod timed;
 
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -32,7 +31,11 @@ use std::time::{Duration, Instant};
 use keyqueue::limiter::NoLimit;
 use keyqueue::{DefaultHasher, TryGetError, WorkQueue};
 
-pub(crate) use scaled::scaled;
+/// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
+/// longer than the whole takes a processor.
+pub(crate) const fn scaled(n: usize) -> usize {
+    if cfg!(miri) { n.div_ceil(100) } else { n }
+}
 
 // ---- configurations -------------------------------------------------------------------------
 
@@ -265,14 +268,20 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
 }
 
 /// Runs `body` in a process in which no other test runs, for what is measured per process:
-/// threads, processor time, allocations. `test` is the name of the calling test.
-pub(crate) fn alone(test: &str, body: impl FnOnce()) {
-    alone_under(None, test, body);
+/// threads, processor time, allocations. `body` is a closure in the test itself.
+pub(crate) fn alone(body: impl FnOnce()) {
+    alone_under(None, body);
 }
 
 /// As [`alone`], within the limits that a command of the shell sets: `ulimit -v 1000000`.
-pub(crate) fn alone_under(limits: Option<&str>, test: &str, body: impl FnOnce()) {
+pub(crate) fn alone_under<F: FnOnce()>(limits: Option<&str>, body: F) {
     const ALONE: &str = "KEYQUEUE_TEST_ALONE";
+    // `binary::module::test::{{closure}}`: the harness knows the test by what is between.
+    let name = std::any::type_name::<F>();
+    let test = name
+        .strip_suffix("::{{closure}}")
+        .and_then(|path| path.split_once("::"));
+    let (_, test) = test.unwrap_or_else(|| panic!("`{name}` is no closure in a test"));
     if std::env::var_os(ALONE).is_some_and(|running| running == test) {
         return body();
     }

@@ -12,6 +12,10 @@ pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+pub(crate) const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
 /// A queue on a clock that stands still.
 pub(crate) fn timed() -> (WorkQueue<u32>, MockClock) {
     built(|builder| builder)

@@ -19,7 +19,10 @@ struct Series {
     help: Mutex<BTreeMap<String, String>>,
     panic: AtomicBool,
     panicked: AtomicBool,
+    called_back: Mutex<Option<CallBack>>,
 }
+
+type CallBack = Box<dyn Fn() + Send>;
 
 /// Everything that was recorded.
 #[derive(Clone, Default)]
@@ -62,6 +65,11 @@ impl Recorded {
         }
     }
 
+    /// What to call whenever a gauge is registered, in the middle of a report.
+    pub(crate) fn call_back(&self, f: impl Fn() + Send + 'static) {
+        *self.0.called_back.lock().unwrap() = Some(Box::new(f));
+    }
+
     pub(crate) fn panic_next(&self) {
         self.0.panic.store(true, Ordering::SeqCst);
     }
@@ -93,6 +101,10 @@ impl Recorder for Series {
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let call_back = self.called_back.lock().unwrap().take();
+        if let Some(f) = call_back {
+            f();
+        }
         Gauge::from_arc(self.one("gauge", key))
     }
 

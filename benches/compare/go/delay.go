@@ -31,11 +31,11 @@ func setFar(queue workqueue.TypedDelayingInterface[uint64], count int) {
 		key := nthNumber(n)
 		queue.AddAfter(key, farOf(key))
 	}
-	// Who only notes a delay for later has set it when it knows its length; nothing is due.
+	// A queue that only notes a delay has set it when it returns its length; nothing is due.
 	check("due", queue.Len(), 0)
 }
 
-func delay(name string, scale scale, of string) answer {
+func delay(name string, scale scale, of string) response {
 	queue := newDelaying[uint64](name)
 	defer queue.ShutDown()
 	count := scale.Keys
@@ -44,7 +44,7 @@ func delay(name string, scale scale, of string) answer {
 	case "insert":
 		start := time.Now()
 		setFar(queue, count)
-		return answer{figures(each(time.Since(start))), tally{}}
+		return response{figures(each(time.Since(start))), tally{}}
 	case "fire":
 		return fire(queue, scale.Fired)
 	case "reset":
@@ -57,18 +57,18 @@ func delay(name string, scale scale, of string) answer {
 		check("due", queue.Len(), 0)
 		moved := each(time.Since(start))
 		// Neither queue can take a delay back.
-		return answer{[]*float64{&moved, nil}, tally{}}
+		return response{[]*float64{&moved, nil}, tally{}}
 	case "memory":
 		before := heap()
 		setFar(queue, count)
-		return answer{figures((heap() - before) / float64(count)), tally{}}
+		return response{figures((heap() - before) / float64(count)), tally{}}
 	}
 	panic("no delays " + of)
 }
 
 // fire is how late keys come that are due within a moment of each other, in microseconds, and the
 // processor time of it all for a key.
-func fire(queue workqueue.TypedDelayingInterface[uint64], count int) answer {
+func fire(queue workqueue.TypedDelayingInterface[uint64], count int) response {
 	used := processorTime()
 	start := time.Now().Add(lead)
 	due := func(key uint64) time.Time { return start.Add(random(key, burst)) }
@@ -88,7 +88,7 @@ func fire(queue workqueue.TypedDelayingInterface[uint64], count int) answer {
 	}
 	used = processorTime() - used
 	slices.Sort(late)
-	return answer{
+	return response{
 		figures(quantile(late, 0.5), quantile(late, 0.99), late[count-1], used/float64(count)),
 		delivered,
 	}

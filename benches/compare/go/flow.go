@@ -6,16 +6,16 @@ import (
 )
 
 // flow moves distinct keys from producers to consumers.
-func flow[K comparable](name string, count int, crowd crowd, nth func(int) K, tallied func(*tally, K)) answer {
+func flow[K comparable](name string, count int, crowd crowd, nth func(int) K, tallied func(*tally, K)) response {
 	ns, delivered := flowWith(name, count, crowd, nth, tallied, work{})
-	return answer{figures(ns), delivered}
+	return response{figures(ns), delivered}
 }
 
-func flowWorked(name string, scale scale, crowd crowd) answer {
+func flowWorked(name string, scale scale, crowd crowd) response {
 	work := calibrated(scale.WorkNs)
 	ideal := work.measure(5_000) / float64(min(crowd.Consumers, runtime.NumCPU()))
 	whole, delivered := flowWith(name, scale.Keys, crowd, nthNumber, tallyNumber, work)
-	return answer{figures(whole, whole-ideal), delivered}
+	return response{figures(whole, whole-ideal), delivered}
 }
 
 // flowWith is the nanoseconds for a key, and what was delivered.
@@ -41,7 +41,7 @@ func flowWith[K comparable](
 			return tally{}
 		})
 	}
-	counts := !handsOutAfterShutDown(name)
+	counts := !deliversAfterShutDown(name)
 	for consumer := range crowd.Consumers {
 		racers = append(racers, func() tally {
 			var delivered tally

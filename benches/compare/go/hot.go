@@ -19,7 +19,7 @@ type hotKey struct {
 func (k *hotKey) deliver() {
 	announced := k.announced.Load()
 	if announced > k.seen.Load() {
-		k.seen.Store(announced) // Nobody else has the key.
+		k.seen.Store(announced) // Only this worker has the key.
 	}
 }
 
@@ -40,7 +40,7 @@ func checkServed[K comparable](keys map[K]*hotKey, producers int64) {
 }
 
 // hot adds a few keys over and over while they are worked on.
-func hot(name string, scale scale, crowd crowd) answer {
+func hot(name string, scale scale, crowd crowd) response {
 	passes := max(scale.HotAdds/crowd.Producers/scale.HotKeys, 1)
 	work := calibrated(scale.WorkNs)
 	keys := first(scale.HotKeys, nthNumber)
@@ -48,7 +48,7 @@ func hot(name string, scale scale, crowd crowd) answer {
 	for _, key := range keys {
 		hotKeys[key] = new(hotKey)
 	}
-	// Every key is in the hands of a worker as the race starts.
+	// A worker holds every key as the race starts.
 	queue := newQueue[uint64](name)
 	for _, key := range keys {
 		queue.Add(key)
@@ -96,7 +96,7 @@ func hot(name string, scale scale, crowd crowd) answer {
 	if float64(deliveredBy(laps).Count) > adds+float64(len(keys)) {
 		panic("more deliveries than adds")
 	}
-	return answer{figures(elapsed(laps[:crowd.Producers])/adds, elapsed(laps)/adds), tally{}}
+	return response{figures(elapsed(laps[:crowd.Producers])/adds, elapsed(laps)/adds), tally{}}
 }
 
 func consumeHot(
@@ -122,7 +122,7 @@ func consumeHot(
 }
 
 // replay adds the key of each event of a log, over and over.
-func replay(name string, events []string, passes int) answer {
+func replay(name string, events []string, passes int) response {
 	last := make(map[string]int)
 	for at, key := range events {
 		last[key] = at
@@ -166,11 +166,11 @@ func replay(name string, events []string, passes int) answer {
 	if deliveredBy(laps).Count > uint64(count) {
 		panic("more deliveries than adds")
 	}
-	return answer{figures(elapsed(laps) / float64(count)), tally{}}
+	return response{figures(elapsed(laps) / float64(count)), tally{}}
 }
 
 // backlog adds new keys while a million wait for a thousand workers.
-func backlog(name string, scale scale) answer {
+func backlog(name string, scale scale) response {
 	queue := newQueue[uint64](name)
 	for n := range scale.Keys {
 		queue.Add(nthNumber(n))
@@ -215,5 +215,5 @@ func backlog(name string, scale scale) answer {
 	for range scale.BacklogWorkers {
 		delivered.merge(<-tallies)
 	}
-	return answer{figures(ns), delivered}
+	return response{figures(ns), delivered}
 }

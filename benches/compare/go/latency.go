@@ -8,7 +8,7 @@ import (
 )
 
 // latency adds keys at set times and counts from those; see latency.rs.
-func latency(name string, scale scale, pace string) answer {
+func latency(name string, scale scale, pace string) response {
 	interval := scale.CommonInterval
 	if pace == "own" {
 		ns, _ := flowWith(name, scale.Paced, crowd{1, 1}, nthNumber, tallyNumber, work{})
@@ -49,7 +49,7 @@ func latency(name string, scale scale, pace string) answer {
 		},
 	})
 	slices.Sort(latencies)
-	return answer{
+	return response{
 		figures(interval, quantile(latencies, 0.5), quantile(latencies, 0.99), quantile(latencies, 0.999)),
 		deliveredBy(laps),
 	}
@@ -61,7 +61,7 @@ func quantile(values []float64, q float64) float64 {
 }
 
 // wake takes the time from an add to the get of a consumer that waits.
-func wake(name string, scale scale) answer {
+func wake(name string, scale scale) response {
 	queue := newQueue[uint64](name)
 	epoch := time.Now()
 	var addedAt atomic.Int64
@@ -90,5 +90,5 @@ func wake(name string, scale scale) answer {
 	shutDownAfter(queue, name, func() bool { return sum(done) == uint64(scale.Wakes) })
 	delivered := <-consumed
 	slices.Sort(latencies)
-	return answer{figures(quantile(latencies, 0.5), quantile(latencies, 0.99)), delivered}
+	return response{figures(quantile(latencies, 0.5), quantile(latencies, 0.99)), delivered}
 }

@@ -9,9 +9,9 @@ import (
 
 // limiters asks and forgets, on keys that fail over and over. They are client-go's; the priority queue
 // has none of its own.
-func limiters(name string, scale scale, limiter string, threads int) answer {
+func limiters(name string, scale scale, limiter string, threads int) response {
 	if name != clientGo {
-		return answer{}
+		return response{}
 	}
 	asked := newLimiter(limiter)
 	keys := first(scale.Recurring, nthNumber)
@@ -32,7 +32,7 @@ func limiters(name string, scale scale, limiter string, threads int) answer {
 	for _, key := range keys {
 		check("failures", asked.NumRequeues(key), 0)
 	}
-	return answer{figures(elapsed(laps) / float64(passes*threads*len(keys))), tally{}}
+	return response{figures(elapsed(laps) / float64(passes*threads*len(keys))), tally{}}
 }
 
 func newLimiter(name string) workqueue.TypedRateLimiter[uint64] {

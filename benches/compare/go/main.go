@@ -1,8 +1,8 @@
 // The Go contenders of the comparison, in a process of their own.
 //
-// Reads a request a line from standard input (which queue, which workload, how much of it) and
-// answers each with a line: the figures, and a tally of what was delivered. The harness in Rust, whose
-// workloads these are over again, checks the tally. A count that is wrong in here is a panic.
+// Reads requests from standard input, one a line (which queue, which workload, how much of it), and
+// writes a line for each: the figures, and a tally of what was delivered. The harness in Rust, which
+// has the same workloads, checks the tally. A wrong count is a panic.
 package main
 
 import (
@@ -21,7 +21,7 @@ type request struct {
 	Passes   int      `json:"passes"`
 }
 
-// The fields beside Kind are set for those workloads that have them.
+// The fields other than Kind are set for the workloads that use them.
 type workload struct {
 	Kind    string `json:"kind"`
 	By      string `json:"by"`
@@ -42,6 +42,8 @@ type scale struct {
 	Recurring      int     `json:"recurring"`
 	Cycles         int     `json:"cycles"`
 	Duplicates     int     `json:"duplicates"`
+	Returning      int     `json:"returning"`
+	Returns        int     `json:"returns"`
 	Keys           int     `json:"keys"`
 	HotKeys        int     `json:"hot_keys"`
 	HotAdds        int     `json:"hot_adds"`
@@ -56,14 +58,14 @@ type scale struct {
 }
 
 // Figures are nil when the workload does not apply, and one of them is when the queue cannot do it.
-type answer struct {
+type response struct {
 	Figures   []*float64 `json:"figures"`
 	Delivered tally      `json:"delivered"`
 }
 
 func main() {
 	requests := bufio.NewReaderSize(os.Stdin, 1<<20)
-	answers := json.NewEncoder(os.Stdout)
+	responses := json.NewEncoder(os.Stdout)
 	for {
 		line, err := requests.ReadBytes('\n')
 		if err != nil {
@@ -71,12 +73,12 @@ func main() {
 		}
 		var asked request
 		must(json.Unmarshal(line, &asked))
-		// What the last round has left is not this one's matter.
+		// What the last round has left is collected before this one.
 		runtime.GC()
-		answer := run(asked)
-		// Nor what this one leaves the next one's: a collection that starts late would run beside it.
+		response := run(asked)
+		// A collection that starts late would run during the next round.
 		runtime.GC()
-		must(answers.Encode(answer))
+		must(responses.Encode(response))
 	}
 }
 
@@ -93,7 +95,7 @@ func check[T comparable](what string, got, expected T) {
 	}
 }
 
-func run(asked request) answer {
+func run(asked request) response {
 	scale, workload, queue := asked.Scale, asked.Workload, asked.Queue
 	switch workload.Kind {
 	case "cycle":
@@ -113,6 +115,8 @@ func run(asked request) answer {
 		return flow(queue, scale.Keys, workload.Crowd, nthNumber, tallyNumber)
 	case "hot":
 		return hot(queue, scale, workload.Crowd)
+	case "recur":
+		return recur(queue, scale)
 	case "replay":
 		return replay(queue, asked.Events, asked.Passes)
 	case "backlog":
@@ -130,7 +134,7 @@ func run(asked request) answer {
 	case "start":
 		return start(queue, scale)
 	}
-	return answer{}
+	return response{}
 }
 
 func figures(values ...float64) []*float64 {

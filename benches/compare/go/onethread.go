@@ -6,7 +6,7 @@ import (
 )
 
 // cycle takes recurring keys through add, get and done, one after the other.
-func cycle[K comparable](name string, scale scale, nth func(int) K, tallied func(*tally, K)) answer {
+func cycle[K comparable](name string, scale scale, nth func(int) K, tallied func(*tally, K)) response {
 	queue := newQueue[K](name)
 	keys := first(scale.Recurring, nth)
 	passes := max(scale.Cycles/len(keys), 1)
@@ -22,11 +22,11 @@ func cycle[K comparable](name string, scale scale, nth func(int) K, tallied func
 	}
 	ns := nanoseconds(time.Since(start)) / float64(delivered.Count)
 	queue.ShutDown()
-	return answer{figures(ns), delivered}
+	return response{figures(ns), delivered}
 }
 
 // duplicate adds keys that are queued already.
-func duplicate(name string, scale scale, threads int) answer {
+func duplicate(name string, scale scale, threads int) response {
 	queue := newQueue[uint64](name)
 	keys := first(scale.Recurring, nthNumber)
 	for _, key := range keys {
@@ -44,18 +44,18 @@ func duplicate(name string, scale scale, threads int) answer {
 			return tally{}
 		}
 	}
-	// Who only notes an add for later has made it when it knows its length.
+	// A queue that only notes an add has made it when it returns its length.
 	laps := race(racers)
 	settling := time.Now()
 	check("queued", queue.Len(), len(keys))
 	ns := elapsed(laps) + nanoseconds(time.Since(settling))
 	delivered := takeAll(queue, len(keys), tallyNumber)
 	queue.ShutDown()
-	return answer{figures(ns / float64(passes*threads*len(keys))), delivered}
+	return response{figures(ns / float64(passes*threads*len(keys))), delivered}
 }
 
 // memory is the bytes for a queued key, and what is left when all are done.
-func memory(name string, scale scale) answer {
+func memory(name string, scale scale) response {
 	before := heap()
 	queue := newQueue[uint64](name)
 	for n := range scale.Keys {
@@ -67,7 +67,7 @@ func memory(name string, scale scale) answer {
 	check("left", queue.Len(), 0)
 	left := heap() - before
 	queue.ShutDown()
-	return answer{[]*float64{&queued, &left, nil}, delivered}
+	return response{[]*float64{&queued, &left, nil}, delivered}
 }
 
 // heap is the bytes in use after a collection.
@@ -80,7 +80,7 @@ func heap() float64 {
 
 // start makes queues that can delay keys, as ours can, and shuts them down: unused, and after a key has
 // gone through.
-func start(name string, scale scale) answer {
+func start(name string, scale scale) response {
 	begun := time.Now()
 	for range scale.Starts {
 		newDelaying[uint64](name).ShutDown()
@@ -102,5 +102,5 @@ func start(name string, scale scale) answer {
 	queue.Add(nthNumber(0))
 	started := float64(runtime.NumGoroutine() - before)
 	queue.ShutDown()
-	return answer{figures(unused, used, started), delivered}
+	return response{figures(unused, used, started), delivered}
 }

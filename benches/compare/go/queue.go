@@ -29,22 +29,22 @@ func newDelaying[K comparable](name string) workqueue.TypedDelayingInterface[K] 
 	panic("no queue " + name)
 }
 
-// handsOutAfterShutDown tells whether what is queued is still delivered then. The priority queue drops
+// deliversAfterShutDown tells whether what is queued is still delivered then. The priority queue drops
 // it, so that a workload has to wait for the last delivery first.
-func handsOutAfterShutDown(name string) bool {
+func deliversAfterShutDown(name string) bool {
 	return name == clientGo
 }
 
-// A counter that others look at, on a cache line of its own.
+// A counter that other goroutines read, on its own cache line.
 type counter struct {
 	atomic.Uint64
 	_ [56]byte
 }
 
-// shutDownAfter ends a queue when nobody adds any more: at once where what is queued is still handed
-// out, and otherwise when isOver says that everything has been delivered.
+// shutDownAfter shuts a queue down after the last add: at once if it still delivers what is queued,
+// and otherwise when isOver returns true.
 func shutDownAfter[K comparable](queue workqueue.TypedInterface[K], name string, isOver func() bool) {
-	for !handsOutAfterShutDown(name) && !isOver() {
+	for !deliversAfterShutDown(name) && !isOver() {
 		time.Sleep(100 * time.Microsecond)
 	}
 	queue.ShutDown()

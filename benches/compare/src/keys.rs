@@ -1,7 +1,7 @@
 //! The keys of the workloads, and how deliveries of them are counted.
 //!
 //! A workload is written once for a *kind* of key: `u64` or `str`. What a contender stores may be
-//! another type (`String`, `Arc<str>`); see [`crate::contenders::Queue`].
+//! another type (`String`, `Arc<str>`); see [`crate::queue::Queue`].
 
 use std::borrow::Borrow;
 

@@ -1,23 +1,37 @@
-//! Measures keyqueue beside what one would use instead.
+//! Measures keyqueue next to the queues that one would use instead.
 //!
 //! `cargo run --release -p compare -- [--quick] [--only ID[,ID]] [--rounds N] [--log FILE]`
 //!
-//! Method: each workload runs in rounds, and in each round every contender once, one after the
-//! other, and in the next the other way round (A B C C B A ...), each with a new queue; a warm-up
-//! round is thrown away. The medians of the rounds are compared, the extremes kept. Every round
-//! checks what was delivered. These are shared, noisy machines: a ratio within one run means
-//! something, a figure from one run beside one from another does not.
+//! Method: each workload runs in rounds; in each round every contender runs once, with a new queue,
+//! and the next round reverses the order (A B C C B A ...). A warm-up round does not count. The
+//! report compares the medians of the rounds and keeps their extremes. Every round checks what was
+//! delivered. On a shared, noisy machine only ratios within one run mean anything.
 //!
-//! A full run writes BENCHMARKS.md and what it shows. `--smoke` runs every workload once, far too
-//! short to measure anything: a test that the workloads work.
+//! A full run writes BENCHMARKS.md and its plots. `--smoke` runs every workload once, far too short
+//! to measure anything: a test that the workloads work.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `spec` | what a round runs, and how much of it |
+//! | `catalogue` | every workload by id, with its figures and targets |
+//! | `queue` | the traits through which the workloads see a queue |
+//! | `workloads/` | what a round of each does, for any queue |
+//! | `contenders/` | the queues, and which workloads each of them runs |
+//! | `measure` | the rounds |
+//! | `report/`, `model` | tables, plots, pages; a model of more processors |
+//! | `keys`, `work`, `log`, `race`, `memory` | keys, work, events, threads, bytes |
 
+mod catalogue;
 mod contenders;
 mod keys;
+mod log;
 mod measure;
 mod memory;
 mod model;
+mod queue;
 mod race;
 mod report;
+mod spec;
 mod work;
 mod workloads;
 
@@ -28,11 +42,13 @@ use anyhow::{Result, ensure};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
+use crate::catalogue::Workload;
 use crate::contenders::Field;
+use crate::log::Log;
 use crate::report::Report;
-use crate::workloads::{Log, Scale, Workload};
+use crate::spec::Scale;
 
-/// Measures keyqueue beside what one would use instead.
+/// Measures keyqueue next to the queues that one would use instead.
 #[derive(Parser)]
 struct Options {
     /// Three rounds of a fifth of the keys: within two minutes
@@ -44,7 +60,7 @@ struct Options {
     /// Rounds that count, after one that warms up [default: 7, or 3 if quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The events of `replay`: the first word of each line [default: a made-up log]
+    /// The events of `replay`: the first word of each line [default: a generated log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Write the figures of all rounds to a file
@@ -56,16 +72,16 @@ struct Options {
     /// Write no page after a full run
     #[arg(long)]
     no_page: bool,
-    /// Compute the model of more processors after other runs than full ones, too; takes valgrind
+    /// Compute the model of more processors after a partial run, too; needs valgrind
     #[arg(long)]
     model: bool,
-    /// Go through the operations that the model traces, and nothing else
+    /// Run the operations that the model traces, and nothing else
     #[arg(long, hide = true, value_name = "CONTENDER")]
     traced: Option<String>,
     /// Fail if a contender cannot take part
     #[arg(long)]
     everybody: bool,
-    /// One round of next to nothing, to see that everything works
+    /// One tiny round, to see that everything works
     #[arg(long)]
     smoke: bool,
 }
@@ -87,25 +103,24 @@ fn main() -> Result<()> {
     let passes = (100 / divisor).max(1);
     let log = match &options.log {
         Some(path) => Log::read(path, passes)?,
-        None => Log::made(passes),
+        None => Log::generated(passes),
     };
     let workloads = chosen(&options.only);
 
-    let mut report = Report::new(options.quick, rounds);
     let field = Field::gather();
     for (name, why) in &field.not_run {
         eprintln!("{name}: not run; {why}");
     }
     ensure!(
         field.not_run.is_empty() || !options.everybody,
-        "not everybody can take part"
+        "a contender cannot take part"
     );
+    let mut report = Report::new(options.quick, rounds, &field);
     let mut scale = Scale::divided_by(divisor, log);
     scale.common_interval = measure::common_interval(&field, &scale);
-    report.enter(&field);
     let start = Instant::now();
     report.rows = measure::all(&workloads, &field, &scale, rounds);
-    report.took(start.elapsed().as_secs());
+    report.seconds = start.elapsed().as_secs();
 
     if options.smoke {
         println!("{} rows, each checked", report.rows.len());
@@ -127,24 +142,23 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Writes the page and its plots to their places in the repository, and the figures of the README.
+/// Writes the page, its plots, and the figures of README.md.
 fn publish(report: &Report) -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     report.publish(&here.join("../.."), &here.join("results"))
 }
 
-/// Those asked for, or all.
-fn chosen(only: &[String]) -> Vec<Workload> {
-    let mut workloads = workloads::all();
-    for id in only {
-        if !workloads.iter().any(|workload| workload.id == *id) {
-            let ids: Vec<&str> = workloads.iter().map(|workload| &*workload.id).collect();
-            let message = format!("no workload {id:?}; there are: {}", ids.join(", "));
-            Options::command()
-                .error(ErrorKind::InvalidValue, message)
-                .exit();
-        }
+/// The workloads with these ids, or all.
+fn chosen(only: &[String]) -> Vec<&'static Workload> {
+    let ids: Vec<&str> = catalogue::all().map(|workload| workload.0).collect();
+    if let Some(id) = only.iter().find(|id| !ids.contains(&id.as_str())) {
+        let message = format!("no workload {id:?}; there are: {}", ids.join(", "));
+        Options::command()
+            .error(ErrorKind::InvalidValue, message)
+            .exit();
     }
-    workloads.retain(|workload| only.is_empty() || only.contains(&workload.id));
-    workloads
+    let is_chosen = |id: &str| only.is_empty() || only.iter().any(|only| only == id);
+    catalogue::all()
+        .filter(|Workload(id, ..)| is_chosen(id))
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Threads that start together, and the time until the last of them is through.
+//! Threads that start together, and the time until the last of them ends.
 //!
 //! Every thread reads the clock twice, as it passes the barrier and as it ends: the one that
 //! starts them all may itself be late to the start where there are fewer cores than threads.
@@ -10,14 +10,14 @@ use std::time::Instant;
 /// What one thread does.
 pub(crate) type Racer<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
 
-/// What came of it.
+/// When a thread ran, and what it returned.
 pub(crate) struct Lap<T> {
     start: Instant,
     end: Instant,
     pub(crate) result: T,
 }
 
-/// Runs each on a thread of its own; the laps are in their order.
+/// Runs each on its own thread; the laps are in the same order.
 pub(crate) fn run<T: Send>(racers: Vec<Racer<'_, T>>) -> Vec<Lap<T>> {
     let barrier = &Barrier::new(racers.len());
     thread::scope(|scope| {
@@ -37,11 +37,7 @@ pub(crate) fn run<T: Send>(racers: Vec<Racer<'_, T>>) -> Vec<Lap<T>> {
             .collect();
         threads
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .expect("the thread has panicked, and said why")
-            })
+            .map(|thread| thread.join().expect("the thread panicked"))
             .collect()
     })
 }

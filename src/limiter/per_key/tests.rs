@@ -1,135 +1,142 @@
-//! Counts of failures on their own.
+//! Tests of the failure counts.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::Hasher;
+use std::collections::HashMap;
 
-use super::place::CALLS_PER_VISIT;
-use super::print::Identity;
-use super::shard::KEPT_CAPACITY;
+use super::counts::{SHARDS, SPARE_ENTRIES};
 use super::*;
+use crate::MockClock;
+use crate::limiter::FastSlow;
 use crate::scaled::scaled;
 use proptest::prelude::*;
 
 const MAX: Duration = Duration::from_secs(1);
+const MEMORY: u64 = 2_000_000_000;
 
-fn mocked() -> (PerKey<u64>, crate::MockClock) {
+fn mocked() -> (PerKeyLimiter<u64, FastSlow>, MockClock) {
     let (clock, mock) = Clock::mock();
-    (PerKey::new(MAX).with_clock(clock), mock)
+    let limiter = crate::limiter::ItemFastSlow::new(MAX, MAX, 0).unwrap();
+    (limiter.with_clock(clock), mock)
 }
 
-fn capacity(counts: &PerKey<u64>) -> usize {
-    counts.places.iter().map(|place| place.capacity()).sum()
+fn entries(limiter: &PerKeyLimiter<u64, FastSlow>) -> usize {
+    limiter.counts.entries()
+}
+
+fn record(limiter: &PerKeyLimiter<u64, FastSlow>, key: u64, now: u64) -> u32 {
+    limiter.counts.record(limiter.hasher.hash_one(key), now)
+}
+
+// L12: a thread is delayed between reading the clock and taking the lock, and records after another
+// thread.
+#[test]
+fn a_late_thread_turns_back_no_time() {
+    let (limiter, mock) = mocked();
+    assert_eq!(record(&limiter, 1, MEMORY), 0);
+    assert_eq!(record(&limiter, 1, MEMORY - 50), 1);
+    mock.advance(MAX * 4);
+    assert_eq!(limiter.num_requeues(&1), 2);
+    mock.advance(Duration::from_nanos(1));
+    assert_eq!(limiter.num_requeues(&1), 0);
+}
+
+// L2, L12
+#[test]
+fn a_burst_that_is_forgotten_leaves_a_few_entries_in_each_shard() {
+    let (limiter, _mock) = mocked();
+    let keys = scaled(100_000) as u64;
+    for key in 0..keys {
+        limiter.when(&key);
+    }
+    assert_eq!(entries(&limiter), keys as usize);
+    for key in 0..keys {
+        limiter.forget(&key);
+    }
+    assert_eq!(limiter.tracked(), 0);
+    assert!(entries(&limiter) <= SHARDS * SPARE_ENTRIES);
+}
+
+// L12: a shard keeps no more entries without a count than with one, plus `SPARE_ENTRIES`.
+#[test]
+fn keys_that_fail_and_succeed_one_after_the_other_take_no_room() {
+    let (limiter, _mock) = mocked();
+    for key in 0..scaled(100_000) as u64 {
+        limiter.when(&key);
+        limiter.forget(&key);
+        assert!(entries(&limiter) <= SHARDS * (SPARE_ENTRIES + 2));
+    }
 }
 
 // L12
 #[test]
-fn one_busy_key_frees_the_shards_of_all_others() {
-    let (counts, mock) = mocked();
+fn a_sweep_frees_the_entries_of_idle_keys_and_keeps_the_others() {
+    let (limiter, mock) = mocked();
     for key in 0..scaled(10_000) as u64 {
-        counts.record(&key);
+        limiter.when(&key);
     }
-    for _ in 0..2 {
-        mock.advance(MAX * 2 + Duration::from_nanos(1));
-        for _ in 0..SHARDS * CALLS_PER_VISIT as usize {
-            counts.record(&0);
-        }
+    mock.advance(MAX);
+    for key in 0..100 {
+        limiter.when(&key);
     }
-    assert_eq!(counts.tracked(), 1);
-    assert!(capacity(&counts) <= 8, "{} places", capacity(&counts));
+    mock.advance(MAX + Duration::from_nanos(1));
+    for _ in 0..=SHARDS {
+        limiter.forget(&u64::MAX);
+    }
+    assert_eq!((limiter.tracked(), entries(&limiter)), (100, 100));
+    assert!((0..100).all(|key| limiter.num_requeues(&key) == 2));
 }
 
-// L12
-#[test]
-fn forgetting_the_last_key_of_a_burst_gives_its_table_back() {
-    let (counts, _mock) = mocked();
-    for key in 0..scaled(100_000) as u64 {
-        counts.record(&key);
-    }
-    for key in 0..scaled(100_000) as u64 {
-        counts.forget(&key);
-    }
-    assert_eq!(counts.tracked(), 0);
-    assert!(capacity(&counts) <= SHARDS * 2 * KEPT_CAPACITY);
-}
-
-// L12
-#[test]
-fn a_count_survives_turns_while_its_key_is_not_idle() {
-    let (counts, mock) = mocked();
-    for n in 0..scaled(100) as u32 {
-        assert_eq!(counts.record(&7), n);
-        // Busy neighbours turn every shard whenever that is due.
-        for key in 1000..2000 {
-            counts.record(&key);
-        }
-        mock.advance(MAX * 2);
-    }
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Record,
+    Forget,
+    /// Many other keys fail and are forgotten, so that shards are rebuilt.
+    Others,
 }
 
 proptest! {
-    // L2, L12: against one map that never frees anything.
+    // L2, L12: compared with a plain map as the model.
     #[test]
     fn counts_are_those_of_a_map_with_the_time_of_each_failure(
-        calls in prop::collection::vec((0..4_u64, 0..3_u8, 0..1300_u32), 1..200),
+        calls in prop::collection::vec(
+            (
+                0..6_u64,
+                prop_oneof![8 => Just(Call::Record), 6 => Just(Call::Forget), 1 => Just(Call::Others)],
+                prop_oneof![Just(0), 0..MEMORY, 0..3 * MEMORY],
+            ),
+            1..100,
+        ),
     ) {
-        let (counts, mock) = mocked();
-        let memory = MAX * 2;
-        let mut model = HashMap::<u64, (u32, Duration)>::new();
-        for (key, call, thousandths) in calls {
-            mock.advance(memory * thousandths / 1000 / 2);
-            let now = mock.clock().now();
-            let failed = model.entry(key).or_insert((0, now));
-            if now - failed.1 > memory {
-                failed.0 = 0;
-            }
-            prop_assert_eq!(counts.count(&key), failed.0);
-            if call == 0 {
-                counts.forget(&key);
-                failed.0 = 0;
-            } else {
-                prop_assert_eq!(counts.record(&key), failed.0);
-                *failed = (failed.0 + 1, now);
-                // In the same shard or not: look after all of them.
-                for place in counts.places.iter() {
-                    place.turn_if_due(counts.idle.now(), counts.idle.span());
+        let (limiter, mock) = mocked();
+        let mut model = HashMap::<u64, (u32, u64)>::new();
+        let mut now = 0;
+        for (key, call, later) in calls {
+            now += later;
+            mock.advance(Duration::from_nanos(later));
+            model.retain(|_, (_, last)| now - *last <= MEMORY);
+            match call {
+                Call::Record => {
+                    let failed = model.entry(key).or_insert((0, now));
+                    prop_assert_eq!(record(&limiter, key, now), failed.0);
+                    *failed = (failed.0 + 1, now);
                 }
+                Call::Forget => {
+                    limiter.forget(&key);
+                    model.remove(&key);
+                }
+                Call::Others => for other in 0..4000 {
+                    limiter.when(&(10 + other));
+                    limiter.forget(&(10 + other));
+                },
             }
+            for key in 0..6 {
+                let expected = model.get(&key).map_or(0, |failed| failed.0);
+                prop_assert_eq!(limiter.num_requeues(&key), expected);
+            }
+            prop_assert!(limiter.tracked() >= model.len());
         }
+        for key in 0..6 {
+            limiter.forget(&key);
+        }
+        prop_assert_eq!(limiter.tracked(), 0);
     }
-}
-
-#[test]
-fn equal_keys_have_one_fingerprint_and_each_limiter_its_own_seeds() {
-    let (one, other) = (Fingerprints::new(), Fingerprints::new());
-    assert_eq!(one.of("key"), one.of(&String::from("key")));
-    assert_ne!(one.of("key"), one.of("kez"));
-    assert_ne!(one.of("key"), other.of("key"));
-    assert_ne!(one.of(&1_u64).low(), one.of(&1_u64).high());
-}
-
-#[test]
-fn keys_spread_over_the_shards_by_one_half_of_the_fingerprint_and_over_a_table_by_the_other() {
-    // Whatever the seeds are.
-    for _ in 0..scaled(200) {
-        let prints = Fingerprints::new();
-        let homes = (0..4000_u64).map(|key| home_of(prints.of(&key)));
-        assert_eq!(homes.collect::<HashSet<usize>>().len(), SHARDS);
-    }
-    let prints = Fingerprints::new();
-    let prints = (0..100_u64).map(|key| prints.of(&key));
-    for print in prints {
-        assert_eq!(home_of(print), home_of(Print::new(0, print.high())));
-        let mut hasher = Identity::default();
-        print.hash(&mut hasher);
-        assert_eq!(hasher.finish(), print.low());
-    }
-}
-
-/// A key's `Hash` may look at the hash so far.
-#[test]
-fn a_fingerprint_in_the_making_has_a_hash() {
-    let prints = Fingerprints::new();
-    let mut pair = prints.pair();
-    7_u64.hash(&mut pair);
-    assert_eq!(pair.finish(), prints.of(&7_u64).low());
 }

@@ -1,8 +1,8 @@
-//! What the stand-ins are made of under shuttle: many threads, schedules drawn at random.
+//! The base of the stand-ins under shuttle: many threads, random schedules.
 //!
 //! shuttle runs one thread at a time and switches before each access, and every access sees the
-//! latest value: its memory is sequentially consistent, whatever ordering is asked for, and a fence
-//! does nothing. So it finds no ordering that is too weak; that is loom's part.
+//! latest value: its memory is sequentially consistent, whatever ordering is given, and a fence
+//! does nothing. So it finds no ordering that is too weak; loom does.
 
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 pub(crate) use shuttle::thread::{JoinHandle, spawn, yield_now};
@@ -14,11 +14,11 @@ use shuttle::sync::Condvar;
 
 pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }
 
-/// A deadline is over after a while of other threads' steps; how long a while is drawn, too.
+/// A deadline passes after a random number of other threads' steps.
 pub(crate) fn pass_time() {
     for _ in 0..thread_rng().gen_range(0..16) {
         yield_now();
@@ -27,8 +27,8 @@ pub(crate) fn pass_time() {
 
 /// Lets one thread wait until another has notified it.
 ///
-/// Not shuttle's `park`, which may return for no reason at every step: whoever loops around it
-/// would hardly ever be found asleep, and a lost wake-up would not show.
+/// It does not use shuttle's `park`, which may return spuriously at every step: a thread that loops
+/// around it would hardly ever be asleep, and the model would miss a lost wake-up.
 pub(crate) struct Notify {
     notified: Mutex<bool>,
     condvar: Condvar,
@@ -51,7 +51,7 @@ impl Notify {
         self.condvar.notify_one();
     }
 
-    /// Waits for a notification, and takes it.
+    /// Waits for a notification, and consumes it.
     pub(crate) fn wait(&self) {
         let mut notified = self.notified();
         while !std::mem::take(&mut *notified) {

@@ -1,11 +1,11 @@
-//! The lock of one shard: taken by one atomic read-modify-write, given back by a plain store.
+//! A spin lock: one atomic read-modify-write locks it, a plain store unlocks it.
 //!
-//! An uncontended lock that can park its waiters pays for that when it is given back, too: the
-//! store must tell it whether somebody sleeps, which takes a second read-modify-write. On the
-//! machines this was measured on each costs 2 to 5 ns, as much as all the rest of the critical
-//! section, so here waiters look after themselves: they spin, then yield, then sleep for a short
-//! time and look again. Critical sections are some tens of nanoseconds long, and waiting is rare;
-//! that a waiter may oversleep by [`NAP`] matters only when the holder was preempted.
+//! A lock that can park its waiters pays for that even when it is not contended: to find out
+//! whether a thread is parked, an unlock needs a second read-modify-write. On the machines
+//! measured, each costs 2 to 5 ns, as much as the rest of the critical section. So here waiters
+//! poll: they spin, then yield, then sleep for a short time and check again. Critical sections take
+//! some tens of nanoseconds, and waiting is rare. A waiter may oversleep by up to [`NAP`], but it
+//! sleeps only if the holder was preempted.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -16,14 +16,14 @@ use crossbeam_utils::Backoff;
 
 use super::atomic::{AtomicBool, Ordering};
 
-/// How long a waiter sleeps at a time once spinning and yielding have not helped.
+/// How long a waiter sleeps at a time after it has spun and yielded in vain.
 const NAP: Duration = Duration::from_micros(50);
 
-struct ShardLock(AtomicBool);
+struct RawLock(AtomicBool);
 
-impl ShardLock {
+impl RawLock {
     const fn new() -> Self {
-        ShardLock(AtomicBool::new(false))
+        RawLock(AtomicBool::new(false))
     }
 
     #[inline]
@@ -38,7 +38,7 @@ impl ShardLock {
     fn lock_slow(&self) {
         let backoff = Backoff::new();
         loop {
-            // Ordering: Relaxed; only a look whether trying is worth while.
+            // Ordering: Relaxed; only checks whether an attempt is worthwhile.
             while self.0.load(Ordering::Relaxed) {
                 if backoff.is_completed() {
                     std::thread::sleep(NAP);
@@ -53,7 +53,7 @@ impl ShardLock {
         }
     }
 
-    /// Gives the lock back. Only its holder may call this.
+    /// Unlocks. Only the holder may call this.
     #[inline]
     fn unlock(&self) {
         // Ordering: Release; pairs with the Acquire in `lock`.
@@ -61,51 +61,52 @@ impl ShardLock {
     }
 }
 
-/// A value behind such a lock, in memory as well: beside it if it is small, or on lines of its own if it is
-/// aligned to them. A panic of its holder leaves the value as it is, unlocked.
+/// A value behind a spin lock. In memory it follows the lock: on the same cache line if it is
+/// small, on its own lines if it is aligned to them. A panic of the holder unlocks, and leaves the
+/// value as it is.
 #[repr(C)]
-pub(crate) struct Locked<T> {
-    lock: ShardLock,
+pub(crate) struct SpinLock<T> {
+    lock: RawLock,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only by the holder of its lock, one thread at a time, which may be
-// any thread.
-unsafe impl<T: Send> Sync for Locked<T> {}
+// SAFETY: only the holder of the lock accesses the value, one thread at a time, which may be any
+// thread.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
 
-impl<T> Locked<T> {
+impl<T> SpinLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Locked {
-            lock: ShardLock::new(),
+        SpinLock {
+            lock: RawLock::new(),
             value: UnsafeCell::new(value),
         }
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> LockedGuard<'_, T> {
+    pub(crate) fn lock(&self) -> SpinLockGuard<'_, T> {
         self.lock.lock();
-        LockedGuard {
+        SpinLockGuard {
             locked: self,
             _value: PhantomData,
         }
     }
 }
 
-/// The right to the value. Dropping it unlocks.
-pub(crate) struct LockedGuard<'a, T> {
-    locked: &'a Locked<T>,
-    /// As good as the exclusive reference, also for who may share it.
+/// Exclusive access to the value. Dropping the guard unlocks.
+pub(crate) struct SpinLockGuard<'a, T> {
+    locked: &'a SpinLock<T>,
+    /// The guard acts as an exclusive reference, and is `Send` and `Sync` like one.
     _value: PhantomData<&'a mut T>,
 }
 
-impl<T> Drop for LockedGuard<'_, T> {
+impl<T> Drop for SpinLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.locked.lock.unlock();
     }
 }
 
-impl<T> Deref for LockedGuard<'_, T> {
+impl<T> Deref for SpinLockGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -115,7 +116,7 @@ impl<T> Deref for LockedGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for LockedGuard<'_, T> {
+impl<T> DerefMut for SpinLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and `&mut self` is exclusive.
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn threads_take_turns_with_the_value() {
         const ROUNDS: usize = scaled(100_000);
-        let locked = Locked::new(0);
+        let locked = SpinLock::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..ROUNDS).for_each(|_| *locked.lock() += 1));
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_panics_unlocks() {
-        let locked = Locked::new(1);
+        let locked = SpinLock::new(1);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _guard = locked.lock();
             panic!("as intended");

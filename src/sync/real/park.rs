@@ -1,6 +1,7 @@
-//! How a thread waits: a parker of its own, reached through a `Waker` like any task.
+//! How a thread waits: with its own parker, which a `Waker` wakes, as for a task.
 //!
-//! Not the standard library's `park`, whose token belongs to the user's code on this thread.
+//! It does not use the standard library's `park`, whose token belongs to the user's code on this
+//! thread.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -23,8 +24,8 @@ impl Wake for Unpark {
 
 /// The calling thread's parker and the waker that ends its sleep.
 ///
-/// A token left over from an earlier sleep makes one `park` return early, so every caller looks
-/// at its condition again afterwards.
+/// A token left over from an earlier sleep makes one `park` return early, so every caller checks
+/// its condition again afterwards.
 pub(crate) struct ThreadParker {
     parker: Parker,
     waker: Waker,
@@ -37,7 +38,7 @@ impl ThreadParker {
         ThreadParker { parker, waker }
     }
 
-    /// Runs `f` with the parker of this thread, which is made once a thread.
+    /// Runs `f` with the parker of this thread, which is created once per thread.
     ///
     /// While a thread is being torn down its stored parker may be gone; then `f` gets a fresh one.
     pub(crate) fn with<R>(f: impl FnOnce(&ThreadParker) -> R) -> R {
@@ -75,7 +76,7 @@ mod tests {
         thread::current().unpark();
         let in_a_moment = Instant::now() + Duration::from_millis(5);
         ThreadParker::with(|parker| parker.park(Some(in_a_moment)));
-        // Were it taken, this would last a minute.
+        // If the token had been consumed, this would last a minute.
         let before = Instant::now();
         thread::park_timeout(Duration::from_secs(60));
         assert!(before.elapsed() < Duration::from_secs(60));

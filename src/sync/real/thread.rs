@@ -1,4 +1,4 @@
-//! A thread of the crate's own.
+//! A thread that the crate starts.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, current};
@@ -13,7 +13,7 @@ impl Thread {
     /// Waits for the thread to end, unless it is the calling one.
     pub(crate) fn join_unless_current(self) {
         if self.0.thread().id() != current().id() {
-            // It catches what it runs; had it panicked all the same, it has ended as well.
+            // The thread catches panics of what it runs. If it panicked anyway, it has ended, too.
             let _ = self.0.join();
         }
     }

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::single_lock::{Empty, SingleLock, Stored};
-use super::{Contender, Keyed, Queue};
+use super::{Contender, Keyed};
 use crate::keys::Key;
-use crate::workloads::backlog::{self, Tasked};
-use crate::workloads::{Kind, Scale, limiter};
+use crate::queue::{Queue, Tasked};
+use crate::spec::{Kind, Scale};
+use crate::workloads::{backlog, limiter};
 
 pub(super) fn single_lock() -> impl Contender {
-    Keyed::<SingleLock<u64>, SingleLock<Arc<str>>>::named("single-lock", beside)
+    Keyed::<SingleLock<u64>, SingleLock<Arc<str>>>::named("single-lock", others)
 }
 
-fn beside(workload: Kind, scale: &Scale) -> Option<Vec<f64>> {
+fn others(workload: Kind, scale: &Scale) -> Option<Vec<f64>> {
     Some(match workload {
         Kind::Backlog => backlog::run::<SingleLock<u64>>(scale),
         Kind::Limiter { limiter, threads } => limiter::locked(limiter, threads, scale),
@@ -81,7 +82,7 @@ where
     }
 }
 
-/// Has no wakers. In a backlog nobody waits until all is done, so that it needs none.
+/// Has no wakers, and needs none: no worker of a backlog waits before all keys are done.
 impl Tasked for SingleLock<u64> {
     async fn get_in_task(&self) -> Option<u64> {
         loop {

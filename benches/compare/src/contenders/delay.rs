@@ -1,5 +1,4 @@
-//! Who delays keys and does nothing else: a heap under a mutex, and tokio-util's `DelayQueue` under a
-//! mutex.
+//! Contenders that only delay keys: a heap under a mutex, and tokio-util's `DelayQueue` under a mutex.
 //!
 //! The heap is what client-go has, with its loop's faults left out: a map from key to ready time
 //! under the same mutex, lazily deleted entries, and a thread that sleeps until the first of them
@@ -22,7 +21,9 @@ use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
 use super::Contender;
-use crate::workloads::{Delays, Kind, Round, Scale, delay};
+use crate::queue::Delays;
+use crate::spec::{Kind, Round, Scale};
+use crate::workloads::delay;
 
 type Map<V> = std::collections::HashMap<u64, V, RandomState>;
 
@@ -103,7 +104,7 @@ impl Shared {
                 // Without the lock, so that adds are not kept waiting.
                 drop(pending);
                 due.drain(..).for_each(|key| {
-                    // The receiver is gone only when nobody will ask any more.
+                    // The receiver is gone only at the end of the round.
                     let _ = ready.send(key);
                 });
                 pending = self.pending.lock();
@@ -171,9 +172,7 @@ impl Drop for Heap {
         self.shared.pending.lock().over = true;
         self.shared.sooner.notify_one();
         if let Some(thread) = self.thread.take() {
-            thread
-                .join()
-                .expect("the thread has panicked, and said why");
+            thread.join().expect("the thread panicked");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! client-go's workqueue and controller-runtime's priority queue: a program in Go, which runs the
 //! same workloads in a process of its own.
 //!
-//! The program (`benches/compare/go`) is built when the harness starts, and lives as long as it. It
-//! reads a request a line from its standard input, the workload and the scale, both in JSON, and
-//! answers with a line: the figures, and the tally of what it delivered, which is checked here as
-//! for everybody. It idles, blocked in a read, while others are measured; before and after a round
-//! it collects its garbage.
+//! The harness builds the program (`benches/compare/go`) when it starts, and ends it when it ends. The
+//! program reads requests from its standard input, a line of JSON each: the workload and the scale.
+//! It returns a line for each: the figures, and the tally of what it delivered, which is checked
+//! here as for every contender. While others are measured it is blocked in a read; before and after
+//! a round it collects its garbage.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Contender;
 use crate::keys::Tally;
-use crate::workloads::{Kind, Round, Scale};
+use crate::spec::{Kind, Round, Scale};
 
-/// The two queues of the program; none of them, and why, if it cannot be had.
+/// The two queues of the program, or why it cannot run.
 pub(super) fn contenders() -> Result<[Box<dyn Contender>; 2]> {
     let program = Rc::new(RefCell::new(Program::start()?));
     let queue = |name| -> Box<dyn Contender> {
@@ -41,7 +41,7 @@ struct GoQueue {
 struct Program {
     child: Child,
     requests: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
 }
 
 #[derive(Serialize)]
@@ -49,14 +49,14 @@ struct Request<'a> {
     queue: &'a str,
     workload: Kind,
     scale: &'a Scale,
-    /// Of `replay`: the keys of the events, told once a round of it.
+    /// The keys of the events of `replay`.
     events: &'a [String],
     passes: usize,
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    /// None when the workload does not apply; none in a place of it for what the queue cannot do.
+struct Response {
+    /// `None` when the workload does not apply; a figure is `None` when the queue cannot do that part.
     figures: Option<Vec<Option<f64>>>,
     delivered: Tally,
 }
@@ -78,11 +78,11 @@ impl Contender for GoQueue {
             events,
             passes: scale.log.passes,
         };
-        let answer = self.program.borrow_mut().ask(&request);
-        let answer = answer.unwrap_or_else(|error| panic!("{}: {error:#}", self.name));
-        let figures = answer.figures?;
+        let response = self.program.borrow_mut().ask(&request);
+        let response = response.unwrap_or_else(|error| panic!("{}: {error:#}", self.name));
+        let figures = response.figures?;
         if let Some(expected) = workload.delivers(scale) {
-            assert_eq!(answer.delivered, expected, "delivered by {}", self.name);
+            assert_eq!(response.delivered, expected, "delivered by {}", self.name);
         }
         Some(
             figures
@@ -102,28 +102,28 @@ impl Program {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let requests = child.stdin.take();
-        let answers = child.stdout.take().expect("its output is piped");
+        let responses = child.stdout.take().expect("its output is piped");
         Ok(Self {
             child,
             requests,
-            answers: BufReader::new(answers),
+            responses: BufReader::new(responses),
         })
     }
 
-    fn ask(&mut self, request: &Request<'_>) -> Result<Answer> {
+    fn ask(&mut self, request: &Request<'_>) -> Result<Response> {
         let requests = self.requests.as_mut().expect("open until the drop");
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         requests.write_all(line.as_bytes())?;
         requests.flush()?;
         line.clear();
-        self.answers.read_line(&mut line)?;
-        ensure!(!line.is_empty(), "the program has ended, and said why");
+        self.responses.read_line(&mut line)?;
+        ensure!(!line.is_empty(), "the program ended");
         Ok(serde_json::from_str(&line)?)
     }
 }
 
-/// It ends with its input.
+/// The program ends with its input.
 impl Drop for Program {
     fn drop(&mut self) {
         self.requests = None;
@@ -136,10 +136,10 @@ pub(crate) fn module() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("go")
 }
 
-/// Builds the program beside the harness; Go keeps what it has built, so that the next time is short.
+/// Builds the program into the directory of the harness; only the first build takes long.
 fn build() -> Result<PathBuf> {
-    let beside = std::env::current_exe().context("no directory to build in")?;
-    let program = beside.with_file_name("compare-go");
+    let harness = std::env::current_exe().context("no directory to build in")?;
+    let program = harness.with_file_name("compare-go");
     eprintln!("go build ... (takes minutes the first time)");
     let build = Command::new("go")
         .args(["build", "-o"])
@@ -153,7 +153,7 @@ fn build() -> Result<PathBuf> {
     };
     if !build.status.success() {
         let said = String::from_utf8_lossy(&build.stderr);
-        let last = said.lines().last().unwrap_or("it does not say why");
+        let last = said.lines().last().unwrap_or("no output");
         bail!("`go build` has failed: {last}");
     }
     Ok(program)

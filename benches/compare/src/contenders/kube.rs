@@ -1,9 +1,9 @@
 //! kube-runtime: its scheduler for the workloads of delays, its applier for the loop.
 //!
-//! Both have one owner, who polls them, so that whoever adds something does it through a channel;
-//! neither can be shared by threads, hence no workload of threads. The applier looks every object
-//! up in a store, which is filled before the clock starts; it ends with the stream of its requests,
-//! dropping what it holds, so that the stream stays open and the deliveries are counted.
+//! One owner polls each of them, and adds reach it through a channel; threads cannot share them, so
+//! they run no workload of threads. The applier looks every object up in a store, which is filled
+//! before the clock starts. It ends with the stream of its requests and drops what it holds, so the
+//! stream stays open and the deliveries are counted.
 //!
 //! It takes no part in `backlog`: each wake-up polls every future that is running, and a round with
 //! a thousand of them takes minutes.
@@ -30,7 +30,9 @@ use kube_runtime::watcher::Event;
 use super::Contender;
 use super::delay::Delaying;
 use crate::keys::{Key, Tally};
-use crate::workloads::{Delays, Kind, Round, Scale, reconcile};
+use crate::queue::Delays;
+use crate::spec::{Kind, Round, Scale};
+use crate::workloads::reconcile;
 
 pub(super) fn kube() -> impl Contender {
     Kube(Delaying::named(NAME))
@@ -53,7 +55,7 @@ impl Contender for Kube {
     }
 }
 
-/// The counterpart of [`reconcile::ours`].
+/// The counterpart of [`reconcile::keyqueue`].
 fn reconcile(scale: &Scale) -> Vec<f64> {
     let names: Vec<String> = (0..scale.reconciled).map(str::nth).collect();
     let (reader, mut writer) = store::<ConfigMap>();
@@ -95,7 +97,7 @@ fn reconcile(scale: &Scale) -> Vec<f64> {
     vec![elapsed.as_nanos() as f64 / scale.reconciled as f64]
 }
 
-/// The scheduler, on a thread of its own, behind a channel.
+/// The scheduler, on its own thread, behind a channel.
 struct Scheduler {
     requests: Option<UnboundedSender<ScheduleRequest<u64>>>,
     sent: AtomicUsize,
@@ -150,7 +152,10 @@ impl Delays for Scheduler {
     }
 
     fn get(&self) -> u64 {
-        let ready = self.ready.lock().expect("nobody panics with it");
+        let ready = self
+            .ready
+            .lock()
+            .expect("no thread panics while it holds the lock");
         ready.recv().expect("the thread lives")
     }
 }
@@ -167,7 +172,7 @@ fn drive(
     reconcile::runtime().block_on(async {
         let mut due = pin!(scheduler(requests));
         while let Some(key) = due.next().await {
-            // The receiver is gone only when nobody will ask any more.
+            // The receiver is gone only at the end of the round.
             let _ = ready.send(key);
         }
     });
@@ -178,7 +183,7 @@ impl Drop for Scheduler {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
             let end = thread.join();
-            end.expect("the thread has panicked, and said why");
+            end.expect("the thread panicked");
         }
     }
 }

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use crossbeam_utils::Backoff;
 
-use super::{Contender, Queue};
-use crate::workloads::{self, Kind, Round, Scale};
+use super::Contender;
+use crate::queue::Queue;
+use crate::spec::{Kind, Round, Scale};
+use crate::workloads;
 
 /// A bounded ring.
 pub(super) fn array_queue() -> impl Contender {

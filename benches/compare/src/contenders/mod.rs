@@ -1,28 +1,26 @@
-//! Who is measured, and the two traits through which the harness sees them.
+//! The queues that are measured, and which workloads each of them runs.
 //!
-//! A [`Contender`] is what `main` knows: a name, and "run one round of this workload". One in a
-//! process of its own (another language) implements it directly.
-//!
-//! A [`Queue`] is a queue in this process, for one kind of key. The workloads are generic over
-//! it, so that each is compiled for each queue and nothing is called through a pointer in a timed
-//! loop.
+//! A [`Contender`] has a name and runs one round of a workload. Queues in this process implement
+//! [`Queue`], and [`Keyed`] makes contenders of them; a queue in another process implements
+//! [`Contender`] directly.
 
 mod baseline;
 mod delay;
 pub(crate) mod go;
+mod keyqueue;
 mod kube;
 mod limit;
-mod ours;
 mod single_lock;
 
 use std::marker::PhantomData;
 
 pub(crate) use single_lock::SingleLock;
 
-use crate::keys::Key;
-use crate::workloads::{self, Kind, Round, Scale, Waiter};
+use crate::queue::Queue;
+use crate::spec::{Kind, Round, Scale, Waiter};
+use crate::workloads;
 
-/// Someone who takes part.
+/// A queue, or a part of one, that is measured.
 pub(crate) trait Contender {
     fn name(&self) -> &'static str;
 
@@ -30,16 +28,16 @@ pub(crate) trait Contender {
     fn run(&self, workload: Kind, scale: &Scale, round: &Round) -> Option<Vec<f64>>;
 }
 
-/// Everybody who can take part, in the order of the table's columns.
+/// All contenders, in the order of the columns.
 pub(crate) struct Field {
     pub(crate) contenders: Vec<Box<dyn Contender>>,
-    /// Who cannot, and why.
+    /// The contenders that cannot run, and why.
     pub(crate) not_run: Vec<(&'static str, String)>,
 }
 
 impl Field {
     pub(crate) fn gather() -> Self {
-        let mut contenders: Vec<Box<dyn Contender>> = vec![Box::new(ours::keyqueue())];
+        let mut contenders: Vec<Box<dyn Contender>> = vec![Box::new(keyqueue::keyqueue())];
         let mut not_run = Vec::new();
         match go::contenders() {
             Ok(queues) => contenders.extend(queues),
@@ -71,46 +69,19 @@ impl Field {
     }
 }
 
-/// A queue in this process, for keys of kind `Q`.
-pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
-    /// What `add` takes; made before the clock starts.
-    type Key: Send + 'static;
-    /// What `get` returns.
-    type Item<'a>: Send;
-    /// A key resolved beforehand; the key itself where the queue has no such thing.
-    type Handle: Send + Sync;
-
-    fn new() -> Self;
-    fn key(key: Q::Owned) -> Self::Key;
-    fn key_of<'a>(item: &'a Self::Item<'_>) -> &'a Q;
-
-    fn add(&self, key: Self::Key);
-    fn add_ref(&self, key: &Q);
-    fn handle(&self, key: Q::Owned) -> Self::Handle;
-    fn add_handle(&self, handle: &Self::Handle);
-
-    /// Blocks; `None` once the queue is shut down and empty.
-    fn get(&self) -> Option<Self::Item<'_>>;
-    fn done(&self, item: Self::Item<'_>);
-
-    fn len(&self) -> usize;
-    fn shut_down(&self);
-    fn shrink(&self);
-}
-
 /// A deduplicating queue in this process: `U` holds `u64` keys, `S` strings.
 struct Keyed<U, S> {
     name: &'static str,
-    /// Runs those workloads that are not the same for every queue.
-    beside: fn(Kind, &Scale) -> Option<Vec<f64>>,
+    /// Runs the workloads that are not the same for every queue.
+    others: fn(Kind, &Scale) -> Option<Vec<f64>>,
     queues: PhantomData<fn() -> (U, S)>,
 }
 
 impl<U, S> Keyed<U, S> {
-    fn named(name: &'static str, beside: fn(Kind, &Scale) -> Option<Vec<f64>>) -> Self {
+    fn named(name: &'static str, others: fn(Kind, &Scale) -> Option<Vec<f64>>) -> Self {
         Self {
             name,
-            beside,
+            others,
             queues: PhantomData,
         }
     }
@@ -129,7 +100,7 @@ impl<U: Queue<u64>, S: Queue<str>> Contender for Keyed<U, S> {
             | Kind::Reconcile
             | Kind::Wake {
                 waiter: Waiter::Task,
-            } => (self.beside)(workload, scale),
+            } => (self.others)(workload, scale),
             _ if workload.is_of_strings() => Some(workloads::run_str::<S>(workload, scale, round)),
             _ => Some(workloads::run_u64::<U>(workload, scale, round)),
         }

@@ -15,14 +15,14 @@
 //! | [`DIRTY`] | processing, and added again |
 //!
 //! An operation takes the lock once; `add` and `done` hash once, before they take it, and probe
-//! once. Strings are `Arc<str>`: adding one by `&str` allocates only for an idle key. Whoever
-//! queues a key wakes a consumer only if one sleeps that nobody has woken yet, after releasing
-//! the lock. Keys are dropped after releasing it, too.
+//! once. Strings are `Arc<str>`: adding one by `&str` allocates only for an idle key. An
+//! operation that queues a key wakes a consumer only if one sleeps that has not been woken yet, and
+//! after it has released the lock. Keys are dropped after that, too.
 //!
 //! # What was tried
 //! Kept: tickets instead of a state that `get` must look up (a cycle of `u64` 6 % faster: two
 //! probes instead of three, and the rest is three locks); removing idle keys, as client-go does.
-//! Within the noise of a busy machine, and kept for what they should do: cache lines of their own
+//! Within the noise of a busy machine, and kept for what they should do: separate cache lines
 //! for lock, hasher and hint; a short spin before sleeping.
 //!
 //! Lost: keeping idle keys and sweeping them when the map is full (a cycle of `u64` 20 % slower,
@@ -55,7 +55,7 @@ const YIELDS: u32 = 4;
 pub(crate) struct SingleLock<K> {
     hasher: CachePadded<RandomState>,
     state: CachePadded<Mutex<State<K>>>,
-    /// Whether the queue holds a key or is shut down, for those who spin. Written under the lock.
+    /// Whether the queue holds a key or is shut down, for consumers that spin. Written under the lock.
     ready: CachePadded<AtomicBool>,
     wake_up: Condvar,
 }
@@ -154,7 +154,7 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
     fn push(&self, mut state: MutexGuard<'_, State<K>>, key: K) {
         state.queued.push_back(key);
         if state.queued.len() == 1 {
-            // Ordering: Relaxed; a hint, whoever sees it takes the lock.
+            // Ordering: Relaxed; a hint; a consumer that sees it takes the lock.
             self.ready.store(true, Ordering::Relaxed);
         }
         if state.sleepers > 0 {

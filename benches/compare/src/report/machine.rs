@@ -1,13 +1,15 @@
-//! The machine, and the versions and commits of everybody.
+//! The machine of the run, and the versions of the contenders.
 
-use std::path::Path;
+use std::fs;
+use std::hint::black_box;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::contenders::go;
-use crate::workloads;
+use crate::spec;
 
 const UNKNOWN: &str = "unknown";
 
@@ -19,33 +21,51 @@ pub(super) struct Machine {
     pub(super) system: String,
     pub(super) rust: String,
     pub(super) go: String,
-    /// Processes that wanted a processor in the last minute; ours is not among them yet.
-    #[serde(default)]
+    /// The load average before the run.
     pub(super) load: String,
+    /// Nanoseconds of an atomic read-modify-write.
+    pub(super) rmw_ns: Option<f64>,
 }
 
 impl Machine {
     pub(super) fn this() -> Self {
-        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let mut processor = field(&info, "model name").unwrap_or(UNKNOWN).to_owned();
-        if field(&info, "flags").is_some_and(|flags| flags.contains("hypervisor")) {
-            processor.push_str(", virtual machine");
-        }
-        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let (processor, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
+        let is_virtual = field(&processor, "flags").is_some_and(|it| it.contains("hypervisor"));
+        let processor = field(&processor, "model name").unwrap_or(UNKNOWN);
         let memory = field(&memory, "MemTotal").and_then(|total| total.split(' ').next());
-        let gib = memory.and_then(|kib| kib.parse::<f64>().ok());
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let kib = memory.and_then(|kib| kib.parse::<f64>().ok());
         Self {
-            load: load.split(' ').next().unwrap_or(UNKNOWN).to_owned(),
-            processor,
-            cores: workloads::cores(),
-            memory: gib.map_or(UNKNOWN.into(), |kib| format!("{:.0} GiB", kib / 1048576.0)),
-            system: said("uname", &["-sr"]).unwrap_or(UNKNOWN.into()),
-            rust: said("rustc", &["--version"]).unwrap_or(UNKNOWN.into()),
-            go: said("go", &["version"])
-                .map_or("none".into(), |said| said.replace("go version ", "")),
+            load: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .unwrap_or(UNKNOWN)
+                .to_owned(),
+            processor: processor.to_owned() + if is_virtual { ", virtual machine" } else { "" },
+            cores: spec::cores(),
+            memory: kib.map_or(UNKNOWN.into(), |kib| format!("{:.0} GiB", kib / 1048576.0)),
+            system: output("uname", &["-sr"]).unwrap_or(UNKNOWN.into()),
+            rust: output("rustc", &["--version"]).unwrap_or(UNKNOWN.into()),
+            go: output("go", &["version"])
+                .map_or("none".into(), |version| version.replace("go version ", "")),
+            rmw_ns: Some(rmw_ns()),
         }
     }
+}
+
+/// Of a cache line that no other processor has: the fastest of ten blocks.
+fn rmw_ns() -> f64 {
+    const BLOCK: u32 = 100_000;
+    let word = AtomicU64::new(0);
+    let block = |_| {
+        let start = Instant::now();
+        for _ in 0..BLOCK {
+            // Ordering: Relaxed; one thread, and only the time matters.
+            black_box(black_box(&word).fetch_add(1, Ordering::Relaxed));
+        }
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(BLOCK)
+    };
+    (0..10).map(block).fold(f64::INFINITY, f64::min)
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -53,21 +73,23 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// What a program says, if it is there and succeeds.
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program)
+/// What a program prints, if it exists and succeeds.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command
         .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command
         .output()
-        .ok()?;
-    let said = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| said.trim().to_owned())
+        .ok()
+        .filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
-/// Of a contender: its version, and the commit it was made of where that is known.
+/// The version of a contender; of this crate the commit.
 pub(super) fn version(contender: &str) -> String {
     let version = match contender {
-        "keyqueue" => said("git", &["describe", "--always", "--dirty", "--exclude=*"])
+        "keyqueue" => output("git", &["describe", "--always", "--dirty", "--exclude=*"])
             .map(|commit| format!("keyqueue, commit {commit}")),
         "client-go" => go_module("k8s.io/client-go"),
         "priorityqueue" => go_module("sigs.k8s.io/controller-runtime"),
@@ -81,53 +103,27 @@ pub(super) fn version(contender: &str) -> String {
     version.unwrap_or(UNKNOWN.into())
 }
 
-/// The version that go.mod pins; what it is made of is pinned by the hash in go.sum.
+/// The version that go.mod pins, and the hash of its source in go.sum.
 fn go_module(module: &str) -> Option<String> {
-    let text = std::fs::read_to_string(go::module().join("go.sum")).ok()?;
-    let mut words = text
-        .lines()
-        .map(|line| line.split(' ').collect::<Vec<_>>())
-        .find(|words| words[0] == module && !words[1].ends_with("/go.mod"))?;
-    let (sum, version) = (words.pop()?, words.pop()?);
+    let text = fs::read_to_string(go::module().join("go.sum")).ok()?;
+    let prefix = format!("{module} ");
+    let mut pins = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+    let (version, sum) = pins
+        .find(|pin| !pin.contains("/go.mod "))?
+        .split_once(' ')?;
     Some(format!("{module} {version}, {sum}"))
 }
 
-/// The versions of the harness's own dependencies, and the commits that the packages name.
+/// The versions of direct dependencies of the harness.
 fn crates(names: &[&str]) -> Option<String> {
-    let metadata = said(
-        &std::env::var("CARGO").unwrap_or("cargo".into()),
-        &["metadata", "--format-version", "1", "--offline"],
-    )?;
-    let metadata: Value = serde_json::from_str(&metadata).ok()?;
-    let packages = metadata["packages"].as_array()?;
-    let compare = packages
-        .iter()
-        .find(|package| package["name"] == "compare")?;
-    let nodes = metadata["resolve"]["nodes"].as_array()?;
-    let node = nodes.iter().find(|node| node["id"] == compare["id"])?;
-    let depends_on = |package: &Value| {
-        node["dependencies"]
-            .as_array()
-            .is_some_and(|ids| ids.contains(&package["id"]))
-    };
-    let described = names.iter().filter_map(|name| {
-        let package = packages
+    let cargo = std::env::var("CARGO").unwrap_or("cargo".into());
+    let arguments = ["tree", "--offline", "--depth=1", "--prefix=none"];
+    let tree = output(&cargo, &arguments)?.replace(" v", " ");
+    let is_named = |line: &&str| {
+        names
             .iter()
-            .find(|package| package["name"] == *name && depends_on(package))?;
-        let version = format!("{name} {}", package["version"].as_str()?);
-        Some(match commit(package) {
-            Some(commit) => format!("{version}, commit {commit}"),
-            None => version,
-        })
-    });
-    Some(described.collect::<Vec<_>>().join("; "))
-}
-
-/// Published packages say which commit they were made from.
-fn commit(package: &Value) -> Option<String> {
-    let manifest = Path::new(package["manifest_path"].as_str()?);
-    let info = std::fs::read(manifest.with_file_name(".cargo_vcs_info.json")).ok()?;
-    let info: Value = serde_json::from_slice(&info).ok()?;
-    let sha = info["git"]["sha1"].as_str()?;
-    Some(sha.chars().take(9).collect())
+            .any(|name| line.split(' ').next() == Some(name))
+    };
+    let versions: Vec<&str> = tree.lines().filter(is_named).collect();
+    Some(versions.join(", "))
 }

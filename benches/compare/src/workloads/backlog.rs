@@ -1,28 +1,21 @@
-//! A million keys wait, a thousand workers sleep a millisecond over each: what an add costs then.
+//! What an add costs while a million keys wait and a thousand workers sleep 1 ms for each key.
 //!
 //! Workers are tasks, as are those of a controller that waits for its API server. The time ends
-//! when the queue has said how long it is: one that only notes an add for later has made it by
-//! then. After that the workers sleep no more, and what is left is delivered and counted.
+//! when the queue has returned its length: a queue that only notes an add has made it by then. After
+//! that the workers no longer sleep, and what is left is delivered and counted.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Scale, cores};
-use crate::contenders::Queue;
 use crate::keys::{Key, Tally};
+use crate::queue::Tasked;
+use crate::spec::{Scale, cores};
 
-/// What a worker does with a key.
+/// A worker sleeps this long for each key.
 const WORK: Duration = Duration::from_millis(1);
-/// So long the workers work before the first add.
+/// The workers work this long before the first add.
 const SETTLE: Duration = Duration::from_millis(20);
-
-/// A queue whose workers may be tasks.
-pub(crate) trait Tasked: Queue<u64> {
-    /// Waits without blocking; `None` once the queue is shut down and empty.
-    fn get_in_task(&self) -> impl Future<Output = Option<Self::Item<'_>>> + Send;
-}
 
 /// Nanoseconds for the add of a new key.
 pub(crate) fn run<C: Tasked>(scale: &Scale) -> Vec<f64> {
@@ -55,7 +48,7 @@ pub(crate) fn run<C: Tasked>(scale: &Scale) -> Vec<f64> {
     let mut delivered = Tally::default();
     for worker in workers {
         let tally = runtime.block_on(worker);
-        delivered = delivered.merge(tally.expect("the worker has panicked, and said why"));
+        delivered = delivered.merge(tally.expect("the worker panicked"));
     }
     assert_eq!(delivered, Tally::of_first::<u64>(all));
     vec![elapsed.as_nanos() as f64 / scale.backlog_adds as f64]

@@ -1,58 +1,31 @@
-//! Delays: setting a million, letting many come up within a moment, moving and cancelling, and what
-//! a delayed key takes.
+//! Delays: setting a million, letting many end within a moment, moving and cancelling, and the memory
+//! of a delayed key.
 //!
-//! Only `u64` keys: what a longer key costs is the table's matter, and measured elsewhere. The
-//! contenders are told apart by [`Delays`]: whatever delays keys.
+//! Only `u64` keys: other workloads measure what longer keys cost.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
-use super::Scale;
 use crate::keys::{Key, Tally};
 use crate::memory::Meter;
+use crate::queue::Delays;
+use crate::spec::{Delay, Scale};
 
-/// Delays due in this time are set by the workloads in which none is to come up.
+/// The longest delay where none should end.
 const FAR: Duration = Duration::from_secs(600);
 /// Delays of `fire` are due within this time of their start.
 const BURST: Duration = Duration::from_millis(200);
 /// The time that setting them may take.
 const LEAD: Duration = Duration::from_millis(300);
 
-/// Something that hands out keys when their time has come; the earlier of two times counts.
-pub(crate) trait Delays: Sync {
-    /// Whether a delay can be taken back.
-    const CANCELS: bool = true;
-
-    fn new() -> Self;
-    fn add_after(&self, key: u64, delay: Duration);
-    /// True if a delay was pending.
-    fn cancel(&self, key: u64) -> bool;
-    /// Returns when every delay so far is where it waits for its time, for those that only note
-    /// them at first.
-    fn settle(&self) {}
-    /// Blocks.
-    fn get(&self) -> u64;
-}
-
-/// Which of them.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    Insert,
-    Fire,
-    Reset,
-    Memory,
-}
-
-pub(crate) fn run<D: Delays>(kind: Kind, scale: &Scale) -> Vec<f64> {
-    match kind {
-        Kind::Insert => insert::<D>(scale.keys),
-        Kind::Fire => fire::<D>(scale.fired),
-        Kind::Reset => reset::<D>(scale.keys),
-        Kind::Memory => memory::<D>(scale.keys),
+pub(crate) fn run<D: Delays>(of: Delay, scale: &Scale) -> Vec<f64> {
+    match of {
+        Delay::Insert => insert::<D>(scale.keys),
+        Delay::Fire => fire::<D>(scale.fired),
+        Delay::Reset => reset::<D>(scale.keys),
+        Delay::Memory => memory::<D>(scale.keys),
     }
 }
 
@@ -86,8 +59,8 @@ fn insert<D: Delays>(n: usize) -> Vec<f64> {
     vec![elapsed.as_nanos() as f64 / n as f64]
 }
 
-/// How late keys come that are due within a moment of each other: median, 99th percentile, most;
-/// and the processor time that all of it took for a key.
+/// The lateness of keys that are due within a moment of each other (median, 99th percentile, most),
+/// and the processor time for each key.
 fn fire<D: Delays>(n: usize) -> Vec<f64> {
     let delays = D::new();
     let used = processor_time();
@@ -118,7 +91,7 @@ fn fire<D: Delays>(n: usize) -> Vec<f64> {
     ]
 }
 
-/// Nanoseconds that this process has had of all processors, where there is a clock for it.
+/// Nanoseconds of processor time that this process has used, where there is a clock for it.
 fn processor_time() -> f64 {
     #[cfg(unix)]
     {
@@ -152,7 +125,7 @@ fn reset<D: Delays>(n: usize) -> Vec<f64> {
     ]
 }
 
-/// Bytes a delayed key, with the table and what the timer has of it.
+/// Bytes for each delayed key, table and timer included.
 fn memory<D: Delays>(n: usize) -> Vec<f64> {
     let meter = Meter::start();
     let delays = D::new();

@@ -1,11 +1,11 @@
-//! Adding keys that are queued already, from one or more threads: nothing is to happen, often.
+//! Adding keys that are queued already, from one or more threads: nothing should happen.
 
 use std::borrow::Borrow;
 
-use super::{By, Scale};
-use crate::contenders::Queue;
 use crate::keys::{Key, Tally};
+use crate::queue::Queue;
 use crate::race::{self, Racer};
+use crate::spec::{By, Scale};
 
 pub(super) fn run<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale, threads: usize, by: By) -> Vec<f64> {
     let queue = C::new();

@@ -1,15 +1,15 @@
 //! Producers add distinct keys, consumers take them: every key is delivered exactly once.
 //!
-//! The last producer to end shuts the queue down, which hands out what is queued; a consumer ends
-//! when it is told so. Thus the time runs until the last delivery is done, without a counter that
-//! the consumers would share.
+//! The last producer to end shuts the queue down, which still delivers what is queued; a consumer
+//! ends when `get` returns `None`. So the time runs until the last delivery is done, without a
+//! counter that the consumers would share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Crowd;
-use crate::contenders::Queue;
 use crate::keys::{Key, Tally};
+use crate::queue::Queue;
 use crate::race::{self, Racer};
+use crate::spec::Crowd;
 use crate::work::Work;
 
 /// Nanoseconds per key.

@@ -6,7 +6,7 @@
 //! that it sees as a delivery starts. In the end every key must have been delivered with all
 //! producers' announcements in sight.
 //!
-//! Every key is in the hands of a worker as the race starts: a worker that gets no core before the
+//! A worker holds every key as the race starts: a worker that gets no core before the
 //! last add still finds all of its keys dirty, so that the check is never an idle one.
 
 use std::borrow::Borrow;
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 
-use super::{Crowd, Scale};
-use crate::contenders::Queue;
 use crate::keys::Key;
+use crate::queue::Queue;
 use crate::race::{self, Racer};
+use crate::spec::{Crowd, Scale};
 use crate::work::Work;
 
 /// By fingerprint.
@@ -81,7 +81,7 @@ pub(super) fn run<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale, crowd: Crowd) -> 
     ]
 }
 
-/// Adds every key so many times, and announces the last.
+/// Adds every key that many times, and announces the last add.
 fn produce<Q, C>(queue: &C, keys: &[Q::Owned], passes: usize, hot_keys: &HotKeys)
 where
     Q: Key + ?Sized,

@@ -1,17 +1,18 @@
 //! An open loop: keys are added at set times, whether or not the queue keeps up, and each key's
 //! latency counts from the time at which it was to be added.
 //!
-//! So a stall counts for every key that it holds up, the producer's own included, and nothing is
-//! omitted because somebody waited (the "coordinated omission" of closed loops).
+//! So a stall counts for every key that it holds up, even a stall of the producer (closed loops leave
+//! those keys out: "coordinated omission").
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::{Crowd, Pace, Scale, flow};
-use crate::contenders::Queue;
+use super::flow;
 use crate::keys::{Key, Tally};
+use crate::queue::Queue;
 use crate::race::{self, Racer};
+use crate::spec::{Crowd, Pace, Scale};
 use crate::work::Work;
 
 /// Nanoseconds between two keys, and from the time of an add to its `get`: median, 99th, 99.9th

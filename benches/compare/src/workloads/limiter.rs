@@ -1,7 +1,7 @@
-//! Rate limiters: asking and forgetting, on keys that fail over and over.
+//! Rate limiters: `when` and `forget`, on keys that fail over and over.
 //!
 //! The baseline is what client-go has: for each limiter one mutex around a map, or around the two
-//! numbers of a bucket, with the same clock and hasher. It never forgets by itself.
+//! numbers of a bucket, with the same clock and hasher. It never forgets on its own.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -12,11 +12,10 @@ use keyqueue::limiter::{
 };
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
-use serde::Serialize;
 
-use super::Scale;
 use crate::keys::Key;
 use crate::race::{self, Racer};
+use crate::spec::{Limiter, Scale};
 
 pub(super) const BASE: Duration = Duration::from_millis(5);
 pub(super) const MAX: Duration = Duration::from_secs(1000);
@@ -24,28 +23,8 @@ const FAST_RETRIES: u32 = 3;
 const PER_SECOND: u32 = 10;
 const BURST: u32 = 100;
 
-/// Which limiter.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Limiter {
-    Exponential,
-    FastSlow,
-    Bucket,
-    /// The longest of exponential and bucket: client-go's default.
-    Controller,
-}
-
-impl Limiter {
-    pub(super) const ALL: [(Self, &str); 4] = [
-        (Self::Exponential, "exponential"),
-        (Self::FastSlow, "fast-slow"),
-        (Self::Bucket, "bucket"),
-        (Self::Controller, "controller"),
-    ];
-}
-
 /// The crate's limiters.
-pub(crate) fn ours(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {
+pub(crate) fn keyqueue(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {
     let exponential = ItemExponentialFailure::new(BASE, MAX).expect("in range");
     let fast_slow = ItemFastSlow::new(BASE, MAX, FAST_RETRIES).expect("in range");
     let bucket = Bucket::new(f64::from(PER_SECOND), BURST).expect("in range");
@@ -89,7 +68,7 @@ fn measure(limiter: &impl RateLimiter<u64>, threads: usize, scale: &Scale) -> Ve
     vec![race::ns(&laps) / (passes * threads * keys.len()) as f64]
 }
 
-/// Failures by key, and the delay after so many.
+/// Failures by key, and the delay after a number of them.
 struct LockedMap {
     failures: Mutex<HashMap<u64, u32, DefaultHasher>>,
     delay: fn(u32) -> Duration,
@@ -121,7 +100,7 @@ impl RateLimiter<u64> for LockedMap {
     }
 }
 
-/// When all tokens handed out so far will be filled in again.
+/// When all tokens taken so far will be filled in again.
 #[derive(Default)]
 struct LockedBucket {
     arrival: Mutex<Duration>,

@@ -1,12 +1,12 @@
-//! What one thread can do to a queue that nobody else uses: cycle, memory, start.
+//! One thread alone with a queue: cycle, memory, start.
 
 use std::borrow::Borrow;
 use std::time::Instant;
 
-use super::Scale;
-use crate::contenders::Queue;
 use crate::keys::{Key, Tally};
 use crate::memory::Meter;
+use crate::queue::Queue;
+use crate::spec::Scale;
 
 /// Recurring keys, one after the other: add by reference, get, done.
 pub(super) fn cycle<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale) -> Vec<f64> {
@@ -29,7 +29,7 @@ where
     Q: Key + ?Sized,
     C: Queue<Q>,
 {
-    let passes = passes(scale, sources.len());
+    let passes = scale.passes(sources.len());
     let mut delivered = Tally::default();
     let start = Instant::now();
     for _ in 0..passes {
@@ -46,11 +46,6 @@ where
         Tally::of_first::<Q>(sources.len()).times(passes as u64)
     );
     vec![elapsed.as_nanos() as f64 / delivered.count as f64]
-}
-
-/// How often each of so many keys goes round.
-pub(super) fn passes(scale: &Scale, keys: usize) -> usize {
-    (scale.cycles / keys).max(1)
 }
 
 /// Bytes per queued key, and what a queue holds after they were done: at once, and after `shrink`.

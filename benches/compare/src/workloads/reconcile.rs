@@ -1,8 +1,8 @@
 //! The loop around the queue: distinct strings through a function that has nothing to do, with
 //! several in flight, within one task.
 //!
-//! For those who come with such a loop. What else it does for a key (ours clears the failures that
-//! a limiter may remember, kube-runtime's looks the object up) is in the figure.
+//! The figure includes what else the loop does for a key: keyqueue's clears the failures that a
+//! limiter may remember, kube-runtime's looks the object up.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -12,8 +12,9 @@ use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
 
-use super::{Scale, limiter};
+use super::limiter;
 use crate::keys::{Key, Tally};
+use crate::spec::Scale;
 
 /// A runtime of the calling thread.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
@@ -24,7 +25,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Nanoseconds for each key, from its add to the end of the loop.
-pub(crate) fn ours(scale: &Scale) -> Vec<f64> {
+pub(crate) fn keyqueue(scale: &Scale) -> Vec<f64> {
     let limiter =
         ItemExponentialFailure::new(limiter::BASE, limiter::MAX).expect("these are in range");
     let queue = WorkQueue::builder()
@@ -43,7 +44,9 @@ pub(crate) fn ours(scale: &Scale) -> Vec<f64> {
         delivered.set(tally);
         Ok::<_, Infallible>(Outcome::Done)
     });
-    runtime().block_on(run).expect("so many tasks are allowed");
+    runtime()
+        .block_on(run)
+        .expect("the number of tasks is allowed");
     let elapsed = start.elapsed();
     assert_eq!(delivered.get(), Tally::of_first::<str>(scale.reconciled));
     vec![elapsed.as_nanos() as f64 / scale.reconciled as f64]

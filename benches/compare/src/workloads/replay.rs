@@ -1,8 +1,8 @@
-//! The events of a log, over and over: one producer adds the key of each line, one consumer takes
-//! what there is.
+//! The events of a log, over and over: one producer adds the key of each line, one consumer gets
+//! them.
 //!
-//! How many deliveries that makes is not known beforehand, so the check is the promise: every key
-//! is delivered after its last add. The producer announces it before it makes that add; the
+//! How many deliveries that makes is not known beforehand, so the check is that every key is
+//! delivered after its last add. The producer announces it before it makes that add; the
 //! consumer notes a delivery that sees the announcement.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
 
-use super::Log;
-use crate::contenders::Queue;
+use crate::log::Log;
+use crate::queue::Queue;
 use crate::race::{self, Racer};
 
 #[derive(Default)]

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use keyqueue::WorkQueue;
 
-use super::Scale;
-use crate::contenders::Queue;
 use crate::keys::{Key, Tally};
+use crate::queue::Queue;
+use crate::spec::Scale;
 
 /// Long enough for a consumer to give up spinning and park.
 const SETTLE: Duration = Duration::from_micros(500);
@@ -42,9 +42,7 @@ pub(super) fn thread<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale) -> Vec<f64> {
         });
         wakes.make::<Q>(scale.wakes, |key| queue.add_ref(key));
         queue.shut_down();
-        consumer
-            .join()
-            .expect("the consumer has panicked, and said why")
+        consumer.join().expect("the consumer panicked")
     });
     seen.check::<Q>(scale.wakes)
 }
@@ -72,7 +70,7 @@ pub(crate) fn task(scale: &Scale) -> Vec<f64> {
     });
     queue.shut_down();
     let seen = runtime.block_on(consumer);
-    let seen = seen.expect("the consumer has panicked, and said why");
+    let seen = seen.expect("the consumer panicked");
     seen.check::<u64>(scale.wakes)
 }
 

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::super::*;
 use super::{CHUNK, COST, FEW, assert_consistent};
 
-/// So many steps at most.
+/// The most steps of a run.
 const MOST: usize = if cfg!(miri) { 6 } else { 60 };
 
-/// The distances at which something about the wheel changes, and their neighbours.
+/// The distances at which the wheel's behaviour changes, and their neighbours.
 fn distance() -> impl Strategy<Value = u64> {
     let edge = prop_oneof![
         5 => (0..=7u32).prop_map(|level| 1u64 << (level * SLOT_BITS)),
@@ -31,13 +31,13 @@ fn distance() -> impl Strategy<Value = u64> {
 enum Op {
     /// Insert this far after the time.
     Insert(u64),
-    /// Insert so many, from this far after the time, so many ticks apart.
+    /// Insert this many, from this far after the time, this many ticks apart.
     InsertMany(u64, usize, u64),
     /// Insert this far before the time.
     InsertLate(u64),
     /// Insert at the tick of the earliest entry, so that ticks are shared.
     InsertBesideEarliest,
-    /// Move the time on, and poll with a budget.
+    /// Advance the time, and poll with a budget.
     Poll(u64, usize),
     /// Poll again at the time, with a budget.
     PollAgain(usize),
@@ -49,7 +49,7 @@ enum Op {
     Retain(usize),
 }
 
-/// Counts about the sizes at which a slot changes.
+/// Counts near the sizes at which a slot changes.
 fn many() -> impl Strategy<Value = usize> {
     prop_oneof![4 => FEW - 2..=FEW + 2, 1 => CHUNK - 1..=CHUNK + 1, 1 => 2 * CHUNK..3 * CHUNK]
 }
@@ -77,7 +77,7 @@ fn start() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// A wheel of numbers, beside the model of it; the value of an entry is the number of its call.
+/// A wheel of numbers together with its model; the value of an entry is the number of its call.
 struct Pair {
     wheel: Wheel<usize>,
     model: BTreeMap<(u64, usize), usize>,
@@ -113,7 +113,8 @@ impl Pair {
         self.earliest().is_some_and(|due| due <= now)
     }
 
-    /// Polls both; the wheel may hand out fewer than the model would, since cascades cost too, but no others.
+    /// Polls both. The wheel may fire fewer entries than the model, since cascades cost budget,
+    /// too, but no others.
     fn poll(&mut self, now: u64, budget: usize) -> Polled {
         let mut fired = 0;
         let (model, wheel) = (&mut self.model, &mut self.wheel);
@@ -153,7 +154,7 @@ impl Pair {
         self.check_face();
     }
 
-    /// What an owner sees without a poll.
+    /// Compares what an owner sees without a poll.
     fn check_face(&self) {
         assert_eq!(self.wheel.len(), self.model.len());
         assert_eq!(self.wheel.is_empty(), self.model.is_empty());
@@ -168,7 +169,8 @@ impl Pair {
 }
 
 proptest! {
-    // D1, D8: never early, in due order, within a tick in call order, whatever happens in between.
+    // D1, D8: never early, in due order, and within a tick in call order, whatever happens in
+    // between.
     #[test]
     fn it_behaves_like_an_ordered_map(
         start in start(),
@@ -200,13 +202,14 @@ proptest! {
             }
             pair.check();
         }
-        // What is left comes out too.
+        // The remaining entries fire, too.
         prop_assert_eq!(pair.poll(u64::MAX, usize::MAX), Polled::CaughtUp);
         prop_assert!(pair.model.is_empty());
         pair.check();
     }
 
-    // D1: an owner that sleeps until each wake-up hands everything out at its very tick, and wakes rarely.
+    // D1: an owner that sleeps until each wake-up fires every entry at its exact tick, and rarely
+    // wakes.
     #[test]
     fn following_the_wake_ups_hands_every_entry_out_at_its_tick(
         start in start(),
@@ -225,11 +228,10 @@ proptest! {
                 prop_assert_eq!(pair.earliest(), Some(now));
             }
             prop_assert_eq!(pair.poll(now, usize::MAX), Polled::CaughtUp);
-            if pair.wheel.len() < before {
-                if let Some((after, count)) = later.pop() {
+            if pair.wheel.len() < before
+                && let Some((after, count)) = later.pop() {
                     pair.insert_many(now.saturating_add(after), count, 1);
                 }
-            }
             pair.check_face();
             prop_assert!(
                 wake_ups <= COST * pair.calls,
@@ -240,7 +242,7 @@ proptest! {
         prop_assert!(pair.model.is_empty());
     }
 
-    // D7: a bounded poll does a bounded amount of work, and a bounded number of them gets there.
+    // D7: a bounded poll does a bounded amount of work, and a bounded number of polls catches up.
     #[test]
     fn bounded_polls_get_there_in_bounded_work(
         start in start(),

@@ -1,4 +1,4 @@
-//! What the wheel holds on to: memory, and values across drops and panics.
+//! The resources of the wheel: memory, and values across drops and panics.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use super::super::super::slot::SPARE;
 use super::super::*;
 use super::{SLOTS, assert_consistent, due, for_each_slot, scattered};
 
-/// Entries of room that are allocated.
+/// Returns the number of entries for which room is allocated.
 fn room<T>(wheel: &Wheel<T>) -> usize {
     let mut room = 0;
     for_each_slot(wheel, |_, slot| {

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+#!/usr/bin/env bash
+# Lints and tests what only optional features build, all of them together: metrics, serde, tokio, tracing.
+# (The tests of README.md's set-up run without them.)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+.ci/jobs/setup.sh clippy clippy
+
+cargo clippy -p keyqueue -p keyqueue-examples --all-features --all-targets -- -D warnings
+cargo build -p keyqueue-examples --all-features --example top
+cargo test -p keyqueue-examples --all-features --test top
+cargo test -p keyqueue --all-features --lib --test metrics --test workers
+cargo test -p keyqueue --all-features --doc

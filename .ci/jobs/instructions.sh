@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Counts the instructions of single paths through the queue (benches/paths.rs) under valgrind, and
+# fails if one takes over a tenth more than .ci/jobs/instructions.txt has for it. Instructions, because
+# clocks are noisy; a tenth, because compilers differ.
+#
+#     .ci/jobs/instructions.sh [--bless]      --bless: writes what it has counted into that file
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+bless=${1:-}
+known=.ci/jobs/instructions.txt
+tolerance=10 # percent
+count=50000
+
+if ! command -v valgrind >/dev/null; then
+    as_root=()
+    [[ $EUID -eq 0 ]] || as_root=(sudo -n)
+    if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" apt-get install -y valgrind; } >/dev/null 2>&1; then
+        echo "ci: there is no valgrind, and apt-get cannot install it; no instructions are counted"
+        exit 0
+    fi
+fi
+
+program=$(cargo bench --bench paths --no-run --message-format json |
+    sed -n 's/.*"executable":"\([^"]*\/paths-[^"]*\)".*/\1/p')
+
+# total PATH COUNT: the instructions of a run that goes so often along a path.
+total() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" "$2" 2>&1 |
+        sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
+}
+
+counted=$(mktemp)
+trap 'rm -f "$counted"' EXIT
+for path in $("$program" --list); do
+    once=$(total "$path" "$count")
+    twice=$(total "$path" $((2 * count)))
+    echo "$path $(((twice - once + count / 2) / count))"
+done >"$counted"
+
+if [[ $bless == --bless ]]; then
+    cp "$counted" "$known"
+fi
+awk -v tolerance="$tolerance" '
+    NR == FNR { known[$1] = $2; next }
+    {
+        verdict = "ok"
+        if (!($1 in known)) verdict = "UNKNOWN: run .ci/jobs/instructions.sh --bless"
+        else if ($2 > known[$1] * (1 + tolerance / 100)) verdict = "MORE"
+        else if ($2 < known[$1] * (1 - tolerance / 100)) verdict = "fewer: bless it"
+        if (verdict ~ /^[A-Z]/) failed++
+        printf "%-18s %6d instructions, %6d known: %s\n", $1, $2, known[$1], verdict
+    }
+    END { exit failed > 0 || FNR == 0 }' "$known" "$counted"

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Runs the tests under Miri, an interpreter that notices undefined behaviour: .ci/jobs/miri.sh [long].
+#
+# What the sanitizers cannot see, it sees: references that overlap, pointers used beyond what they may
+# reach, races without regard to luck. It knows fences, and lets loads return stale values where the
+# orderings allow it, as weaker processors do. Of the orders in which threads may run it tries one a seed;
+# loom tries all of them, of small models.
+#
+# It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in tests/common);
+# those that cannot are ignored there, each for the reason beside it. The short run is for .ci/run: unit
+# tests of what is unsafe or concurrent, and races of few threads with several seeds. `long` is all that
+# it can run, for an hour or more.
+#
+# Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. What is set:
+#
+# * A `compare_exchange_weak` fails one time in ten, instead of four in five: crossbeam backs off
+#   further each time, and most of the run would be that.
+# * proptest: two cases each, and nothing kept in files, which an isolated program has not.
+#
+# Real clocks are left out: it knows no cycle counter. So is smol: it knows too few system calls.
+#
+# Needs a nightly toolchain, and says so if there is none; installs Miri if that is missing.
+# MIRI_SEEDS sets how many seeds the races have, 2 by default, or 8 in the long run, and what checks
+# the visibility of data, 20 by default.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+if ! rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
+    echo "ci: not run: no nightly"
+    exit 0
+fi
+if ! cargo +nightly miri --version >/dev/null 2>&1 &&
+    ! rustup component add --toolchain nightly miri rust-src; then
+    echo "ci: not run: the nightly has no Miri, and it cannot be installed"
+    exit 0
+fi
+
+# Panics are part of some tests; telling where each came from takes longer than the rest.
+export RUST_BACKTRACE=0
+# The flags change every crate.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
+flags="-Zmiri-compare-exchange-weak-failure-rate=0.1"
+flags+=" -Zmiri-env-set=PROPTEST_CASES=2 -Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=1"
+export MIRIFLAGS="$flags ${MIRIFLAGS:-}"
+
+# miri TEST...: the arguments are those of cargo test.
+miri() {
+    echo "== $*"
+    cargo +nightly miri test -p keyqueue "$@"
+}
+
+# races SEEDS: small races, each once with every seed.
+races() {
+    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --lib -- --exact \
+        fifo::tests::none_is_answered_only_when_nothing_is_left \
+        keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed \
+        wait::tests::no_wake_up_is_lost_in_a_race_of_waiting_and_publishing
+    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --test shutdown -- --exact \
+        end::handles_race_with_the_end_of_their_queue
+}
+
+# visibility SEEDS: data that only the queue orders. More threads are preempted than by default. Miri orders two
+# threads if one gets memory that the other has freed, which is no promise of the queue's: not across threads.
+visibility() {
+    local orders="-Zmiri-preemption-rate=0.05 -Zmiri-address-reuse-cross-thread-rate=0"
+    MIRIFLAGS="$MIRIFLAGS $orders -Zmiri-many-seeds=0..$1" miri --lib -- visibility
+    MIRIFLAGS="$MIRIFLAGS $orders -Zmiri-many-seeds=0..$1" miri --test visibility
+}
+
+case ${1:-short} in
+short)
+    miri --lib -- state:: sync:: ring:: table:: keys::delay wait:: keys::times slab::tests::a_ slab::tests::numbers \
+        keys::tests::drops::a_panicking keys::tests::a_stream keys::tests::a_sweep
+    miri --test stress
+    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..${MIRI_SEEDS:-2}" miri --lib -- --exact \
+        keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed
+    visibility "${MIRI_SEEDS:-20}"
+    ;;
+long)
+    # Without the wheel, the limiters and numbers, which are safe code in one thread.
+    miri --lib -- --skip wheel --skip limiter --skip nanos
+    miri --test core -- states::
+    miri --test shutdown --test stress
+    miri --test delays -- shutdown::
+    races "${MIRI_SEEDS:-8}"
+    visibility "${MIRI_SEEDS:-20}"
+    ;;
+*)
+    echo "usage: $0 [long]" >&2
+    exit 2
+    ;;
+esac

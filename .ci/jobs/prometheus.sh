@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# What the metrics look like to a real Prometheus: scrapes an example, asks the server, lints the exported
+# text, and checks and tries the alert rules. Installs Debian's package if it can (prometheus and promtool
+# are in it); where the programs are missing all the same, the tests say so and are skipped.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then
+    if command -v apt-get >/dev/null && [[ $(id -u) -eq 0 ]]; then
+        (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            --no-install-recommends prometheus) >/dev/null || true
+        # The package starts a server of its own where there is a system to start it.
+        if command -v systemctl >/dev/null; then
+            systemctl disable --now prometheus >/dev/null 2>&1 || true
+        fi
+    fi
+fi
+if command -v promtool >/dev/null; then
+    promtool --version 2>&1 | head -n 1
+else
+    echo "prometheus and promtool are not installed and cannot be: skipped"
+fi
+
+cargo build -p keyqueue-examples --all-features --example metrics
+cargo test -p keyqueue-examples --all-features --test prometheus -- --nocapture

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Checks that every promise that a test cites (C5, D7 ...) is defined in src/docs/semantics.md.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+cited=$(grep -rhoE --include='*.rs' --include='*.md' '\b[CDLMSW][0-9]+\b' tests loom-tests fuzz checks | sort -Vu)
+missing=0
+for promise in $cited; do
+    grep -q "^| $promise | " src/docs/semantics.md || {
+        echo "$promise is cited, but not defined in src/docs/semantics.md" >&2
+        missing=1
+    }
+done
+echo "$(wc -w <<<"$cited") promises are cited"
+[[ $missing -eq 0 && -n $cited ]]

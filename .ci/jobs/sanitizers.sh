@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Runs the concurrent tests under sanitizers: .ci/jobs/sanitizers.sh [thread] [address], default both.
+#
+# thread: data races. ThreadSanitizer knows no fences, and takes what only a fence orders for unordered.
+#         In the crate fences order atomic accesses alone (who waits and who wakes), which are no data,
+#         so nothing in it is excepted for them. What a caller writes before an add that is merged is
+#         ordered by fences, too; the tests keep it in relaxed atomics. That the fences are right is
+#         checked by the models with loom, and by Miri (.ci/jobs/miri.sh).
+# address: use after free, out of bounds; and leaks, at the end of each test binary.
+#
+# The tests are the crate's own, `unit` those in src/, and the linearizability of checks/model/.
+#
+#     SANITIZER_TESTS      only these: "stress shutdown". The default is all of them.
+#     SANITIZER_SECONDS    how long the stress test lasts, 10 by default.
+#     SANITIZER_HISTORIES  how many histories the linearizability takes, 3000 by default.
+#
+# Takes a nightly toolchain if one is installed, and otherwise stable with its gates open. With the
+# source of the standard library (`rustup component add rust-src`, which this tries) ThreadSanitizer
+# sees into that, too, and nothing is suppressed. Without it the library that comes with the compiler
+# is used, and .ci/jobs/tsan-std.txt says what ThreadSanitizer is told for that. AddressSanitizer needs no
+# other library: it sees to the allocations, whoever makes them.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+read -ra tests <<<"${SANITIZER_TESTS:-unit core stress waiting shutdown delays limits workers metrics \
+linearizability}"
+host=$(rustc -vV | sed -n 's/^host: //p')
+builds=${CARGO_TARGET_DIR:-target}
+
+if rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
+    toolchain=(+nightly)
+    rustup component add --toolchain nightly rust-src 2>/dev/null || true
+else
+    toolchain=()
+    export RUSTC_BOOTSTRAP=1
+fi
+sysroot=$(rustc "${toolchain[@]}" --print sysroot)
+has_source=false
+[[ ! -f $sysroot/lib/rustlib/src/rust/library/Cargo.lock ]] || has_source=true
+
+export KEYQUEUE_STRESS_SECONDS=${SANITIZER_SECONDS:-10}
+export KEYQUEUE_HISTORIES=${SANITIZER_HISTORIES:-3000}
+# Panics are part of some tests; telling where each came from takes longer than the rest.
+export RUST_BACKTRACE=0
+# Many times slower than usual. And the races of `waiting` hand the processor to and fro: beside eight busy
+# programs on two cores it took 74 s instead of 4 with the same 4 s of processor time, no hang.
+export KEYQUEUE_TEST_PATIENCE=${KEYQUEUE_TEST_PATIENCE:-10}
+# It limits the address space, of which sanitizers need terabytes.
+skip=(--skip more_threads_than_can_be_started_are_refused_and_none_is_left)
+packages=() targets=()
+for test in "${tests[@]}"; do
+    package=keyqueue target=--test=$test
+    [[ $test != unit ]] || target=--lib
+    [[ $test != linearizability ]] || package=keyqueue-model
+    [[ " ${packages[*]} " == *" --package=$package "* ]] || packages+=("--package=$package")
+    targets+=("$target")
+done
+# The counters of the metrics are in the crate's tests.
+[[ " ${packages[*]} " != *"=keyqueue "* ]] || packages+=(--features=keyqueue/metrics)
+
+sanitizers=("$@")
+[[ $# -gt 0 ]] || sanitizers=(thread address)
+for sanitizer in "${sanitizers[@]}"; do
+    flags="-Zsanitizer=$sanitizer"
+    build_std=()
+    suppressions=
+    if [[ $sanitizer == thread ]]; then
+        if $has_source; then
+            build_std=(-Zbuild-std)
+        else
+            suppressions=$PWD/.ci/jobs/tsan-std.txt
+            # Else the compiler refuses a standard library that was built without.
+            flags+=" -Cunsafe-allow-abi-mismatch=sanitizer"
+        fi
+    fi
+    echo "== $sanitizer${build_std:+, with the standard library}: ${tests[*]}"
+    TSAN_OPTIONS="suppressions=$suppressions ${TSAN_OPTIONS:-}" \
+    ASAN_OPTIONS="detect_leaks=1 detect_stack_use_after_return=1 ${ASAN_OPTIONS:-}" \
+    RUSTFLAGS="${RUSTFLAGS:-} $flags" \
+    CARGO_TARGET_DIR="$builds/$sanitizer-sanitizer" \
+        cargo "${toolchain[@]}" test "${build_std[@]}" --target "$host" \
+        "${packages[@]}" "${targets[@]}" -- "${skip[@]}"
+done

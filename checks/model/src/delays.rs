@@ -1,0 +1,147 @@
+//! The delays of the reference queue: which are pending, and when they end (D1 to D8).
+
+use std::collections::BTreeMap;
+
+use crate::limit::Span;
+
+const MILLISECOND: u64 = 1_000_000;
+/// A hundred years; longer delays count as this one.
+const LONGEST: u128 = 100 * 365 * 24 * 3600 * 1_000_000_000;
+/// The last tick there is.
+const LAST_TICK: u64 = (1 << 48) - 2;
+/// The last nanosecond there is.
+const END: u64 = (1 << 63) - 2;
+
+/// Which of two delays of one key counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Policy {
+    /// The one that is due earlier.
+    #[default]
+    Earliest,
+    /// The one that is due later.
+    Latest,
+    /// The new one.
+    Replace,
+    /// The old one.
+    KeepFirst,
+}
+
+/// A number for each delay, in the order in which they were set.
+type Number = u64;
+
+/// Pending delays, and the time.
+#[derive(Clone, Debug)]
+pub struct Delays<K> {
+    policy: Policy,
+    /// The length of a tick in nanoseconds.
+    tick: u64,
+    /// Nanoseconds.
+    now: u64,
+    set: Number,
+    /// The delay of each key that has one: its due tick and number.
+    pending: BTreeMap<K, (u64, Number)>,
+    /// Every delay that was set and whose time has not come, moved and cancelled ones included.
+    entries: BTreeMap<(u64, Number), K>,
+}
+
+impl<K: Ord + Copy> Delays<K> {
+    /// No delays, at time 0; ticks of so many milliseconds.
+    #[must_use]
+    pub fn new(policy: Policy, tick: u64) -> Self {
+        Delays {
+            policy,
+            tick: tick * MILLISECOND,
+            now: 0,
+            set: 0,
+            pending: BTreeMap::new(),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub fn now(&self) -> u128 {
+        self.now.into()
+    }
+
+    /// Moves the time on.
+    pub fn advance(&mut self, by: Span) {
+        let by = u64::try_from(by.nanos()).unwrap_or(u64::MAX);
+        self.now = self.now.saturating_add(by).min(END);
+    }
+
+    /// Sets a delay of so many nanoseconds, unless the one that is pending counts.
+    pub fn set(&mut self, key: K, nanos: u128) {
+        let at = (self.now() + nanos.min(LONGEST)).min(u64::MAX.into()) as u64;
+        // Never early: the first tick that does not begin before.
+        let due = at.div_ceil(self.tick).min(LAST_TICK).min(END / self.tick);
+        let replaces = self
+            .pending
+            .get(&key)
+            .is_none_or(|(pending, _)| match self.policy {
+                Policy::Earliest => due < *pending,
+                Policy::Latest => due > *pending,
+                Policy::Replace => due != *pending,
+                Policy::KeepFirst => false,
+            });
+        if replaces {
+            self.set += 1;
+            self.pending.insert(key, (due, self.set));
+            self.entries.insert((due, self.set), key);
+        }
+    }
+
+    /// Ends a delay before its time; whether there was one.
+    pub fn cancel(&mut self, key: K) -> bool {
+        self.pending.remove(&key).is_some()
+    }
+
+    /// Whether a key has a delay.
+    #[must_use]
+    pub fn is_pending(&self, key: K) -> bool {
+        self.pending.contains_key(&key)
+    }
+
+    /// The keys that have a delay.
+    pub fn pending(&self) -> impl Iterator<Item = &K> {
+        self.pending.keys()
+    }
+
+    /// How many nanoseconds are left of a key's delay: 0 if its tick has begun.
+    #[must_use]
+    pub fn due_in(&self, key: K) -> Option<u128> {
+        let (due, _) = self.pending.get(&key)?;
+        Some(
+            due.saturating_mul(self.tick)
+                .saturating_sub(self.now)
+                .into(),
+        )
+    }
+
+    /// Ends the delays whose time has come, in due order, and in one tick in that of the calls.
+    pub fn take_due(&mut self) -> Vec<K> {
+        self.take(self.now / self.tick)
+    }
+
+    /// Ends all delays, in the same order.
+    pub fn take_all(&mut self) -> Vec<K> {
+        self.take(u64::MAX)
+    }
+
+    fn take(&mut self, until: u64) -> Vec<K> {
+        let mut taken = Vec::new();
+        while let Some(entry) = self.entries.first_entry() {
+            let (stamp, key) = (*entry.key(), *entry.get());
+            if stamp.0 > until {
+                break;
+            }
+            entry.remove();
+            if self.pending.get(&key) == Some(&stamp) {
+                self.pending.remove(&key);
+                taken.push(key);
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,30 @@
+//! What the queue should do, in the plainest words: a reference to compare it with.
+//!
+//! The model knows nothing of the crate it is a model of, and shares no code with it. It is for
+//! one thread, it is slow, and it should be obviously right.
+//!
+//! * [`Naive`] is the queue: a deque of queued keys, sets of the others, [`Delays`], and who waits;
+//!   [`limit`] has the rate limiters.
+//! * [`Op`] is one step of a test, and [`Setup`] the queue it is run against; both can be made
+//!   from a fuzzer's bytes (feature `arbitrary`) or by a property test's strategies.
+//!
+//! * [`linear`] asks of what several threads saw whether a queue without threads can explain it.
+//!
+//! `tests/lockstep` runs a model and a queue side by side and compares every answer;
+//! `tests/recorded` runs a queue by several threads and writes down what they see.
+
+mod delays;
+pub mod limit;
+pub mod linear;
+mod naive;
+mod op;
+mod seen;
+mod spreading;
+mod waiters;
+
+pub use delays::{Delays, Policy};
+pub use naive::{Added, Naive, NothingToGet, Remaining};
+pub use op::{Op, Script, Setup, Spread};
+pub use seen::{Phase, Seen};
+pub use spreading::{SpreadHasher, Spreading};
+pub use waiters::{Waiters, Woken};

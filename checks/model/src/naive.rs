@@ -1,0 +1,424 @@
+//! The reference queue.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::delays::Delays;
+use crate::limit::NaiveLimits;
+use crate::op::Setup;
+use crate::seen::{Phase, Seen, Since};
+use crate::waiters::Waiters;
+
+/// What an add did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// The key was idle and is queued now.
+    Queued,
+    /// The key was queued or dirty already.
+    Merged,
+    /// The key is being processed and will be queued again.
+    Deferred,
+    /// A delay of the key is pending.
+    Delayed,
+    /// The queue is shut down.
+    ShutDown,
+}
+
+/// Why there is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NothingToGet {
+    /// Nothing is queued now.
+    Empty,
+    /// The queue is shut down and nothing will be queued any more.
+    ShutDown,
+}
+
+/// What is left to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remaining {
+    /// Keys that wait to be handed out.
+    pub queued: usize,
+    /// Keys that are held, dirty or not.
+    pub processing: usize,
+    /// Pending delays.
+    pub delayed: usize,
+}
+
+/// The queue as its documentation has it, for one thread.
+///
+/// Getters and drainers that wait are numbers of the caller's choice.
+#[derive(Clone, Debug)]
+pub struct Naive<K> {
+    queued: VecDeque<K>,
+    processing: BTreeSet<K>,
+    /// Those of `processing` that were added again.
+    dirty: BTreeSet<K>,
+    /// How many handles each key has.
+    pins: BTreeMap<K, usize>,
+    /// The pending delays, and the time.
+    pub delays: Delays<K>,
+    /// Since when each key is where it is.
+    since: Since<K>,
+    /// What the rate limiter knows.
+    pub limits: NaiveLimits<K>,
+    /// Whether a plain add ends a pending delay.
+    supersede: bool,
+    /// Whether a drain delivers what is delayed.
+    drain_delays: bool,
+    /// Whether a failure counts once while a back-off is pending.
+    steady: bool,
+    shut_down: bool,
+    /// How often drainers were told to go.
+    releases: usize,
+    /// Who waits for a key.
+    /// The delays that a shut-down has dropped.
+    dropped: usize,
+    pub getters: Waiters,
+    /// Who waits for the queue to come to rest.
+    pub drainers: Waiters,
+    /// The drainers that have begun, and how many releases there had been then.
+    drains: BTreeMap<usize, usize>,
+}
+
+impl<K: Ord + Copy> Naive<K> {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        Naive {
+            queued: VecDeque::new(),
+            processing: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            pins: BTreeMap::new(),
+            delays: Delays::new(setup.policy, setup.tick()),
+            since: Since::default(),
+            limits: NaiveLimits::new(setup.limits()),
+            supersede: setup.supersede,
+            drain_delays: setup.drain_delays,
+            steady: setup.steady,
+            shut_down: false,
+            releases: 0,
+            dropped: 0,
+            getters: Waiters::default(),
+            drainers: Waiters::default(),
+            drains: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a key.
+    pub fn add(&mut self, key: K) -> Added {
+        if self.supersede && !self.shut_down {
+            self.delays.cancel(key);
+        }
+        let added = self.mark(key);
+        if added == Added::Queued {
+            self.getters.wake(1);
+        }
+        added
+    }
+
+    /// Adds a key without a word to those who wait.
+    fn mark(&mut self, key: K) -> Added {
+        if self.shut_down {
+            Added::ShutDown
+        } else if self.processing.contains(&key) {
+            if self.dirty.insert(key) {
+                self.since.added(key, self.delays.now());
+                Added::Deferred
+            } else {
+                Added::Merged
+            }
+        } else if self.queued.contains(&key) {
+            Added::Merged
+        } else {
+            self.queued.push_back(key);
+            self.since.added(key, self.delays.now());
+            Added::Queued
+        }
+    }
+
+    /// Adds a key after so many nanoseconds.
+    pub fn add_after(&mut self, key: K, nanos: u128) -> Added {
+        if nanos == 0 {
+            self.add(key)
+        } else if self.shut_down {
+            Added::ShutDown
+        } else {
+            self.delays.set(key, nanos);
+            Added::Delayed
+        }
+    }
+
+    /// Adds a key after the delay that the limiter says.
+    pub fn add_limited(&mut self, key: K) -> Added {
+        if self.shut_down {
+            return Added::ShutDown;
+        }
+        if self.steady && self.delays.is_pending(key) && self.num_requeues(key) > 0 {
+            return Added::Delayed;
+        }
+        let wait = self.limits.when(key, self.delays.now());
+        self.add_after(key, wait.nanos)
+    }
+
+    /// How often a key has failed.
+    #[must_use]
+    pub fn num_requeues(&self, key: K) -> u32 {
+        self.limits.num_requeues(key, self.delays.now())
+    }
+
+    /// Adds the keys whose delays are over, and says which.
+    pub fn fire_due(&mut self) -> Vec<K> {
+        let due = self.delays.take_due();
+        self.mark_all(&due);
+        due
+    }
+
+    fn mark_all(&mut self, keys: &[K]) {
+        let added = keys.iter().map(|key| self.mark(*key));
+        let queued = added.filter(|added| *added == Added::Queued).count();
+        self.getters.wake(queued);
+    }
+
+    /// Adds many keys, and says how many became queued.
+    pub fn add_all(&mut self, keys: impl IntoIterator<Item = K>) -> usize {
+        let added = keys.into_iter().map(|key| self.add(key));
+        added.filter(|added| *added == Added::Queued).count()
+    }
+
+    /// Takes the key at the head.
+    pub fn get(&mut self) -> Result<K, NothingToGet> {
+        if self.has_ended() {
+            return Err(NothingToGet::ShutDown);
+        }
+        let key = self.queued.pop_front().ok_or(NothingToGet::Empty)?;
+        assert!(self.processing.insert(key), "a key in two states");
+        self.since.handed_out(key, self.delays.now());
+        if self.has_ended() {
+            self.getters.wake_all();
+        }
+        Ok(key)
+    }
+
+    /// Whether nothing is queued nor will be. Keys may still be held.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shut_down && self.queued.is_empty() && self.dirty.is_empty()
+    }
+
+    /// Whether a `get` would wait.
+    #[must_use]
+    pub fn would_wait(&self) -> bool {
+        self.queued.is_empty() && !self.has_ended()
+    }
+
+    /// Ends the processing of a key.
+    pub fn done(&mut self, key: K) {
+        assert!(self.processing.remove(&key), "done with a key not held");
+        self.since.done(key);
+        if self.dirty.remove(&key) {
+            self.queued.push_back(key);
+            self.getters.wake(1);
+        } else if self.is_at_rest() {
+            self.drainers.wake_all();
+        }
+    }
+
+    /// Polls getter `who`; `None` is pending.
+    pub fn poll_get(&mut self, who: usize) -> Option<Result<K, NothingToGet>> {
+        if self.getters.waits(who) {
+            return None;
+        }
+        let overtaken = self.getters.come_back(who);
+        let got = (!self.would_wait()).then(|| self.get());
+        if !self.queued.is_empty() {
+            self.getters.wake(overtaken);
+        }
+        if got.is_none() {
+            self.getters.register(who);
+        }
+        got
+    }
+
+    /// Getter `who` does not want to wait any longer.
+    pub fn drop_get(&mut self, who: usize) {
+        if self.getters.leave(who) && !self.queued.is_empty() {
+            self.getters.wake(1);
+        }
+    }
+
+    /// One more handle to a key.
+    pub fn pin(&mut self, key: K) {
+        *self.pins.entry(key).or_default() += 1;
+    }
+
+    /// One handle less.
+    pub fn unpin(&mut self, key: K) {
+        let pins = self.pins.get_mut(&key).expect("the key has a handle");
+        *pins -= 1;
+        if *pins == 0 {
+            self.pins.remove(&key);
+        }
+    }
+
+    /// The number of queued keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Whether nothing is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    /// Whether the queue is shut down.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.shut_down
+    }
+
+    /// How long the key waited for the delivery that is under way.
+    #[must_use]
+    pub fn queue_time(&self, key: K) -> u128 {
+        self.since.queue_time(key)
+    }
+
+    /// Every key that is queued, held or delayed, and what can be seen of it.
+    #[must_use]
+    pub fn snapshot(&self) -> BTreeMap<K, Seen> {
+        let mut keys: BTreeSet<K> = self.queued.iter().copied().collect();
+        keys.extend(&self.processing);
+        keys.extend(self.delays.pending());
+        keys.into_iter().map(|key| (key, self.seen(key))).collect()
+    }
+
+    fn seen(&self, key: K) -> Seen {
+        let phase = if self.dirty.contains(&key) {
+            Phase::Dirty
+        } else if self.processing.contains(&key) {
+            Phase::Processing
+        } else if self.queued.contains(&key) {
+            Phase::Queued
+        } else {
+            Phase::Idle
+        };
+        let now = self.delays.now();
+        Seen {
+            phase,
+            age: self.since.age(key, phase, now),
+            held: self.since.held(key, now),
+            requeues: self.num_requeues(key),
+            due_in: self.delays.due_in(key),
+        }
+    }
+
+    /// How many keys the queue cannot forget: queued, processing, with a handle or a pending delay.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        let mut keys: BTreeSet<_> = self.queued.iter().collect();
+        keys.extend(&self.processing);
+        keys.extend(self.pins.keys());
+        keys.extend(self.delays.pending());
+        keys.len()
+    }
+
+    /// Whether the queue is shut down and nothing is left to do.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.shut_down && self.queued.is_empty() && self.processing.is_empty()
+    }
+
+    /// What is left to do.
+    #[must_use]
+    pub fn remaining(&self) -> Remaining {
+        Remaining {
+            queued: self.queued.len(),
+            processing: self.processing.len(),
+            delayed: self.dropped,
+        }
+    }
+
+    /// Shuts down and releases the drainers.
+    pub fn shut_down(&mut self) -> Remaining {
+        self.close(false);
+        self.releases += 1;
+        self.drainers.wake_all();
+        self.remaining()
+    }
+
+    /// Refuses adds, after those that are delayed if they are to be delivered.
+    fn close(&mut self, deliver: bool) {
+        let delayed = self.delays.take_all();
+        if deliver && !self.shut_down {
+            self.mark_all(&delayed);
+        } else {
+            self.dropped += delayed.len();
+        }
+        if !self.shut_down {
+            self.shut_down = true;
+            self.getters.wake_all();
+        }
+        if self.is_at_rest() {
+            self.drainers.wake_all();
+        }
+    }
+
+    /// Shuts down, and waits for no time at all.
+    pub fn drain_now(&mut self) -> Result<(), Remaining> {
+        self.close(self.drain_delays);
+        if self.is_at_rest() {
+            Ok(())
+        } else {
+            Err(self.remaining())
+        }
+    }
+
+    /// Polls drainer `who`; true is ready.
+    pub fn poll_drain(&mut self, who: usize) -> bool {
+        if self.drainers.waits(who) {
+            return false;
+        }
+        self.drainers.leave(who);
+        let begun_at = match self.drains.get(&who) {
+            Some(releases) => *releases,
+            None => {
+                self.drains.insert(who, self.releases);
+                self.close(self.drain_delays);
+                self.releases
+            }
+        };
+        let ready = self.is_at_rest() || self.releases != begun_at;
+        if ready {
+            self.drains.remove(&who);
+        } else {
+            self.drainers.register(who);
+        }
+        ready
+    }
+
+    /// Drainer `who` does not want to wait any longer.
+    pub fn drop_drain(&mut self, who: usize) {
+        self.drainers.leave(who);
+        self.drains.remove(&who);
+    }
+
+    /// Checks what must hold at any moment (C9 among it).
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn assert_consistent(&self) {
+        let (waiting, notified) = self.getters.counts();
+        assert!(
+            waiting == 0 || notified >= self.queued.len(),
+            "{waiting} sleep beside {} keys, and {notified} were woken",
+            self.queued.len(),
+        );
+        assert!(waiting == 0 || !self.has_ended(), "{waiting} wait for ever");
+        let (draining, _) = self.drainers.counts();
+        assert!(
+            draining == 0 || !self.is_at_rest(),
+            "{draining} drain for ever"
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! What can be seen of the keys (M2), compared.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use keyqueue::{KeySnapshot, State};
+use keyqueue_model::limit::{self, Span};
+use keyqueue_model::{Phase, Seen};
+
+use super::key::Key;
+use super::{Held, Lockstep};
+
+impl Lockstep<'_> {
+    pub(super) fn snapshot(&self) {
+        let expected = self.model.snapshot();
+        assert_eq!(seen(&self.queue.snapshot()), self.visible(expected));
+    }
+
+    pub(super) fn stuck(&self, older_than: Span) {
+        let keys = self.queue.stuck(older_than.duration());
+        assert_eq!(keys.is_some(), self.setup.timed());
+        if let Some(keys) = keys {
+            let mut expected = self.model.snapshot();
+            expected.retain(|_, key| key.held.is_some_and(|held| held >= older_than.nanos()));
+            assert_eq!(seen(&keys), self.visible(expected));
+        }
+    }
+
+    pub(super) fn compare_queue_time(&self, item: &Held<'_>) {
+        let expected = limit::duration(self.model.queue_time(item.id()));
+        let expected = self.setup.timed().then_some(expected);
+        assert_eq!(item.queue_time(), expected, "queue time of {}", item.id());
+    }
+
+    /// Without the ages, in a queue that is not timed.
+    fn visible(&self, mut keys: BTreeMap<u16, Seen>) -> BTreeMap<u16, Seen> {
+        if !self.setup.timed() {
+            for key in keys.values_mut() {
+                (key.age, key.held) = (None, None);
+            }
+        }
+        keys
+    }
+}
+
+fn seen(keys: &[KeySnapshot<'_, Key>]) -> BTreeMap<u16, Seen> {
+    let by_id: BTreeMap<_, _> = keys.iter().map(|key| (key.key().id(), one(key))).collect();
+    assert_eq!(by_id.len(), keys.len(), "a key is there twice");
+    by_id
+}
+
+fn one(key: &KeySnapshot<'_, Key>) -> Seen {
+    let nanos = |time: Option<Duration>| time.map(|time| time.as_nanos());
+    Seen {
+        phase: match key.state() {
+            State::Idle => Phase::Idle,
+            State::Queued => Phase::Queued,
+            State::Processing => Phase::Processing,
+            State::Dirty => Phase::Dirty,
+            other => panic!("the model has no state {other}"),
+        },
+        age: nanos(key.age()),
+        held: nanos(key.held()),
+        requeues: key.requeues(),
+        due_in: nanos(key.due_in()),
+    }
+}

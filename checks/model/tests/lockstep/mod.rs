@@ -1,0 +1,453 @@
+//! A queue and its model side by side: every step is taken with both, and every answer compared.
+//!
+//! Beside the model stand two witnesses that know nothing of it: `owed` (an accepted add is
+//! followed by a delivery, C5) and the items held (no key twice at a time, C3).
+
+mod key;
+mod limiter;
+mod looking;
+mod waiting;
+mod words;
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use keyqueue::{
+    Batch, Clock, GetAsync, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue,
+};
+use keyqueue_model::{Added, Naive, NothingToGet, Op, Setup, Spreading};
+
+use key::{Key, Name};
+use limiter::Limiter;
+use waiting::{Waiting, compare_wakes};
+use words::{answer, policy, remaining};
+
+const GETTERS: usize = 4;
+const DRAINERS: usize = 2;
+/// The clock stays below this, in nanoseconds: it ends at 2^64, and a bucket's tokens with it.
+const END: u128 = 1 << 62;
+
+type Queue = WorkQueue<Key, Limiter<Key>, Spreading>;
+type Held<'q> = Item<'q, Key, Limiter<Key>, Spreading>;
+type Getter<'q> = GetAsync<'q, Key, Limiter<Key>, Spreading>;
+type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
+
+/// Takes all steps, and then delivers what is left.
+pub(crate) fn run(setup: Setup, ops: &[Op]) {
+    let (clock, time) = Clock::mock();
+    let queue = WorkQueue::<Key>::builder()
+        .hasher(Spreading(setup.spread))
+        .shards(setup.shards())
+        .ring(setup.ring())
+        .rate_limiter(limiter::build(&setup.limits(), &clock))
+        .clock(clock)
+        .manual_timers()
+        .tick(Duration::from_millis(setup.tick()))
+        .delay_policy(policy(setup.policy))
+        .supersede_delays(setup.supersede)
+        .drain_delays(setup.drain_delays)
+        .steady_backoff(setup.steady)
+        .timing(setup.timed())
+        .build()
+        .expect("the settings are in range");
+    let mut lockstep = Lockstep::new(&queue, &time, setup);
+    for op in ops {
+        lockstep.step(*op);
+        lockstep.compare(*op);
+    }
+    let alive = Arc::clone(&lockstep.alive);
+    let handles = lockstep.finish();
+    drop(queue);
+    // C11: handles outlive the queue, and are refused.
+    for handle in &handles {
+        assert_eq!(answer(handle.add()), Added::ShutDown);
+    }
+    drop(handles);
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "keys were leaked");
+}
+
+struct Lockstep<'q> {
+    queue: &'q Queue,
+    time: &'q MockClock,
+    model: Naive<u16>,
+    setup: Setup,
+    /// How many keys there are that have not been dropped.
+    alive: Arc<AtomicUsize>,
+    /// Keys with an accepted add since their last delivery began.
+    owed: BTreeSet<u16>,
+    /// Keys of `items`.
+    held: BTreeSet<u16>,
+    items: Vec<Held<'q>>,
+    handles: Vec<KeyHandle<Key>>,
+    getters: [Option<Waiting<Getter<'q>>>; GETTERS],
+    drainers: [Option<Waiting<Drainer<'q>>>; DRAINERS],
+}
+
+impl<'q> Lockstep<'q> {
+    fn new(queue: &'q Queue, time: &'q MockClock, setup: Setup) -> Self {
+        Lockstep {
+            queue,
+            time,
+            model: Naive::new(setup),
+            setup,
+            alive: Arc::default(),
+            owed: BTreeSet::new(),
+            held: BTreeSet::new(),
+            items: Vec::new(),
+            handles: Vec::new(),
+            getters: Default::default(),
+            drainers: Default::default(),
+        }
+    }
+
+    fn id(&self, number: u16) -> u16 {
+        number % self.setup.keys()
+    }
+
+    fn key(&self, id: u16) -> Key {
+        Key::new(Name::new(id, &self.alive))
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Add(number) => {
+                let id = self.id(number);
+                let added = self.queue.add(self.key(id));
+                self.added(id, added);
+            }
+            Op::AddRef(number) => {
+                let id = self.id(number);
+                let added = self.queue.add_ref(&Name::new(id, &self.alive));
+                self.added(id, added);
+            }
+            Op::AddAll {
+                first,
+                stride,
+                count,
+            } => self.add_all(first, stride, count),
+            Op::AddAfter(number, delay) => {
+                let id = self.id(number);
+                let added = self.queue.add_after(self.key(id), delay.duration());
+                let expected = self.model.add_after(id, delay.nanos());
+                self.added_as(id, added, expected);
+            }
+            Op::AddLimited(number) => {
+                let id = self.id(number);
+                let added = self.queue.add_rate_limited(self.key(id));
+                let expected = self.model.add_limited(id);
+                self.added_as(id, added, expected);
+            }
+            Op::Cancel(number) => {
+                let id = self.id(number);
+                let cancelled = self.queue.cancel(&Name::new(id, &self.alive));
+                assert_eq!(cancelled, self.model.delays.cancel(id), "cancel of {id}");
+            }
+            Op::Forget(number) => {
+                let id = self.id(number);
+                self.queue.forget(&self.key(id));
+                self.model.limits.forget(id);
+            }
+            Op::NumRequeues(number) => {
+                let id = self.id(number);
+                let failures = self.queue.num_requeues(&self.key(id));
+                assert_eq!(failures, self.model.num_requeues(id), "failures of {id}");
+            }
+            Op::Advance(by) if self.model.delays.now() + by.nanos() < END => {
+                self.time.advance(by.duration());
+                self.model.delays.advance(by);
+            }
+            Op::Advance(_) => {}
+            Op::FireDue => {
+                let fired = self.queue.fire_due();
+                let expected = self.model.fire_due();
+                assert_eq!(fired, expected.len(), "delays that ended");
+                if !self.model.is_shutting_down() {
+                    self.owed.extend(expected);
+                }
+            }
+            Op::Handle(number) => {
+                let id = self.id(number);
+                self.handles.push(self.queue.handle(self.key(id)));
+                self.model.pin(id);
+            }
+            Op::HandleAdd(which) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let (id, added) = (self.handles[at].key().id(), self.handles[at].add());
+                    self.added(id, added);
+                }
+            }
+            Op::HandleAddAfter(which, delay) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let (id, handle) = (self.handles[at].key().id(), &self.handles[at]);
+                    let added = handle.add_after(delay.duration());
+                    let expected = self.model.add_after(id, delay.nanos());
+                    self.added_as(id, added, expected);
+                }
+            }
+            Op::HandleClone(which) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let handle = self.handles[at].clone();
+                    self.model.pin(handle.key().id());
+                    self.handles.push(handle);
+                }
+            }
+            Op::HandleDrop(which) => {
+                if let Some(at) = choose(which, self.handles.len()) {
+                    let handle = self.handles.swap_remove(at);
+                    self.model.unpin(handle.key().id());
+                }
+            }
+            Op::TryGet => {
+                let got = self.queue.try_get().map_err(|error| match error {
+                    TryGetError::Empty => NothingToGet::Empty,
+                    TryGetError::ShutDown => NothingToGet::ShutDown,
+                });
+                self.got(got);
+            }
+            Op::Get if self.would_wait() => {}
+            Op::Get => self.got(self.queue.get().ok_or(NothingToGet::ShutDown)),
+            Op::GetTimeout => {
+                let got = self.queue.get_timeout(Duration::ZERO);
+                self.got(got.map_err(|error| match error {
+                    GetTimeoutError::Timeout => NothingToGet::Empty,
+                    GetTimeoutError::ShutDown => NothingToGet::ShutDown,
+                }));
+            }
+            Op::GetBatch(_) if self.would_wait() => {}
+            Op::GetBatch(max) => self.get_batch(usize::from(max)),
+            Op::Done(which) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.remove(at);
+                    self.release(item.id());
+                    item.done();
+                }
+            }
+            Op::Retry(which) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.remove(at);
+                    let id = item.id();
+                    let expected = self.model.add_limited(id);
+                    self.release(id);
+                    self.added_as(id, item.retry(), expected);
+                }
+            }
+            Op::RetryAfter(which, delay) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.remove(at);
+                    let id = item.id();
+                    let expected = self.model.add_after(id, delay.nanos());
+                    self.release(id);
+                    self.added_as(id, item.retry_after(delay.duration()), expected);
+                }
+            }
+            Op::DropItem(which) => {
+                if let Some(at) = choose(which, self.items.len()) {
+                    let item = self.items.swap_remove(at);
+                    self.release(item.id());
+                }
+            }
+            Op::DropItems => {
+                for item in std::mem::take(&mut self.items) {
+                    self.release(item.id());
+                }
+            }
+            Op::PollGet { who, waker } => self.poll_get(usize::from(who) % GETTERS, waker.into()),
+            Op::DropGet(who) => {
+                let who = usize::from(who) % GETTERS;
+                if self.getters[who].take().is_some() {
+                    self.model.drop_get(who);
+                }
+            }
+            Op::PollDrain(who) => self.poll_drain(usize::from(who) % DRAINERS),
+            Op::DropDrain(who) => {
+                let who = usize::from(who) % DRAINERS;
+                self.drainers[who] = None;
+                self.model.drop_drain(who);
+            }
+            Op::ShutDown => {
+                let left = remaining(self.queue.shut_down());
+                assert_eq!(left, self.model.shut_down());
+            }
+            Op::DrainNow => {
+                self.drain_begins();
+                let drained = self.queue.drain_timeout(Duration::ZERO);
+                assert_eq!(drained.map_err(remaining), self.model.drain_now());
+            }
+            Op::Shrink => {
+                self.queue.shrink();
+                // C10
+                assert_eq!(self.alive(), self.model.in_use(), "keys after a shrink");
+            }
+            Op::Snapshot => self.snapshot(),
+            Op::Stuck(older_than) => self.stuck(older_than),
+        }
+    }
+
+    fn added(&mut self, id: u16, added: keyqueue::Added) {
+        let expected = self.model.add(id);
+        self.added_as(id, added, expected);
+    }
+
+    fn added_as(&mut self, id: u16, added: keyqueue::Added, expected: Added) {
+        assert_eq!(answer(added), expected, "add of {id}");
+        if !matches!(expected, Added::Delayed | Added::ShutDown) {
+            self.owed.insert(id);
+        }
+    }
+
+    /// Notes that what is delayed is about to be delivered, if a drain does that.
+    fn drain_begins(&mut self) {
+        if self.setup.drain_delays && !self.model.is_shutting_down() {
+            let keys = 0..self.setup.keys();
+            let delayed = keys.filter(|id| self.model.delays.is_pending(*id));
+            self.owed.extend(delayed);
+        }
+    }
+
+    fn add_all(&mut self, first: u16, stride: u8, count: u8) {
+        let numbers = (0..count).map(|at| first.wrapping_add(u16::from(at) * u16::from(stride)));
+        let ids: Vec<_> = numbers.map(|number| self.id(number)).collect();
+        let keys = ids.iter().map(|id| self.key(*id));
+        let queued = self.queue.add_all(keys);
+        if !self.queue.is_shutting_down() {
+            self.owed.extend(&ids);
+        }
+        assert_eq!(queued, self.model.add_all(ids));
+    }
+
+    /// Compares an answer, and keeps the item.
+    fn got(&mut self, got: Result<Held<'q>, NothingToGet>) {
+        let expected = self.model.get();
+        self.keep(got, expected);
+    }
+
+    fn keep(&mut self, got: Result<Held<'q>, NothingToGet>, expected: Result<u16, NothingToGet>) {
+        assert_eq!(
+            got.as_ref().map(|item| item.id()).map_err(|none| *none),
+            expected
+        );
+        if let Ok(item) = got {
+            let id = item.id();
+            assert!(self.owed.remove(&id), "{id} was delivered for no add");
+            assert!(self.held.insert(id), "{id} was handed out twice at a time");
+            self.compare_queue_time(&item);
+            self.items.push(item);
+        }
+    }
+
+    /// Whether a get would wait. If the model says that it would not, the queue must say so too,
+    /// lest a bug make the test hang rather than fail.
+    fn would_wait(&self) -> bool {
+        if self.model.has_ended() {
+            let got = self.queue.try_get();
+            assert_eq!(got.err(), Some(TryGetError::ShutDown));
+        } else if !self.model.is_empty() {
+            assert!(!self.queue.is_empty());
+        }
+        self.model.would_wait()
+    }
+
+    /// Notes that the item of a key is about to be given back.
+    fn release(&mut self, id: u16) {
+        self.held.remove(&id);
+        self.model.done(id);
+    }
+
+    fn get_batch(&mut self, max: usize) {
+        let expected = max.max(1).min(self.model.len());
+        let batch = self.queue.get_batch(max);
+        assert_eq!(batch.as_ref().map_or(0, Batch::len), expected);
+        assert_eq!(batch.is_none(), expected == 0);
+        for item in batch.into_iter().flatten() {
+            self.got(Ok(item));
+        }
+    }
+
+    fn poll_get(&mut self, who: usize, bell: usize) {
+        let getter = self.getters[who].get_or_insert_with(|| Waiting::new(self.queue.get_async()));
+        let polled = getter.poll(bell);
+        match (polled, self.model.poll_get(who)) {
+            (Poll::Pending, None) => {}
+            (Poll::Ready(got), Some(expected)) => {
+                self.getters[who] = None;
+                self.keep(got.ok_or(NothingToGet::ShutDown), expected);
+            }
+            (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
+        }
+    }
+
+    fn poll_drain(&mut self, who: usize) {
+        self.drain_begins();
+        let drainer = self.drainers[who]
+            .get_or_insert_with(|| Waiting::new(Box::pin(self.queue.drain_async())));
+        let ready = drainer.poll(0).is_ready();
+        assert_eq!(ready, self.model.poll_drain(who), "drainer {who}");
+        if ready {
+            self.drainers[who] = None;
+        }
+    }
+
+    fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    /// Compares what can be seen without a step.
+    fn compare(&mut self, after: Op) {
+        self.model.assert_consistent();
+        assert_eq!(self.queue.len(), self.model.len(), "after {after:?}");
+        assert_eq!(
+            self.queue.is_empty(),
+            self.model.is_empty(),
+            "after {after:?}"
+        );
+        assert_eq!(self.queue.is_shutting_down(), self.model.is_shutting_down());
+        // Every key is interned once, and none that is in use is dropped.
+        let left = self.model.remaining();
+        let interned = left.queued + left.processing..=usize::from(self.setup.keys());
+        let alive = self.alive();
+        assert!(interned.contains(&alive), "{alive} keys after {after:?}");
+        let woken = self.model.getters.take_woken();
+        compare_wakes(&mut self.getters, woken, after);
+        let woken = self.model.drainers.take_woken();
+        compare_wakes(&mut self.drainers, woken, after);
+    }
+
+    fn take(&mut self, op: Op) {
+        self.step(op);
+        self.compare(op);
+    }
+
+    /// Works everything off, and answers the handles.
+    fn finish(mut self) -> Vec<KeyHandle<Key>> {
+        (0..GETTERS as u8).for_each(|who| self.take(Op::DropGet(who)));
+        while !self.items.is_empty() || !self.model.is_empty() {
+            self.take(Op::DropItems);
+            self.take(Op::GetBatch(u8::MAX));
+        }
+        assert!(self.owed.is_empty(), "adds were lost: {:?}", self.owed);
+        self.take(Op::Shrink);
+        self.take(Op::ShutDown);
+        (0..DRAINERS as u8).for_each(|who| self.take(Op::PollDrain(who)));
+        self.take(Op::DrainNow);
+        assert_eq!(self.queue.drain_timeout(Duration::MAX), Ok(()));
+        for op in [Op::TryGet, Op::Get, Op::GetTimeout, Op::GetBatch(2)] {
+            self.take(op);
+        }
+        let last = Op::PollGet {
+            who: 0,
+            waker: false,
+        };
+        self.take(last);
+        assert!(self.items.is_empty());
+        self.handles
+    }
+}
+
+/// Which of `count` things a number means.
+fn choose(number: u8, count: usize) -> Option<usize> {
+    usize::from(number).checked_rem(count)
+}

@@ -1,0 +1,262 @@
+//! One life of a queue: everybody at work, the end, and what must hold then.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use keyqueue::{Clock, Remaining, State};
+use tokio::runtime::Runtime;
+
+use crate::consume::{consume, task};
+use crate::key::{Numbered, alive};
+use crate::ledger::{Counts, Ledger};
+use crate::owner::{Owned, own};
+use crate::plan::{Adding, End, Plan, Queue, Taking};
+use crate::produce::produce;
+
+/// How long a queue that is left alone may take to deliver what it has, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Life {
+    pub(crate) plan: Plan,
+    pub(crate) queue: Queue,
+    pub(crate) ledger: Ledger,
+    stop: AtomicBool,
+}
+
+/// What a life did.
+pub(crate) struct Done {
+    pub(crate) counts: Counts,
+    pub(crate) lateness: Histogram<u64>,
+}
+
+impl Life {
+    pub(crate) fn is_stopped(&self) -> bool {
+        // Ordering: Relaxed; a hint.
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// A key to be given to the queue.
+    pub(crate) fn name(&self, number: u64) -> Numbered {
+        Numbered::new(number, self.plan.counted)
+    }
+
+    /// Whether the end delivers what is delayed.
+    fn delivers_delays(&self) -> bool {
+        let drains = !matches!(self.plan.end, End::AtRest | End::ShutDown);
+        drains && self.plan.drain_delays
+    }
+
+    /// C8, C9: what is queued is delivered although nobody adds any more, and delays come up. Answers how many
+    /// keys still have a delay then.
+    fn wait_until_at_rest(&self, owned: &[Owned]) -> usize {
+        let begun = Instant::now();
+        loop {
+            let served = self.ledger.is_served() && owned.iter().all(|key| key.is_delivered(self));
+            if let (true, Some(delayed)) = (served, self.delayed_alone()) {
+                return delayed;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "C9, D1: keys wait and nobody comes: {} queued, {:?}",
+                self.queue.len(),
+                self.queue
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// How many keys have a delay, if none is queued or with a worker. That all adds are served does not say
+    /// that: a delivery may have seen what an add was about before the add was made, which then has made the
+    /// key queued once more.
+    fn delayed_alone(&self) -> Option<usize> {
+        let keys = self.queue.snapshot();
+        let idle = keys.iter().all(|key| key.state() == State::Idle);
+        idle.then_some(keys.len())
+    }
+
+    /// Ends the life as planned, with everybody at work but for an end at rest. Answers what
+    /// a shut-down found, if the queue was open until then.
+    fn end(&self) -> Option<Remaining> {
+        let queue = &self.queue;
+        if self.delivers_delays() {
+            // Ordering: Relaxed; the drain orders it before the deliveries that it makes.
+            self.ledger.early.store(true, Ordering::Relaxed);
+        }
+        match self.plan.end {
+            End::AtRest | End::ShutDown => return Some(queue.shut_down()),
+            End::Drain(drainers) => thread::scope(|scope| {
+                for _ in 0..drainers {
+                    scope.spawn(|| {
+                        queue.shut_down_with_drain();
+                        self.check_drained();
+                    });
+                }
+            }),
+            End::DrainAsync => {
+                pollster::block_on(queue.drain_async());
+                self.check_drained();
+            }
+            End::DrainDropped => {
+                let mut dropped = pin!(queue.drain_async());
+                let mut context = Context::from_waker(Waker::noop());
+                if dropped.as_mut().poll(&mut context).is_pending() {
+                    let mut again = pin!(queue.drain_async());
+                    while again.as_mut().poll(&mut context).is_pending() {
+                        thread::yield_now();
+                    }
+                }
+                self.check_drained();
+            }
+            End::DrainTimeout => {
+                while let Err(left) = queue.drain_timeout(Duration::from_micros(300)) {
+                    assert_eq!(left.delayed, 0, "S5: a drain leaves no delays: {left:?}");
+                }
+                self.check_drained();
+            }
+            End::Released => thread::scope(|scope| {
+                scope.spawn(|| queue.shut_down_with_drain());
+                while !queue.is_shutting_down() {
+                    thread::yield_now();
+                }
+                queue.shut_down();
+            }),
+        }
+        None
+    }
+
+    /// S3
+    fn check_drained(&self) {
+        let in_flight = self.ledger.in_flight();
+        assert_eq!(in_flight, 0, "S3: a drain returned with keys in flight");
+        assert_eq!(self.queue.len(), 0, "S3: a drain returned with keys queued");
+    }
+
+    /// Checks what is known once all threads and tasks have ended. `resting` is how many keys had a delay when
+    /// the queue was at rest, if it was.
+    fn check(&self, owned: &[Owned], found: Option<Remaining>, resting: Option<usize>) -> Counts {
+        let left = self.queue.shut_down();
+        assert!(left.is_nothing(), "S1, S5: {left:?} after the end");
+        let (all, at_rest) = (self.delivers_delays(), resting.is_some());
+        let mut dropped = 0;
+        for key in owned {
+            dropped += usize::from(key.check_after_the_end(self, all || at_rest));
+        }
+        if let Some(found) = found {
+            let pending = match at_rest {
+                true => owned.iter().filter(|key| key.may_be_pending()).count(),
+                false => owned.len(),
+            };
+            assert!(
+                found.delayed >= dropped && (self.plan.mixed || found.delayed <= pending),
+                "S5: {dropped} of {pending} delays were dropped, {found:?} reported"
+            );
+            if let (Some(delayed), false) = (resting, self.plan.mixed) {
+                assert!(
+                    found.queued + found.processing + found.delayed <= delayed,
+                    "C8: {found:?} in a queue at rest but for {delayed} delays"
+                );
+            }
+        }
+        self.ledger.check()
+    }
+}
+
+/// What a thread is for.
+enum Role {
+    Consumer(Taking),
+    Producer(Adding),
+    Driver,
+}
+
+/// Calls `fire_due` until the queue is shut down.
+fn drive(life: &Life) {
+    while !life.queue.is_shutting_down() {
+        life.queue.fire_due();
+        thread::sleep(Duration::from_micros(fastrand::u64(1..1000)));
+    }
+}
+
+/// Lives a life to its end, and checks what must hold of it.
+pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
+    fastrand::seed(plan.seed);
+    let clock = Clock::new();
+    let delayed = plan.delayed * plan.owners;
+    let life = Arc::new(Life {
+        queue: plan.queue(&clock),
+        ledger: Ledger::new(clock, plan.keys, delayed),
+        plan,
+        stop: AtomicBool::new(false),
+    });
+    let running: Vec<_> = (0..life.plan.tasks)
+        .map(|_| {
+            let life = Arc::clone(&life);
+            tasks.spawn(async move { task(&life).await })
+        })
+        .collect();
+    let (owned, found, resting) = thread::scope(|scope| {
+        let life = &*life;
+        let begin = |role: Role| {
+            let seed = fastrand::u64(..);
+            scope.spawn(move || {
+                fastrand::seed(seed);
+                match role {
+                    Role::Consumer(taking) => consume(life, taking),
+                    Role::Producer(adding) => produce(life, adding),
+                    Role::Driver => drive(life),
+                }
+            })
+        };
+        for &taking in &life.plan.consumers {
+            begin(Role::Consumer(taking));
+        }
+        for _ in 0..life.plan.drivers {
+            begin(Role::Driver);
+        }
+        // One that does not give up waiting.
+        begin(Role::Consumer(Taking::Get));
+        let adding = life.plan.producers.iter();
+        let producers: Vec<_> = adding
+            .map(|&adding| begin(Role::Producer(adding)))
+            .collect();
+        let owners: Vec<_> = (0..life.plan.owners)
+            .map(|n| life.ledger.plain + n * life.plan.delayed)
+            .map(|first| scope.spawn(move || own(life, first as u64)))
+            .collect();
+        let join = |owners: Vec<thread::ScopedJoinHandle<'_, Vec<Owned>>>| -> Vec<Owned> {
+            let owned = owners.into_iter().map(|owner| owner.join().expect("alive"));
+            owned.flatten().collect()
+        };
+        thread::sleep(life.plan.time);
+        if life.plan.end != End::AtRest {
+            let found = life.end();
+            return (join(owners), found, None);
+        }
+        // Ordering: Relaxed; a hint.
+        life.stop.store(true, Ordering::Relaxed);
+        for producer in producers {
+            producer.join().expect("alive");
+        }
+        let owned = join(owners);
+        let resting = life.wait_until_at_rest(&owned);
+        let found = life.end();
+        (owned, found, Some(resting))
+    });
+    tasks.block_on(async {
+        for task in running {
+            task.await.expect("no task panics or is aborted");
+        }
+    });
+    let counts = life.check(&owned, found, resting);
+    life.queue.shrink();
+    assert_eq!(alive(), 0, "C10: keys alive after a shut-down and `shrink`");
+    let lateness = life.ledger.lateness.lock().expect("no panic is survived");
+    Done {
+        counts,
+        lateness: lateness.clone(),
+    }
+}

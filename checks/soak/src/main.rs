@@ -1,0 +1,130 @@
+//! Runs a queue for as long as one likes, and checks what it promises meanwhile.
+//!
+//! `cargo run --release -p keyqueue-soak -- --minutes 60`
+//!
+//! A soak is a row of *lives*. Each is a new queue with settings, producers, consumers and an end that are
+//! chosen at random ([`plan`]): threads and tasks, adds of every kind, delays, cancels, handles, batches, retries,
+//! panics, futures that are dropped or not polled; shut down at rest, at full speed or at once, with drains or without.
+//!
+//! | promise | checked | where |
+//! | --- | --- | --- |
+//! | C3: a key has one holder | at each delivery | [`ledger`] |
+//! | C5: no add is lost | as each life ends: every key's last delivery saw its last accepted version | [`ledger`] |
+//! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the answers of adds | [`ledger`] |
+//! | C8, C9: no key waits while its consumers sleep | in each life that ends at rest, before its shut-down | [`life`] |
+//! | C7: an item that is dropped by a panic is done | in each delivery that panics | [`consume`] |
+//! | C10: no memory is lost, no key stays alive | after each life | [`memory`], [`key`] |
+//! | D1: no delay is early; D3, D6: each ends once, a cancelled one never | at each delivery, and at each step of the delays' owner | [`owner`] |
+//! | S1 to S5, S7: ends | as each life ends | [`life`] |
+//!
+//! A promise that is broken ends the process at once, with the life's plan and the seed. So does a life that
+//! comes to no end.
+
+mod consume;
+mod key;
+mod ledger;
+mod life;
+mod memory;
+mod owner;
+mod plan;
+mod produce;
+mod report;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use crate::plan::Plan;
+use crate::report::Report;
+
+/// Runs keyqueue for minutes or days, and checks what it promises meanwhile.
+#[derive(Parser)]
+struct Options {
+    /// How long
+    #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = minutes)]
+    minutes: f64,
+    /// Chooses the plans; the threads' timing is another matter [default: a random one]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Also have consumers that, in the end, keep futures which they do not poll until the queue is shut down
+    #[arg(long)]
+    stuck: bool,
+    /// Seconds between two lines of the report
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if 0.0 < minutes && minutes <= 1e6 => Ok(minutes),
+        _ => Err("must be a number above 0, at most 1000000".to_owned()),
+    }
+}
+
+/// What is told about the life that runs when something fails.
+static NOW: Mutex<String> = Mutex::new(String::new());
+/// Lives that came to an end.
+static LIVES: AtomicU64 = AtomicU64::new(0);
+/// No life may take as long, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn fail(why: &str) -> ! {
+    let now = NOW.lock().map(|now| now.clone()).unwrap_or_default();
+    eprintln!("soak failed: {why}\nin {now}");
+    std::process::exit(1);
+}
+
+/// A broken promise is a panic, in whatever thread or task, and ends everything.
+fn end_at_first_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        fail("a promise is broken, see above");
+    }));
+}
+
+fn watch_for_hangs() {
+    thread::spawn(|| {
+        loop {
+            // Ordering: Relaxed, here and where it is raised; a count.
+            let before = LIVES.load(Ordering::Relaxed);
+            thread::sleep(PATIENCE);
+            if LIVES.load(Ordering::Relaxed) == before {
+                fail("a life came to no end");
+            }
+        }
+    });
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("seed {seed}");
+    end_at_first_panic();
+    watch_for_hangs();
+
+    let tasks = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()?;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut report = Report::new(Duration::from_secs(options.every));
+    let mut memory = memory::Watch::default();
+    let begun = Instant::now();
+    let end = Duration::from_secs_f64(60.0 * options.minutes);
+    while begun.elapsed() < end {
+        let plan = Plan::random(&mut rng, options.stuck);
+        if let Ok(mut now) = NOW.lock() {
+            *now = format!("life {} of seed {seed}: {plan:#?}", report.lives());
+        }
+        let done = life::run(plan, &tasks);
+        // Ordering: Relaxed; a count.
+        LIVES.fetch_add(1, Ordering::Relaxed);
+        memory.life_ended();
+        report.life_ended(&done, &memory);
+    }
+    report.end(&memory);
+    Ok(())
+}

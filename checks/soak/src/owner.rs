@@ -1,0 +1,178 @@
+//! Those who delay keys that nobody else touches, and so know what has to become of each.
+//!
+//! An owner begins with one delay of a key that is at rest, and notes the moment before which it must not
+//! end. Then one of three things happens:
+//!
+//! | | what follows |
+//! | --- | --- |
+//! | it is delivered | once, and not before its time (D1); the key is at rest |
+//! | the owner cancels it | true: never delivered (D6), the key is at rest; false: delivered as above |
+//! | the owner delays the key again, by whatever policy (D3) | one delivery at least, and at most one a call; how many, only the queue knows, so such a key is not used for anything else in this life |
+//!
+//! A delay that does not come for long is a failure, too, not only one that is early: whoever sleeps past it
+//! would wake up at the shut-down at the latest, and nobody would know.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use keyqueue::{Added, KeyHandle};
+
+use crate::key::Numbered;
+use crate::ledger::{Counts, Key};
+use crate::life::Life;
+
+// Ordering: Relaxed everywhere here; see `ledger.rs`.
+const R: Ordering = Ordering::Relaxed;
+
+/// No delay may be later, however busy the machine is.
+const LATEST: Duration = Duration::from_secs(30);
+
+/// The most delays of one key before it is left alone.
+const MOST_CALLS: u64 = 5;
+
+/// A key, as its owner sees it.
+pub(crate) struct Owned {
+    number: u64,
+    handle: Option<KeyHandle<Numbered>>,
+    /// Whether it is delayed again while it waits.
+    again: bool,
+    /// Delays set since the key was at rest.
+    calls: u64,
+    /// Deliveries before that.
+    before: u64,
+    /// When the last of the delays ends.
+    due: u64,
+}
+
+impl Owned {
+    fn deliveries(&self, life: &Life) -> u64 {
+        life.ledger.key(self.number).deliveries() - self.before
+    }
+
+    fn check_not_too_many(&self, deliveries: u64) {
+        assert!(
+            deliveries <= self.calls,
+            "D3: key {} was delivered {deliveries} times for {} delays",
+            self.number,
+            self.calls
+        );
+    }
+
+    /// Whether it has been delivered.
+    pub(crate) fn is_delivered(&self, life: &Life) -> bool {
+        self.deliveries(life) > 0
+    }
+
+    /// Whether another of its delays may be pending although it has been delivered.
+    pub(crate) fn may_be_pending(&self) -> bool {
+        self.calls > 1
+    }
+
+    /// Checks a key that was pending when the queue was shut down, once that is over. Answers
+    /// whether it was not delivered.
+    pub(crate) fn check_after_the_end(&self, life: &Life, all_delivered: bool) -> bool {
+        let deliveries = self.deliveries(life);
+        self.check_not_too_many(deliveries);
+        assert!(
+            deliveries > 0 || !all_delivered,
+            "S5: the delay of key {} was to be delivered",
+            self.number
+        );
+        deliveries == 0
+    }
+
+    /// A random step; false if the queue is shut down.
+    fn step(&mut self, life: &Life, counts: &mut Counts) -> bool {
+        let key = life.ledger.key(self.number);
+        if self.calls == 0 {
+            self.before = key.deliveries();
+            self.due = 0;
+            // Ordering: Relaxed; as above.
+            key.not_before.store(u64::MAX, R);
+            return self.delay(life, key, counts);
+        }
+        let deliveries = self.deliveries(life);
+        self.check_not_too_many(deliveries);
+        let late = life.ledger.nanos(Duration::ZERO).saturating_sub(self.due);
+        assert!(
+            deliveries > 0 || late < LATEST.as_nanos() as u64,
+            "D1: key {} is {late} ns late",
+            self.number
+        );
+        if self.again {
+            if self.calls < MOST_CALLS && fastrand::u8(..8) == 0 {
+                return self.delay(life, key, counts);
+            }
+        } else if deliveries == 1 {
+            self.calls = 0;
+        } else if fastrand::u8(..8) == 0 {
+            self.cancel(life, counts);
+        }
+        true
+    }
+
+    /// Delays the key, once more or for the first time.
+    fn delay(&mut self, life: &Life, key: &Key, counts: &mut Counts) -> bool {
+        let most = if fastrand::u8(..16) == 0 {
+            200_000
+        } else {
+            10_000
+        };
+        let delay = Duration::from_micros(fastrand::u64(1..most));
+        let due = life.ledger.nanos(delay);
+        key.not_before.fetch_min(due, R);
+        let added = match &self.handle {
+            Some(handle) => handle.add_after(delay),
+            None => life.queue.add_after(life.name(self.number), delay),
+        };
+        match added {
+            Added::Delayed => {
+                self.calls += 1;
+                self.due = self.due.max(due);
+                counts.delays += 1;
+                true
+            }
+            Added::ShutDown => false,
+            other => panic!("a delay was answered with {other:?}"),
+        }
+    }
+
+    fn cancel(&mut self, life: &Life, counts: &mut Counts) {
+        if life.queue.cancel(&self.number) {
+            counts.cancels += 1;
+            let deliveries = self.deliveries(life);
+            assert_eq!(deliveries, 0, "D6: key {} was cancelled", self.number);
+            self.calls = 0;
+        }
+    }
+}
+
+/// Delays and cancels its own keys until stopped or refused. Answers those that were not at rest.
+pub(crate) fn own(life: &Life, first: u64) -> Vec<Owned> {
+    let mut counts = Counts::default();
+    let mut keys: Vec<_> = (first..first + life.plan.delayed as u64)
+        .map(|number| Owned {
+            number,
+            handle: fastrand::bool().then(|| life.queue.handle(life.name(number))),
+            again: fastrand::u8(..4) == 0,
+            calls: 0,
+            before: 0,
+            due: 0,
+        })
+        .collect();
+    while !life.is_stopped() && !life.queue.is_shutting_down() {
+        let key = fastrand::usize(..keys.len());
+        if !keys[key].step(life, &mut counts) {
+            break;
+        }
+        if fastrand::u8(..8) == 0 {
+            thread::sleep(Duration::from_micros(fastrand::u64(1..300)));
+        }
+    }
+    life.ledger.count(&counts);
+    keys.retain(|key| key.calls > 0);
+    // Pins would keep the memory.
+    keys.iter_mut().for_each(|key| key.handle = None);
+    keys
+}

@@ -1,0 +1,183 @@
+//! What a life is to be like.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::{Clock, DelayPolicy, WorkQueue};
+
+use crate::key::Numbered;
+
+pub(crate) type Queue = WorkQueue<Numbered, ItemExponentialFailure<Numbered>>;
+
+/// How a producer adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Adding {
+    Add,
+    AddRef,
+    /// Through handles that live as long as the producer.
+    Handle,
+    /// Through a handle for each add.
+    NewHandle,
+    Bulk,
+}
+
+/// How a consumer takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taking {
+    Get,
+    Timeout,
+    Batch,
+    Async,
+    /// Futures that are dropped before they are ready, more often than not.
+    Fickle,
+    /// Futures that are polled once and then not for a while, woken or not, and polled again or dropped.
+    Idle,
+    /// As `Idle`, but once the producers have stopped not polled again before the queue is shut down.
+    Stuck,
+    /// Never waits.
+    Try,
+    /// The worker loop, on two threads.
+    Workers,
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum End {
+    /// The producers stop, everything is delivered, then the queue is shut down.
+    AtRest,
+    ShutDown,
+    /// So many drain it at the same time, while all are at work.
+    Drain(usize),
+    /// A drain as a future.
+    DrainAsync,
+    /// The same, after another that was dropped before it was ready.
+    DrainDropped,
+    /// Drains with deadlines, until one succeeds.
+    DrainTimeout,
+    /// A drain that a shut-down lets go of.
+    Released,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) shards: Option<usize>,
+    pub(crate) ring: Option<usize>,
+    pub(crate) tick: Duration,
+    pub(crate) policy: DelayPolicy,
+    pub(crate) supersede: bool,
+    /// Whether a drain delivers what is delayed.
+    pub(crate) drain_delays: bool,
+    /// Keys that are added at once; their numbers are below.
+    pub(crate) keys: usize,
+    /// Keys that only their owners touch, and only delay: so many for each owner.
+    pub(crate) delayed: usize,
+    pub(crate) owners: usize,
+    /// Whether keys count how many of them are alive.
+    pub(crate) counted: bool,
+    /// Threads that call `fire_due`; if there is none, the queue has a thread of its own for that.
+    pub(crate) drivers: usize,
+    /// Whether the keys that are added at once are delayed, cancelled and retried, too.
+    pub(crate) mixed: bool,
+    pub(crate) producers: Vec<Adding>,
+    /// Adds between two short rests of a producer; so consumers fall asleep now and then.
+    pub(crate) bout: u32,
+    pub(crate) consumers: Vec<Taking>,
+    pub(crate) tasks: usize,
+    /// Until the end is called for.
+    pub(crate) time: Duration,
+    pub(crate) end: End,
+}
+
+impl Plan {
+    /// A random plan; with `stuck` some consumers keep futures that they do not poll.
+    pub(crate) fn random(rng: &mut Rng, stuck: bool) -> Self {
+        let one_of = |rng: &mut Rng, sizes: &[usize]| sizes[rng.usize(..sizes.len())];
+        let (adding, taking) = (
+            [
+                Adding::Add,
+                Adding::AddRef,
+                Adding::Handle,
+                Adding::NewHandle,
+                Adding::Bulk,
+            ],
+            [
+                Taking::Get,
+                Taking::Timeout,
+                Taking::Batch,
+                Taking::Async,
+                Taking::Fickle,
+                Taking::Workers,
+                if stuck { Taking::Stuck } else { Taking::Idle },
+                Taking::Idle,
+                Taking::Try,
+            ],
+        );
+        // One that polls would make up for a wake-up that was lost.
+        let kinds = taking.len() - usize::from(rng.u8(..4) > 0);
+        Plan {
+            seed: rng.u64(..),
+            shards: rng.bool().then(|| 2 << rng.u32(..7)),
+            ring: [None, Some(rng.usize(1..9)), Some(rng.usize(1..9)), Some(64)][rng.usize(..4)],
+            tick: [1000, 100, 5000].map(Duration::from_micros)[rng.usize(..3)],
+            policy: [
+                DelayPolicy::Earliest,
+                DelayPolicy::Latest,
+                DelayPolicy::Replace,
+                DelayPolicy::KeepFirst,
+            ][rng.usize(..4)],
+            supersede: rng.bool(),
+            drain_delays: rng.bool(),
+            keys: one_of(rng, &[1, 3, 50, 1_000, 30_000, 300_000]),
+            delayed: one_of(rng, &[1, 16, 500]),
+            owners: rng.usize(..3),
+            counted: rng.bool(),
+            drivers: [0, 0, 1, 2][rng.usize(..4)],
+            mixed: rng.bool(),
+            producers: (0..rng.usize(1..5))
+                .map(|_| adding[rng.usize(..adding.len())])
+                .collect(),
+            bout: 1 << rng.u32(..16),
+            consumers: (0..rng.usize(1..6))
+                .map(|_| taking[rng.usize(..kinds)])
+                .collect(),
+            tasks: rng.usize(..4),
+            time: match rng.u8(..8) {
+                0 => Duration::from_micros(rng.u64(..3000)),
+                _ => Duration::from_millis(rng.u64(5..1000)),
+            },
+            end: match rng.u8(..9) {
+                0 | 1 => End::AtRest,
+                2 => End::ShutDown,
+                3 | 4 => End::Drain(rng.usize(1..4)),
+                5 => End::DrainAsync,
+                6 => End::DrainTimeout,
+                7 => End::DrainDropped,
+                _ => End::Released,
+            },
+        }
+    }
+
+    pub(crate) fn queue(&self, clock: &Clock) -> Queue {
+        let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
+        let limiter = ItemExponentialFailure::new(first, longest).expect("1 ms is below 20 ms");
+        let mut builder = WorkQueue::builder()
+            .rate_limiter(limiter)
+            .clock(clock.clone())
+            .tick(self.tick)
+            .delay_policy(self.policy)
+            .supersede_delays(self.supersede)
+            .drain_delays(self.drain_delays);
+        if self.drivers > 0 {
+            builder = builder.manual_timers();
+        }
+        if let Some(shards) = self.shards {
+            builder = builder.shards(shards);
+        }
+        if let Some(ring) = self.ring {
+            builder = builder.ring(ring);
+        }
+        builder.build().expect("the settings are in range")
+    }
+}

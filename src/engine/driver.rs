@@ -1,0 +1,149 @@
+//! The thread that drives the timer: started with the first delay, gone with the queue.
+//!
+//! A queue that never delays a key has no thread (S6). The thread ends when it is told to stop, by
+//! a shut-down or by the queue's drop, which waits for it. It holds a share of the queue's inside
+//! until then, never of the queue itself, so the queue's drop is not kept off by it.
+
+use std::sync::PoisonError;
+
+use crate::engine::Core;
+use crate::keys::node::Added;
+use crate::keys::node::Pin;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, Thread, ThreadParker};
+use crate::timer::{Ended, Timer, Turn};
+
+/// The thread of one queue, or the place for it.
+pub(crate) struct Driver {
+    started: AtomicBool,
+    stopped: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Driver {
+    pub(crate) fn new() -> Self {
+        Driver {
+            started: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Starts the thread, unless it runs or is not wanted.
+    ///
+    /// If the system has no thread to give, the next call tries again; the delays wait meanwhile.
+    #[inline]
+    pub(crate) fn start<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+        // Ordering: Relaxed; the thread's handle is behind the mutex.
+        if !core.timer().is_manual() && !self.started.load(Ordering::Relaxed) {
+            self.start_slow(core);
+        }
+    }
+
+    #[cold]
+    fn start_slow<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() || self.is_stopped() {
+            return;
+        }
+        // A thread's name must not have a NUL in it; a queue's name may be anything.
+        let name = core.name().unwrap_or_default().replace('\0', "");
+        let name = format!("keyqueue-timer {name}");
+        let core = Arc::clone(core);
+        if let Ok(started) = Thread::spawn(name.trim_end(), move || drive(&core)) {
+            *thread = Some(started);
+            // Ordering: Relaxed; as above.
+            self.started.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the thread to end, without waiting.
+    pub(crate) fn stop<K>(&self, timer: &Timer<K>) {
+        // Ordering: Release; pairs with the Acquire in `is_stopped`. The wake-up after it finds
+        // the sleeper's waker, or the sleeper finds the flag: see `Timer::sleep`.
+        self.stopped.store(true, Ordering::Release);
+        timer.wake();
+    }
+
+    fn is_stopped(&self) -> bool {
+        // Ordering: Acquire; pairs with the Release in `stop`.
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Waits for the thread to end. Does not wait for itself: a waker that the thread runs may
+    /// drop the queue.
+    pub(crate) fn join(&self) {
+        let thread = {
+            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.take()
+        };
+        if let Some(thread) = thread {
+            thread.join_unless_current();
+        }
+    }
+}
+
+fn drive<K>(core: &Core<K>) {
+    ThreadParker::with(|parker| {
+        while !core.driver().is_stopped() {
+            match core.turn() {
+                (0, Turn::Rest(until)) => {
+                    let _more = core.look();
+                    let is_stopped = || core.driver().is_stopped();
+                    core.timer()
+                        .sleep(until, core.next_look(), parker, is_stopped);
+                }
+                (_, Turn::Ended) => return,
+                _ => {}
+            }
+        }
+    });
+}
+
+impl<K> Core<K> {
+    /// Takes a turn: adds keys whose delays are over, and says how many delays that were.
+    fn turn(&self) -> (usize, Turn) {
+        let mut fired = 0;
+        let mut queued = 0;
+        let turn = self.timer().turn(|pin| {
+            fired += 1;
+            queued += self.add_and_unpin(&pin);
+        });
+        self.announce(queued);
+        (fired, turn)
+    }
+
+    /// Takes what is due now, adds it, and says how many delays that were.
+    pub(crate) fn fire_due(&self) -> usize {
+        let mut all = 0;
+        loop {
+            let (fired, turn) = self.turn();
+            all += fired;
+            if !matches!(turn, Turn::More) {
+                return all;
+            }
+        }
+    }
+
+    /// Ends the timer; with `deliver` adds every key whose delay is pending first, in due order.
+    pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
+        let mut queued = 0;
+        let add = |pin: Pin<K>| queued += self.add_and_unpin(&pin);
+        let ended = self.timer().end(deliver.then_some(add));
+        self.announce(queued);
+        self.driver().stop(self.timer());
+        ended
+    }
+
+    /// Adds a key whose delay has ended, and says how many keys that queued. Notifies nobody.
+    fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
+        let added = self.add_by_pin(pin);
+        // A queued or dirty key stays interned by itself, and the others owe nothing.
+        pin.unpin();
+        let Added::Queued(entry) = added else {
+            return 0;
+        };
+        self.enqueue_unannounced(entry);
+        1
+    }
+}

@@ -1,0 +1,468 @@
+//! The queue without its public face: the parts put together.
+//!
+//! # Who does what to a key
+//!
+//! ```text
+//!            adder                      FIFO                     worker
+//!     shard lock: find or intern
+//!     idle -> queued
+//!     unlock
+//!     push  ----------------------->  [Queued]
+//!     notify a getter                     |
+//!                                         +-------------->  pop
+//!                                                           queued -> processing
+//!                                                           ... works ...
+//!                                     [Queued]  <---------  processing-dirty -> queued: push,
+//!                                                           notify a getter
+//!                                                           processing -> idle: nothing else
+//! ```
+//!
+//! Exactly one thread turns a key into queued, and that thread owes the FIFO its one entry, with
+//! the notification after it. Between the change of state and the push another thread's add of
+//! the key is answered with "merged" although the key cannot be popped yet; it will be, in a
+//! moment, by the first thread's doing.
+//!
+//! A delivered key costs: the node's line, the line of its slot in the ring, and for the adder
+//! its shard. `get` and `done` take no lock and write nothing else.
+
+pub(crate) mod driver;
+#[cfg(feature = "metrics")]
+pub(crate) mod scan;
+pub(crate) mod shutdown;
+mod timed;
+pub(crate) mod timing;
+mod waiting;
+
+use std::time::Duration;
+
+use crate::engine::shutdown::{Census, Closing};
+use crate::engine::timing::Watch;
+use crate::fifo::Fifo;
+use crate::keys::delay::DelayPolicy;
+use crate::keys::node::{self, Held, Pin, Queued};
+use crate::keys::{Keys, Shard};
+use crate::metrics::{Recorder, Tally};
+use crate::queue::added::{Added, Remaining};
+use crate::sync::Arc;
+use crate::time::clock::Clock;
+use crate::time::nanos;
+use crate::timer::Timer;
+use crate::wait::WaitList;
+use driver::Driver;
+
+pub(crate) struct Core<K> {
+    keys: Keys<K>,
+    fifo: Fifo<Queued<K>>,
+    getters: WaitList,
+    closing: Closing,
+    /// None unless the queue is timed.
+    watch: Option<Box<Watch>>,
+    /// Whether a plain add ends a pending delay of its key (D5).
+    supersede: bool,
+    name: Option<Box<str>>,
+    timer: Timer<K>,
+    driver: Driver,
+}
+
+/// The settings of a core. [`Builder::build`](crate::Builder::build) sees to it that they are in range.
+pub(crate) struct Settings {
+    pub(crate) shards: usize,
+    pub(crate) ring: usize,
+    /// `None` for a clock of its own.
+    pub(crate) clock: Option<Clock>,
+    pub(crate) tick: Duration,
+    pub(crate) policy: DelayPolicy,
+    pub(crate) supersede: bool,
+    pub(crate) manual: bool,
+}
+
+/// What a look at the FIFO found.
+pub(crate) enum Taken<K> {
+    Key(Held<K>),
+    /// Nothing is queued now.
+    Empty,
+    /// The queue is shut down and nothing will ever be queued again.
+    Ended,
+}
+
+impl<K> Core<K> {
+    /// The core of a queue that neither has a name nor records times.
+    pub(crate) fn new(settings: Settings) -> Arc<Self> {
+        Arc::new(Self::with(settings, None, None))
+    }
+
+    /// The core of a queue that has a name or records times.
+    pub(crate) fn observed(
+        mut settings: Settings,
+        name: Option<Box<str>>,
+        timed: bool,
+        recorder: Recorder,
+    ) -> Arc<Self>
+    where
+        K: Send + Sync + 'static,
+    {
+        // The same for the core and for its watch.
+        let clock = settings.clock.get_or_insert_default().clone();
+        let watch = timed.then(|| {
+            let tally = Tally::new(name.as_deref(), recorder, settings.manual);
+            Watch::new(clock, tally)
+        });
+        let core = Arc::new(Self::with(settings, name, watch));
+        if let Some(watch) = core.watch() {
+            watch.tally().register(&core);
+        }
+        core
+    }
+
+    fn with(settings: Settings, name: Option<Box<str>>, watch: Option<Watch>) -> Self {
+        Core {
+            keys: Keys::new(settings.shards, watch.is_some()),
+            fifo: Fifo::new(settings.ring),
+            getters: WaitList::new(),
+            closing: Closing::new(),
+            watch: watch.map(Box::new),
+            supersede: settings.supersede,
+            name,
+            timer: Timer::new(
+                settings.clock.unwrap_or_default(),
+                nanos::saturating(settings.tick),
+                settings.policy,
+                settings.manual,
+            ),
+            driver: Driver::new(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    // ---- adding -----------------------------------------------------------------------------
+
+    /// Adds `key`, whose hash is `hash`.
+    #[inline]
+    pub(crate) fn add(&self, hash: u64, key: K) -> Added
+    where
+        K: Eq,
+    {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let mut shard = self.keys.lock(hash);
+        if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
+            self.note_added(&shard, &added);
+            drop(shard);
+            // `key` is dropped on return, when nothing is owed to anybody any more.
+            return self.settle(added);
+        }
+        // Decided under the shard's lock, which the shut-down takes after it has begun: either
+        // the walk finds the new node, or this finds that it has begun.
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let (entry, swept) = shard.insert_queued(hash, key);
+        drop(shard);
+        self.enqueue(entry);
+        drop(swept);
+        Added::Queued
+    }
+
+    /// Adds the key for which `eq` holds, if it is interned.
+    #[inline]
+    pub(crate) fn add_interned(&self, hash: u64, eq: impl Fn(&K) -> bool) -> Option<Added> {
+        if self.closing.has_begun() {
+            return Some(Added::ShutDown);
+        }
+        let shard = self.keys.lock(hash);
+        let added = self.add_known(&shard, hash, eq)?;
+        self.note_added(&shard, &added);
+        drop(shard);
+        Some(self.settle(added))
+    }
+
+    /// Adds the pinned key of this hash.
+    #[inline]
+    pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        if self.supersede && pin.delay().due().is_some() {
+            return self.add_superseding(pin, hash);
+        }
+        let added = self.add_by_pin(pin);
+        self.settle(added)
+    }
+
+    /// Adds the pinned key in place of its pending delay.
+    #[cold]
+    fn add_superseding(&self, pin: &Pin<K>, hash: u64) -> Added {
+        // The lock keeps a shut-down from visiting the node in between: it would find neither
+        // the delay nor the add.
+        let shard = self.keys.lock(hash);
+        if pin.delay().cancel() {
+            self.note_cancelled();
+        }
+        let added = self.add_by_pin(pin);
+        drop(shard);
+        self.settle(added)
+    }
+
+    /// Adds the key for which `eq` holds, if it is interned; ends its pending delay first if the
+    /// queue was built so.
+    #[inline]
+    fn add_known(
+        &self,
+        shard: &Shard<'_, K>,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+    ) -> Option<node::Added<K>> {
+        if !self.supersede {
+            return shard.add(hash, eq);
+        }
+        let (added, cancelled) = shard.add_superseding(hash, eq)?;
+        if cancelled {
+            self.note_cancelled();
+        }
+        Some(added)
+    }
+
+    /// Pins the node of `key`, interning it first if need be. Answers also the key if it was not
+    /// taken over: dropping it is user code, so the caller first puts the pin where a panic gives
+    /// it back.
+    pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
+    where
+        K: Eq,
+    {
+        let mut shard = self.keys.lock(hash);
+        if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
+            return (pin, Some(key));
+        }
+        // As in `add`: a node that the walk does not find is born closed.
+        let closed = self.closing.has_begun();
+        let (pin, swept) = shard.insert_pinned(hash, key, closed);
+        drop(shard);
+        drop(swept);
+        (pin, None)
+    }
+
+    #[inline]
+    fn settle(&self, added: node::Added<K>) -> Added {
+        match added {
+            node::Added::Queued(entry) => {
+                self.enqueue(entry);
+                Added::Queued
+            }
+            node::Added::Deferred(_) => Added::Deferred,
+            node::Added::Merged => Added::Merged,
+            node::Added::Closed => Added::ShutDown,
+        }
+    }
+
+    #[inline]
+    fn enqueue(&self, entry: Queued<K>) {
+        if self.watch.is_some() {
+            return self.enqueue_watched(entry);
+        }
+        self.push(entry);
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, entry: Queued<K>) {
+        self.fifo.push(entry);
+        self.getters.notify(1);
+    }
+
+    /// Queues a key and notifies nobody: the caller announces what it has queued, and runs no code of the user's
+    /// before.
+    pub(crate) fn enqueue_unannounced(&self, entry: Queued<K>) {
+        if let Some(watch) = &self.watch {
+            watch.queued(&entry);
+        }
+        self.fifo.push(entry);
+    }
+
+    /// Notifies getters of `queued` keys.
+    pub(crate) fn announce(&self, queued: usize) {
+        self.getters.notify(queued);
+    }
+
+    // ---- delaying ---------------------------------------------------------------------------
+
+    /// Adds the pinned key of this hash after `delay`.
+    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, hash: u64, delay: Duration) -> Added
+    where
+        K: Send + Sync + 'static,
+    {
+        if delay.is_zero() {
+            let added = self.add_pinned(&pin, hash);
+            pin.unpin();
+            if added.is_accepted() {
+                self.note_retry();
+            }
+            return added;
+        }
+        if !self.timer.delay(pin, delay) {
+            return Added::ShutDown;
+        }
+        self.note_retry();
+        self.driver.start(self);
+        Added::Delayed
+    }
+
+    /// Whether a delay is pending of the key for which `eq` holds.
+    pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        self.keys.lock(hash).is_delayed(hash, eq)
+    }
+
+    /// Ends the pending delay of the key for which `eq` holds; true if there was one.
+    pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        let cancelled = self.keys.lock(hash).cancel_delay(hash, eq);
+        if cancelled {
+            self.note_cancelled();
+        }
+        cancelled
+    }
+
+    pub(crate) fn timer(&self) -> &Timer<K> {
+        &self.timer
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    // ---- getting ----------------------------------------------------------------------------
+
+    /// Takes the key at the head of the FIFO.
+    #[inline]
+    pub(crate) fn take(&self) -> Taken<K> {
+        match self.fifo.pop() {
+            Some(entry) => Taken::Key(self.begin(entry)),
+            None if self.closing.all_delivered() => Taken::Ended,
+            None => Taken::Empty,
+        }
+    }
+
+    #[inline]
+    fn begin(&self, entry: Queued<K>) -> Held<K> {
+        if let Some(watch) = &self.watch {
+            return self.begin_watched(watch, entry);
+        }
+        let (held, closed) = entry.begin();
+        self.begun(closed);
+        held
+    }
+
+    #[inline]
+    pub(crate) fn begun(&self, closed: bool) {
+        if closed && self.closing.delivered() {
+            self.getters.notify_all();
+        }
+    }
+
+    /// The list of getters, for tasks that wait by themselves.
+    pub(crate) fn getters(&self) -> &WaitList {
+        &self.getters
+    }
+
+    pub(crate) fn keys(&self) -> &Keys<K> {
+        &self.keys
+    }
+
+    /// Ends the processing of a key.
+    #[inline]
+    pub(crate) fn finish(&self, held: Held<K>) {
+        if let Some(watch) = &self.watch {
+            return self.finish_watched(watch, held);
+        }
+        let (entry, closed) = held.finish();
+        self.finished(entry, closed);
+    }
+
+    #[inline]
+    pub(crate) fn finished(&self, entry: Option<Queued<K>>, closed: bool) {
+        match (entry, closed) {
+            // Not `enqueue`: where times are kept it has its own, that of the add that made it dirty.
+            (Some(entry), _) => self.push(entry),
+            (None, false) => {}
+            (None, true) => {
+                if self.closing.finished() {
+                    self.closing.drainers.notify_all();
+                }
+            }
+        }
+    }
+
+    /// The number of queued keys.
+    pub(crate) fn len(&self) -> usize {
+        self.fifo.len()
+    }
+
+    /// Whether no key is queued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
+    }
+
+    // ---- shutting down ----------------------------------------------------------------------
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.closing.has_begun()
+    }
+
+    /// Refuses adds from now on, and says what is left to do. Harmless when done again.
+    ///
+    /// Delays that are pending are dropped, or with `deliver` added now.
+    pub(crate) fn close(&self, deliver: bool) -> Remaining {
+        let mut census = Census::default();
+        if self.closing.begin() {
+            // From here on no delay comes up; those set meanwhile are found by the walk.
+            let ended = self.end_timer(deliver);
+            let mut owed = Vec::new();
+            for shard in self.keys.shards() {
+                shard.close(deliver, &mut census, |entry| owed.push(entry));
+            }
+            for entry in owed {
+                self.enqueue(entry);
+            }
+            self.timer.clear(ended);
+            self.closing.note_dropped(census.delayed);
+            let finished = self.closing.walked(&census);
+            // If all is delivered, every getter has to end. If not, one that was notified may be a
+            // future that is kept and not polled, and no add comes any more to make up for it.
+            self.getters.notify_all();
+            if finished {
+                self.closing.drainers.notify_all();
+            }
+        } else {
+            self.count(&mut census);
+        }
+        census.remaining()
+    }
+
+    fn count(&self, census: &mut Census) {
+        for shard in self.keys.shards() {
+            shard.for_each(|node| {
+                census.count(node.state.phase());
+                census.delayed += usize::from(node.delay.due().is_some());
+            });
+        }
+        census.delayed += self.closing.dropped();
+    }
+
+    /// What is queued, processing and delayed, as of some moment for each key. The delays that a
+    /// shut-down has dropped count as delayed.
+    pub(crate) fn remaining(&self) -> Remaining {
+        let mut census = Census::default();
+        self.count(&mut census);
+        census.remaining()
+    }
+
+    pub(crate) fn closing(&self) -> &Closing {
+        &self.closing
+    }
+}

@@ -1,0 +1,67 @@
+//! A look at all keys, for a report: what would cost a counter that every operation writes, if it were
+//! kept up to date.
+//!
+//! The look takes the shards' locks one after the other, and each for a portion of its keys only, so an
+//! adder waits for some microseconds at most. Keys come and go meanwhile: each is seen as it is at
+//! some moment, and one whose table grows under the look may be overlooked or counted twice.
+
+use crate::engine::Core;
+use crate::engine::timing::Watch;
+use crate::keys::state::{KeyState, Phase};
+use crate::keys::times::{Ticks, Times};
+
+/// So many places of a shard's table are looked at under its lock.
+const PORTION: usize = 1024;
+
+/// What a look at all keys has found. Ages are in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// Keys that are processed and will be queued again.
+    pub(crate) dirty: u64,
+    /// The age of the key that has been queued, or dirty, for the longest time.
+    pub(crate) oldest: u64,
+    /// The sum and the maximum of the times that the keys in flight have been there.
+    pub(crate) unfinished: u64,
+    pub(crate) longest: u64,
+    /// Pending delays.
+    pub(crate) delayed: u64,
+    /// Sweeps since the queue was made.
+    pub(crate) sweeps: u64,
+}
+
+impl<K> Core<K> {
+    pub(crate) fn scan(&self, watch: &Watch) -> Scan {
+        let mut scan = Scan::default();
+        for index in 0..self.keys().count() {
+            let mut place = Some(0);
+            while let Some(from) = place {
+                let shard = self.keys().shard(index);
+                let now = watch.now();
+                place = shard.visit(from, PORTION, |node| {
+                    // SAFETY: in the table of a shard whose lock is held.
+                    let (node, times) = unsafe { (node.get(), node.times(watch.timed())) };
+                    scan.delayed += u64::from(node.delay.due().is_some());
+                    if node.state.phase() != Phase::Idle {
+                        scan.see(watch, times, &node.state, now);
+                    }
+                });
+                if place.is_none() {
+                    scan.sweeps += shard.sweeps();
+                }
+            }
+        }
+        scan
+    }
+}
+
+impl Scan {
+    fn see(&mut self, watch: &Watch, times: &Times, state: &KeyState, now: Ticks) {
+        let seen = times.read(state);
+        let age = |since: Option<Ticks>| since.map_or(0, |since| watch.nanos(since, now));
+        self.dirty += u64::from(seen.phase == Phase::Dirty);
+        self.oldest = self.oldest.max(age(seen.dirty));
+        let held = age(seen.held);
+        self.unfinished = self.unfinished.saturating_add(held);
+        self.longest = self.longest.max(held);
+    }
+}

@@ -1,0 +1,168 @@
+//! Shutting down: how a queue without a global lock knows exactly when it is empty and at rest.
+//!
+//! While the queue is open nobody counts anything. A shut-down closes the keys one by one, and
+//! each key's own word settles whether an add came before it or after:
+//!
+//! 1. `begun` is set. New keys are refused from here on, as every shard is locked once after it.
+//! 2. The *walk*: shard by shard, under the shard's lock, each node gets its closed flag. The
+//!    write that sets the flag sees the key's state at that very moment, and what is not idle is
+//!    counted: in `unfinished`, and in `undelivered` too if a delivery is still to come (queued
+//!    or dirty).
+//! 3. From then on a key only moves towards idle, for adds are refused: dirty, queued,
+//!    processing, idle. `begin` and `finish` see the closed flag in the word that they change
+//!    anyway, and lower the counters. An open queue pays nothing for it.
+//!
+//! # Counters
+//!
+//! Both counters start with [`WALKING`] above the truth, which the walk takes away in the end
+//! while adding what it has counted. So none can be seen at 0 before the walk is complete, and
+//! each reaches 0 exactly once:
+//!
+//! * `undelivered` 0: nothing is queued and nothing will be. `get` answers `None` from here on,
+//!   for ever, and every waiting getter is woken.
+//! * `unfinished` 0: no key is held by a worker either. Every drainer is woken.
+//!
+//! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
+//! for it: a `None` is final.
+//!
+//! # Releases
+//!
+//! `shut_down` raises `releases`; a drainer that sees it rise after it began returns at once.
+
+use crate::keys::state::Phase;
+use crate::queue::added::Remaining;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::wait::WaitList;
+
+/// Far above any number of keys, far below overflow.
+const WALKING: usize = usize::MAX / 2;
+
+pub(crate) struct Closing {
+    begun: AtomicBool,
+    undelivered: AtomicUsize,
+    unfinished: AtomicUsize,
+    releases: AtomicUsize,
+    /// The delays that the shut-down has dropped.
+    dropped: AtomicUsize,
+    pub(crate) drainers: WaitList,
+}
+
+/// What a walk has counted.
+#[derive(Default)]
+pub(crate) struct Census {
+    pub(crate) queued: usize,
+    pub(crate) processing: usize,
+    pub(crate) dirty: usize,
+    /// Delays that were pending.
+    pub(crate) delayed: usize,
+}
+
+impl Census {
+    pub(crate) fn count(&mut self, phase: Phase) {
+        match phase {
+            Phase::Idle => {}
+            Phase::Queued => self.queued += 1,
+            Phase::Processing => self.processing += 1,
+            Phase::Dirty => self.dirty += 1,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Remaining {
+        Remaining {
+            queued: self.queued,
+            processing: self.processing + self.dirty,
+            delayed: self.delayed,
+        }
+    }
+}
+
+impl Closing {
+    pub(crate) fn new() -> Self {
+        Closing {
+            begun: AtomicBool::new(false),
+            undelivered: AtomicUsize::new(WALKING),
+            unfinished: AtomicUsize::new(WALKING),
+            releases: AtomicUsize::new(0),
+            dropped: AtomicUsize::new(0),
+            drainers: WaitList::new(),
+        }
+    }
+
+    /// Whether a shut-down has begun.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        // Ordering: Acquire; pairs with the AcqRel in `begin`. Outside a shard's lock a mere
+        // hint: the key's word decides.
+        self.begun.load(Ordering::Acquire)
+    }
+
+    /// Begins a shut-down; true for the one caller who has to walk.
+    pub(crate) fn begin(&self) -> bool {
+        // Ordering: AcqRel; pairs with the Acquire in `has_begun`. For new keys the pairing is
+        // by the shard's lock, which the walker takes after this.
+        !self.begun.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes how many delays the walk has dropped. Called before [`walked`](Self::walked).
+    pub(crate) fn note_dropped(&self, delays: usize) {
+        // Ordering: Relaxed; released by the changes of the counters in `walked`.
+        self.dropped.store(delays, Ordering::Relaxed);
+    }
+
+    /// The delays that the shut-down has dropped; 0 before the walk has ended.
+    pub(crate) fn dropped(&self) -> usize {
+        // Ordering: Relaxed; a drainer reads it after `all_finished`, which acquires.
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Ends the walk. Returns whether nothing is unfinished now.
+    pub(crate) fn walked(&self, census: &Census) -> bool {
+        let undelivered = census.queued + census.dirty;
+        let unfinished = undelivered + census.processing;
+        // Ordering: AcqRel; pairs with the other changes of the counter and the Acquire loads
+        // below: who reads 0 has everything behind it that was done to the keys.
+        self.undelivered
+            .fetch_sub(WALKING - undelivered, Ordering::AcqRel);
+        // Ordering: AcqRel; as above.
+        let before = self
+            .unfinished
+            .fetch_sub(WALKING - unfinished, Ordering::AcqRel);
+        before == WALKING - unfinished
+    }
+
+    /// Notes that a closed key is being delivered; true if it was the last.
+    pub(crate) fn delivered(&self) -> bool {
+        // Ordering: AcqRel; as in `walked`.
+        self.undelivered.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Notes that a closed key has become idle; true if it was the last.
+    pub(crate) fn finished(&self) -> bool {
+        // Ordering: AcqRel; as in `walked`.
+        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether nothing is queued and nothing will be.
+    pub(crate) fn all_delivered(&self) -> bool {
+        // Ordering: Acquire; pairs with the AcqRel of `walked` and `delivered`.
+        self.undelivered.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether nothing is queued or held by a worker, and nothing will be.
+    pub(crate) fn all_finished(&self) -> bool {
+        // Ordering: Acquire; pairs with the AcqRel of `walked` and `finished`.
+        self.unfinished.load(Ordering::Acquire) == 0
+    }
+
+    /// Lets go of everybody who drains now.
+    pub(crate) fn release(&self) {
+        // Ordering: Relaxed; the fences of waiter and waker order it, see [`crate::wait`].
+        self.releases.fetch_add(1, Ordering::Relaxed);
+        self.drainers.notify_all();
+    }
+
+    pub(crate) fn releases(&self) -> usize {
+        // Ordering: Relaxed; as above.
+        self.releases.load(Ordering::Relaxed)
+    }
+}

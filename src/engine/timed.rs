@@ -1,0 +1,86 @@
+//! What an operation does beside its work in a queue that is watched. Each is a function of its own, out of
+//! the way of those that are not.
+
+use super::timing::Watch;
+use crate::engine::Core;
+use crate::keys::Shard;
+use crate::keys::node::{self, Held, NodeRef, Pin, Queued};
+
+impl<K> Core<K> {
+    /// Marks the pinned key dirty. The caller settles what is owed for it.
+    #[inline]
+    pub(crate) fn add_by_pin(&self, pin: &Pin<K>) -> node::Added<K> {
+        let added = pin.add();
+        if let Some(watch) = self.watch() {
+            match &added {
+                node::Added::Deferred(_) => pin.times(watch.timed()).deferred(watch.now()),
+                node::Added::Merged => watch.tally().merged(),
+                node::Added::Queued(_) | node::Added::Closed => {}
+            }
+        }
+        added
+    }
+
+    /// Notes what an add did, in a queue that is watched; the lock of the key's shard is held.
+    #[inline]
+    pub(crate) fn note_added(&self, _locked: &Shard<'_, K>, added: &node::Added<K>) {
+        if self.watch().is_some() {
+            match *added {
+                node::Added::Deferred(node) => self.note_deferred(node),
+                node::Added::Merged => self.note_merged(),
+                node::Added::Queued(_) | node::Added::Closed => {}
+            }
+        }
+    }
+
+    #[cold]
+    fn note_deferred(&self, node: NodeRef<K>) {
+        if let Some(watch) = self.watch() {
+            // SAFETY: called from `note_added` alone, whose caller has the lock of the node's shard.
+            unsafe { node.times(watch.timed()) }.deferred(watch.now());
+        }
+    }
+
+    #[cold]
+    fn note_merged(&self) {
+        if let Some(watch) = self.watch() {
+            watch.tally().merged();
+        }
+    }
+
+    /// Notes that a pending delay was taken back.
+    pub(crate) fn note_cancelled(&self) {
+        self.timer().note_stale();
+        if let Some(watch) = self.watch() {
+            watch.tally().cancelled();
+        }
+    }
+
+    /// Notes that an accepted add was one of those with a delay.
+    pub(crate) fn note_retry(&self) {
+        if let Some(watch) = self.watch() {
+            watch.tally().retried();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn enqueue_watched(&self, entry: Queued<K>) {
+        if let Some(watch) = self.watch() {
+            watch.queued(&entry);
+        }
+        self.push(entry);
+    }
+
+    #[cold]
+    pub(crate) fn begin_watched(&self, watch: &Watch, entry: Queued<K>) -> Held<K> {
+        let (held, closed) = watch.begin(entry);
+        self.begun(closed);
+        held
+    }
+
+    #[cold]
+    pub(crate) fn finish_watched(&self, watch: &Watch, held: Held<K>) {
+        let (entry, closed) = watch.finish(held);
+        self.finished(entry, closed);
+    }
+}

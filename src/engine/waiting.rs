@@ -1,0 +1,122 @@
+//! Getting a key when there may be none: what a consumer does before it waits, and after.
+//!
+//! A consumer that finds the queue empty looks whether idle keys should be swept, polls for a
+//! little while, registers, takes once more, and waits ([`crate::wait`] has the protocol).
+
+use std::time::Instant;
+
+use super::{Core, Taken};
+use crate::sync;
+use crate::wait::Waiter;
+
+impl<K> Core<K> {
+    /// Takes the key at the head of the FIFO, and if there is none, waits for one or for
+    /// `deadline`. [`Taken::Empty`] means that the deadline has passed.
+    #[inline]
+    pub(crate) fn take_wait(&self, deadline: Option<Instant>) -> Taken<K> {
+        match self.take() {
+            Taken::Empty => self.wait(deadline),
+            taken => taken,
+        }
+    }
+
+    #[cold]
+    fn wait(&self, deadline: Option<Instant>) -> Taken<K> {
+        sync::ThreadParker::with(|parker| {
+            loop {
+                for take in [Self::look_and_take, Self::spin] {
+                    let taken = take(self);
+                    if !matches!(taken, Taken::Empty) {
+                        return taken;
+                    }
+                }
+                let waiter = self.getters.register(parker.waker());
+                let taken = self.take();
+                if !matches!(taken, Taken::Empty) {
+                    self.leave(waiter);
+                    return taken;
+                }
+                let until = deadline.into_iter().chain(self.next_look()).min();
+                let mut in_time = true;
+                while in_time && !waiter.is_notified(parker.waker()) {
+                    parker.park(until);
+                    in_time = until.is_none_or(|until| Instant::now() < until);
+                }
+                // A notification that came at the last moment is not wasted: the thread takes a
+                // key now, off the list. If it was about a key, that key is here or taken.
+                let taken = self.take_back(waiter);
+                let too_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+                if !matches!(taken, Taken::Empty) || too_late() {
+                    return taken;
+                }
+            }
+        })
+    }
+
+    /// Sweeps some idle keys if that is due, and returns whether there are more to sweep now.
+    #[inline]
+    pub(crate) fn look(&self) -> bool {
+        self.keys.look(|| self.timer.clock().rough_nanos())
+    }
+
+    /// Sweeps idle keys if that is due, but takes a key as soon as there is one. Called by threads
+    /// and tasks that have found the queue empty.
+    #[inline]
+    pub(crate) fn look_and_take(&self) -> Taken<K> {
+        while self.look() {
+            let taken = self.take();
+            if !matches!(taken, Taken::Empty) {
+                return taken;
+            }
+        }
+        Taken::Empty
+    }
+
+    /// When a thread that waits should look again, if there is anything to sweep.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let clock = self.timer.clock();
+        clock.instant(self.keys.next_look(|| clock.rough_nanos())?)
+    }
+
+    /// Takes a key for a waiter that was notified or does not want to wait any longer.
+    ///
+    /// Also notifies others for the waiters that this one has overtaken: a task may keep the future
+    /// of a `get` and not poll it.
+    pub(crate) fn take_back(&self, waiter: Waiter) -> Taken<K> {
+        let overtaken = self.getters.come_back(waiter);
+        let taken = self.take();
+        if overtaken > 0 && !self.fifo.is_empty() {
+            self.getters.notify(overtaken);
+        }
+        taken
+    }
+
+    /// Looks for a key for a little while before going to the trouble of sleeping.
+    fn spin(&self) -> Taken<K> {
+        for _ in 0..sync::LOOKS_SPINNING {
+            for _ in 0..sync::PAUSES_PER_LOOK {
+                sync::pause();
+            }
+            let taken = self.take();
+            if !matches!(taken, Taken::Empty) {
+                return taken;
+            }
+        }
+        for _ in 0..sync::LOOKS_YIELDING {
+            sync::yield_now();
+            let taken = self.take();
+            if !matches!(taken, Taken::Empty) {
+                return taken;
+            }
+        }
+        Taken::Empty
+    }
+
+    /// Takes a getter off the list that does not want to wait any longer, and passes on a
+    /// notification that it may have got.
+    pub(crate) fn leave(&self, waiter: Waiter) {
+        if self.getters.cancel(waiter) && !self.fifo.is_empty() {
+            self.getters.notify(1);
+        }
+    }
+}

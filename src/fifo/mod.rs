@@ -1,0 +1,222 @@
+//! The FIFO of queued keys: a bounded ring ([`crate::fifo::ring`]), and an unbounded list for
+//! entries that do not fit in the ring ([`crate::fifo::overflow`]).
+//!
+//! # Roles
+//!
+//! * A pusher puts its entry into the ring; if the ring is full or the overflow is not empty, into
+//!   the overflow.
+//! * A popper takes from the ring. A popper that finds the ring empty and the overflow not empty
+//!   becomes the *refiller*, under a mutex: it takes the oldest entry of the overflow for itself,
+//!   and moves the entries behind it into the ring, as many as fit, up to [`REFILL`].
+//!
+//! `backlog` is one word that holds the number of entries in the overflow and the number of
+//! refills.
+//!
+//! # Order
+//!
+//! First in, first out for pushes of which one returns before the other begins (C1). Entries of
+//! overlapping pushes may come out in either order. The order holds for these reasons:
+//!
+//! 1. The count in `backlog` is raised before an entry is put into the overflow, and lowered only
+//!    after the entry is in the ring or the refiller has it.
+//! 2. So a pusher that reads 0 and goes to the ring knows that every push that returned before
+//!    it began has left the overflow: its entry is in the ring already, or delivered.
+//! 3. A pusher may read 0, be preempted, and push to the ring after the overflow has filled. It
+//!    overlaps with all of those pushes, so either order is allowed.
+//! 4. A popper that saw the ring empty may be preempted likewise, while the overflow empties, and
+//!    then the ring and the overflow fill up again. If it took from the overflow now, it would
+//!    overtake the entries in the ring. So the refiller checks the ring *again*, after it has
+//!    locked the mutex and read that the overflow is not empty. While both hold, no push that
+//!    begins goes to the ring. So if the ring is empty, the overflow's oldest entry is the oldest
+//!    of the FIFO, overlapping pushes excepted.
+//!
+//! # Emptiness
+//!
+//! `pop` returns `None` only if at some moment during the call every push that had returned was
+//! popped. The hazard is a refill between the check of the ring (still empty) and the check of the
+//! overflow (already empty), with entries that were in the FIFO all the time:
+//!
+//! ```text
+//!     popper                          refiller
+//!     ring.pop() is empty
+//!                                     moves b, c from the overflow to the ring
+//!                                     count = 0
+//!     reads count = 0                 (returning None here would miss b and c)
+//! ```
+//!
+//! So the popper reads `backlog`, checks the ring, and reads `backlog` again. The same word twice,
+//! with count 0, means that the overflow was empty in between, because entries leave it only by a
+//! refill, and each refill changes the word.
+
+pub(crate) mod overflow;
+pub(crate) mod ring;
+
+use std::sync::PoisonError;
+
+use crate::fifo::overflow::{Linked, Overflow};
+use crate::fifo::ring::Ring;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// The most entries that one refill moves, so that no thread waits long for the mutex.
+const REFILL: u64 = 128;
+
+/// In `backlog` the low half counts entries, the high half refills.
+const ONE_REFILL: u64 = 1 << 32;
+
+fn entries(backlog: u64) -> u64 {
+    backlog & (ONE_REFILL - 1)
+}
+
+/// What a refill found.
+enum Refill<T> {
+    /// The oldest entry, or `None` if the FIFO was empty.
+    Found(Option<T>),
+    /// The overflow is empty, as of this `backlog`.
+    Drained(u64),
+}
+
+pub(crate) struct Fifo<T: Linked> {
+    ring: Ring<T>,
+    overflow: Overflow<T>,
+    /// The number of entries in the overflow, including those being pushed to it or moved out of
+    /// it, and the number of refills.
+    backlog: AtomicU64,
+    /// Locked by the refiller. It holds the entry that did not fit when the ring filled up during a
+    /// refill. That entry is older than those in the overflow, and still counted in `backlog`.
+    refill: Mutex<Option<T>>,
+}
+
+impl<T: Linked> Fifo<T> {
+    /// Creates a FIFO whose ring holds `ring` entries, rounded up to a power of two.
+    pub(crate) fn new(ring: usize) -> Self {
+        Fifo {
+            ring: Ring::new(ring),
+            overflow: Overflow::new(),
+            backlog: AtomicU64::new(0),
+            refill: Mutex::new(None),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, entry: T) {
+        // Ordering: Acquire; pairs with the Release in `refill`: a pusher that reads that the
+        // overflow is empty pushes behind the entries that were moved from it into the ring.
+        let entry = if entries(self.backlog.load(Ordering::Acquire)) == 0 {
+            match self.ring.push(entry) {
+                Ok(()) => return,
+                Err(entry) => entry,
+            }
+        } else {
+            entry
+        };
+        self.push_overflow(entry);
+    }
+
+    #[cold]
+    fn push_overflow(&self, entry: T) {
+        // Ordering: Relaxed; a thread that knows that this push returned knows it through some
+        // other synchronisation, or through the fences of waiter and waker.
+        self.backlog.fetch_add(1, Ordering::Relaxed);
+        self.overflow.push(entry);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<T> {
+        // Most pops end here, and access only the ring.
+        self.ring.pop().or_else(|| self.pop_slow())
+    }
+
+    fn pop_slow(&self) -> Option<T> {
+        // Ordering: Acquire; pairs with the Release in `refill`: the moved entries are visible in
+        // the ring.
+        let mut before = self.backlog.load(Ordering::Acquire);
+        loop {
+            // The overflow has entries: take its oldest, and refill the ring.
+            if entries(before) > 0 {
+                match self.refill() {
+                    Refill::Found(entry) => return entry,
+                    // Another thread emptied the overflow first: its entries are in the ring.
+                    Refill::Drained(backlog) => before = backlog,
+                }
+            }
+            if let Some(entry) = self.ring.pop() {
+                return Some(entry);
+            }
+            // Ordering: Acquire; orders the pop from the ring before the second load of `backlog`.
+            fence(Ordering::Acquire);
+            // Ordering: Acquire; as the first.
+            let after = self.backlog.load(Ordering::Acquire);
+            // The same word: no refill moved entries past this thread. See "Emptiness" in the
+            // header.
+            if after == before {
+                return None;
+            }
+            before = after;
+        }
+    }
+
+    #[cold]
+    fn refill(&self) -> Refill<T> {
+        // No code under the mutex panics, so a poisoned one is valid.
+        let mut left_over = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ordering: Acquire; as in `pop_slow`.
+        let backlog = self.backlog.load(Ordering::Acquire);
+        if entries(backlog) == 0 {
+            return Refill::Drained(backlog);
+        }
+        // Point 4 of "Order": check the ring again, now that no other thread can refill it.
+        if let Some(entry) = self.ring.pop() {
+            return Refill::Found(Some(entry));
+        }
+        // SAFETY: the mutex is locked, here and below.
+        let pop = || unsafe { self.overflow.pop() };
+        let Some(oldest) = left_over.take().or_else(pop) else {
+            // The entry is counted but not yet pushed: that push has not returned, so the FIFO is
+            // empty.
+            return Refill::Found(None);
+        };
+        let mut moved = 1;
+        while moved < REFILL {
+            let Some(entry) = pop() else {
+                break;
+            };
+            if let Err(entry) = self.ring.push(entry) {
+                // The ring is full: the entry is the first of the next refill.
+                *left_over = Some(entry);
+                break;
+            }
+            moved += 1;
+        }
+        // Ordering: Release; pairs with the Acquire in `push` and `pop_slow`.
+        self.backlog
+            .fetch_add(ONE_REFILL - moved, Ordering::Release);
+        Refill::Found(Some(oldest))
+    }
+
+    /// Returns whether the FIFO is empty, without waiting. It does not miss an entry that is in the
+    /// FIFO during the whole call.
+    pub(crate) fn is_empty(&self) -> bool {
+        // The overflow is checked first, in the order in which entries move: an entry that has left
+        // the overflow is in the ring, or popped.
+        // Ordering: Acquire; as in `pop_slow`.
+        entries(self.backlog.load(Ordering::Acquire)) == 0 && self.ring.is_empty()
+    }
+
+    /// Returns the number of entries; exact if no thread pushes or pops at the same time.
+    ///
+    /// Waits for a refill to end, because an entry that was moved to the ring and is still counted
+    /// in `backlog` would count twice.
+    pub(crate) fn len(&self) -> usize {
+        // Ordering: Acquire; as in `pop_slow`.
+        if entries(self.backlog.load(Ordering::Acquire)) == 0 {
+            return self.ring.len();
+        }
+        let _no_refill = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ordering: Relaxed; a snapshot.
+        self.ring.len() + entries(self.backlog.load(Ordering::Relaxed)) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! The unbounded queue behind the ring: a linked list through the entries themselves.
+//!
+//! The list is intrusive: each entry has room for its link ([`Linked`]), so the list allocates
+//! nothing. A key is in the FIFO at most once (C2), so one link in its node is enough. It works
+//! like Vyukov's intrusive MPSC queue, without the stub node.
+//!
+//! # Roles
+//!
+//! * Any number of pushers. A pusher swaps its entry in as the tail, and then links it behind the
+//!   previous tail, or, if there was none, makes it the head.
+//! * One popper at a time: [`Fifo`](crate::fifo::Fifo) has a mutex for that.
+//!
+//! # The gap
+//!
+//! Between the two steps of a push the list has a gap: later pushes may have returned although
+//! their entries cannot be reached yet. A popper that reaches a gap waits for the pusher's second
+//! step, a single store. If it returned `None` instead, the entries behind the gap would be
+//! stranded.
+//!
+//! # Reuse
+//!
+//! An entry is not popped while a pusher may still write its link: the popper takes it only when
+//! its link is set, or when it is still the tail and the popper resets the tail. So a popped entry
+//! can be pushed again.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crate::sync::Backoff;
+use crate::sync::atomic::{AtomicPtr, Ordering};
+
+/// The room in an entry for the address of the next one.
+#[derive(Debug)]
+pub(crate) struct Link(AtomicPtr<Link>);
+
+impl Link {
+    pub(crate) fn new() -> Self {
+        Link(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+/// An entry with room for a link.
+///
+/// # Safety
+///
+/// The link that `into_link` returns stays at its address, and nothing else accesses it, until
+/// `from_link` is called with that address. `from_link` returns the same entry.
+pub(crate) unsafe trait Linked: Sized {
+    fn into_link(self) -> NonNull<Link>;
+
+    /// # Safety
+    ///
+    /// `link` was returned by `into_link`, and `from_link` has not been called with it since.
+    unsafe fn from_link(link: NonNull<Link>) -> Self;
+}
+
+pub(crate) struct Overflow<T: Linked> {
+    /// The entry that the next pusher links its own behind. Null if all entries are popped.
+    tail: AtomicPtr<Link>,
+    /// The oldest entry. Null if all entries are popped, or the first push is between its steps.
+    head: AtomicPtr<Link>,
+    _entries: PhantomData<T>,
+}
+
+// SAFETY: the list owns its entries, moves them between threads, and gives out no references.
+unsafe impl<T: Linked + Send> Send for Overflow<T> {}
+// SAFETY: as above.
+unsafe impl<T: Linked + Send> Sync for Overflow<T> {}
+
+impl<T: Linked> Overflow<T> {
+    pub(crate) fn new() -> Self {
+        Overflow {
+            tail: AtomicPtr::new(ptr::null_mut()),
+            head: AtomicPtr::new(ptr::null_mut()),
+            _entries: PhantomData,
+        }
+    }
+
+    pub(crate) fn push(&self, entry: T) {
+        let link = entry.into_link();
+        // SAFETY: by the contract of `Linked`; no other thread can reach it before the swap.
+        // Ordering: Relaxed; the swap releases it to the next pusher.
+        unsafe { link.as_ref() }
+            .0
+            .store(ptr::null_mut(), Ordering::Relaxed);
+        // Ordering: AcqRel; the Release pairs with the next pusher's swap, the Acquire with the
+        // previous pusher's, or with the exchange in `take_last`: this push stores to that entry's
+        // link, or to the head, after it was reset to null.
+        let before = self.tail.swap(link.as_ptr(), Ordering::AcqRel);
+        let place = match NonNull::new(before) {
+            None => &self.head,
+            // SAFETY: the previous tail is in the list until its link is set, which only this push
+            // does.
+            Some(before) => &unsafe { before.as_ref() }.0,
+        };
+        // Ordering: Release; pairs with the Acquire in `pop` and in `behind`: a popper of the entry
+        // sees what was written before the push.
+        place.store(link.as_ptr(), Ordering::Release);
+    }
+
+    /// Pops the oldest entry. Returns `None` only if every push that has returned was popped.
+    ///
+    /// # Safety
+    ///
+    /// No other thread pops at the same time.
+    pub(crate) unsafe fn pop(&self) -> Option<T> {
+        // Ordering: Relaxed; only decides whether the list is empty. If a push returned before this
+        // call, what tells the caller so also orders the push's swap before this load.
+        if self.tail.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        let oldest = behind(&self.head);
+        // SAFETY: the entry is in the list, and only this popper can take it out.
+        let next = unsafe { &oldest.as_ref().0 };
+        // Ordering: Acquire; as in `behind`.
+        match NonNull::new(next.load(Ordering::Acquire)) {
+            // Ordering: Relaxed; the poppers' mutex orders them. A pusher writes the head only
+            // after `take_last` has reset the tail.
+            Some(next) => self.head.store(next.as_ptr(), Ordering::Relaxed),
+            None => self.take_last(oldest, next),
+        }
+        // SAFETY: the only popper took it out of the list; see "Reuse" in the header for why no
+        // pusher accesses it any more.
+        Some(unsafe { T::from_link(oldest) })
+    }
+
+    /// Takes out `oldest`, whose link was still null.
+    fn take_last(&self, oldest: NonNull<Link>, next: &AtomicPtr<Link>) {
+        // Ordering: Relaxed; the exchange below releases it to a pusher that finds no tail.
+        self.head.store(ptr::null_mut(), Ordering::Relaxed);
+        // Ordering: Release; pairs with the Acquire of the swap in `push`.
+        let alone = self.tail.compare_exchange(
+            oldest.as_ptr(),
+            ptr::null_mut(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if alone.is_err() {
+            // A pusher swapped the tail meanwhile: wait until it has linked its entry.
+            let next = behind(next);
+            // Ordering: Relaxed; as in `pop`.
+            self.head.store(next.as_ptr(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns the link in `place`, after waiting for the pusher that is about to store it.
+fn behind(place: &AtomicPtr<Link>) -> NonNull<Link> {
+    let backoff = Backoff::new();
+    loop {
+        // Ordering: Acquire; pairs with the Release at the end of `push`.
+        if let Some(link) = NonNull::new(place.load(Ordering::Acquire)) {
+            return link;
+        }
+        backoff.snooze();
+    }
+}
+
+impl<T: Linked> Drop for Overflow<T> {
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<T>() {
+            // SAFETY: `&mut self` is exclusive.
+            while let Some(entry) = unsafe { self.pop() } {
+                drop(entry);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod boxed;

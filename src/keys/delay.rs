@@ -1,0 +1,281 @@
+//! The pending delay of one key: a due tick in one atomic word, and its transitions.
+//!
+//! # The word
+//!
+//! | bits | meaning |
+//! | --- | --- |
+//! | 63 | closed: the queue is shut down, and refuses delays |
+//! | 48..63 | a generation, which changes with each delay that is set |
+//! | 0..48 | the due tick plus one; 0 means that no delay is pending |
+//!
+//! A delay that is set also goes into the wheel, as an entry with the word's value at that time.
+//! Moving or cancelling the delay later does not access the wheel. When an entry fires, the word
+//! decides: if it still has the entry's value, an exchange clears it, and the driver adds the key;
+//! otherwise the entry is *stale* and nothing happens. Each delay that is set ends in exactly one
+//! way, by the exchange that succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
+//!
+//! The generation distinguishes an entry from a later one of the same tick. It wraps around after
+//! 32 768 delays; then a stale entry with the same due tick may fire instead of the valid one, at
+//! the same tick, and the valid one is stale.
+//!
+//! # Orderings
+//!
+//! What a caller did before it delayed a key is visible to the delivery that the delay leads to.
+//! Setting a delay releases, ending it acquires. A call that *keeps* the pending delay writes
+//! nothing, so both sides have a full fence in between, as in [`crate::keys::state`]:
+//!
+//! ```text
+//!     caller that delays                   thread that ends the delay
+//!     stores data                          ends the delay
+//!     fence(SeqCst)                        fence(SeqCst)
+//!     reads the pending delay: kept        adds; the delivery reads data
+//! ```
+
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::fence_after_rmw;
+
+const CLOSED: u64 = 1 << 63;
+const TICK_BITS: u32 = 48;
+const TICK: u64 = (1 << TICK_BITS) - 1;
+const GENERATION: u64 = 1 << TICK_BITS;
+
+/// The latest tick that a delay can have.
+pub(crate) const LAST_TICK: u64 = TICK - 1;
+
+/// Which of two delays of one key is kept (promise D3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DelayPolicy {
+    /// The one that is due earlier, as in client-go.
+    #[default]
+    Earliest,
+    /// The one that is due later: a series of `add_after` calls then waits for a quiet moment.
+    Latest,
+    /// The new one.
+    Replace,
+    /// The old one: a delay is set only if none is pending.
+    KeepFirst,
+}
+
+impl DelayPolicy {
+    /// Returns whether a delay due at `new` replaces one due at `pending`.
+    fn replaces(self, new: u64, pending: u64) -> bool {
+        match self {
+            DelayPolicy::Earliest => new < pending,
+            DelayPolicy::Latest => new > pending,
+            DelayPolicy::Replace => new != pending,
+            DelayPolicy::KeepFirst => false,
+        }
+    }
+}
+
+/// A value of the word with a delay, which identifies one delay of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+/// The result of setting a delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// The delay is pending; the caller owes the wheel an entry with this stamp. `moved` says
+    /// whether it replaced another delay, whose entry is stale now.
+    Pending { stamp: Stamp, moved: bool },
+    /// The pending delay was kept.
+    Kept,
+    /// The queue is shut down.
+    Closed,
+}
+
+pub(crate) struct Delay(AtomicU64);
+
+fn due_of(word: u64) -> Option<u64> {
+    (word & TICK).checked_sub(1)
+}
+
+impl Delay {
+    pub(crate) fn new(closed: bool) -> Self {
+        Delay(AtomicU64::new(if closed { CLOSED } else { 0 }))
+    }
+
+    /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `policy`.
+    pub(crate) fn set(&self, due: u64, policy: DelayPolicy) -> Set {
+        debug_assert!(due <= LAST_TICK, "due {due}");
+        // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            if seen & CLOSED != 0 {
+                return Set::Closed;
+            }
+            let pending = due_of(seen);
+            if pending.is_some_and(|pending| !policy.replaces(due, pending)) {
+                // Ordering: SeqCst; pairs with the fences in `end` and `cancel`: see the header.
+                fence(Ordering::SeqCst);
+                // Ordering: Relaxed; ordered by the fence.
+                let now = self.0.load(Ordering::Relaxed);
+                if now == seen {
+                    return Set::Kept;
+                }
+                seen = now;
+                continue;
+            }
+            let generation = (seen & !TICK).wrapping_add(GENERATION) & !CLOSED;
+            let stamp = generation | (due + 1);
+            let word = &self.0;
+            // Ordering: AcqRel; the Release pairs with the Acquire in `end`: the delay's add passes
+            // on what happened before the delay was set. The Acquire lets a moved delay also pass
+            // on what happened before the one it replaces.
+            match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    return Set::Pending {
+                        stamp: Stamp(stamp),
+                        moved: pending.is_some(),
+                    };
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Returns whether the delay with this stamp is pending.
+    pub(crate) fn is(&self, stamp: Stamp) -> bool {
+        // Ordering: Relaxed; an ended stamp does not recur (but see the header).
+        self.0.load(Ordering::Relaxed) == stamp.0
+    }
+
+    /// Ends the delay with this stamp. Returns whether this call ended it.
+    pub(crate) fn end(&self, stamp: Stamp) -> bool {
+        let none = stamp.0 & !TICK;
+        let word = &self.0;
+        // Ordering: Acquire; pairs with the Release in `set`.
+        let ended = word.compare_exchange(stamp.0, none, Ordering::Acquire, Ordering::Relaxed);
+        // Ordering: SeqCst; pairs with the fences of delays that are kept: see the header.
+        fence_after_rmw();
+        ended.is_ok()
+    }
+
+    /// Ends the pending delay. Returns whether there was one and this call ended it.
+    pub(crate) fn cancel(&self) -> bool {
+        // Ordering: Relaxed; saves the write if there is nothing to cancel, and is a guess
+        // otherwise.
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while due_of(seen).is_some() {
+            // Ordering: Acquire; pairs with the Release in `set`: the caller sees what it published.
+            match self.0.compare_exchange_weak(
+                seen,
+                seen & !TICK,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    // Ordering: SeqCst; as in `end`, for an add that takes the delay's place.
+                    fence_after_rmw();
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Returns whether a delay is pending whose delivery will see what the caller has done.
+    pub(crate) fn serves(&self) -> bool {
+        // Ordering: SeqCst; pairs with the fences in `end` and `cancel`: see the header.
+        fence(Ordering::SeqCst);
+        self.due().is_some()
+    }
+
+    /// Refuses delays from now on, and ends the pending one. Returns whether there was one.
+    pub(crate) fn close(&self) -> bool {
+        // Ordering: Acquire; pairs with the Release in `set`, for a drain that delivers it.
+        let was = self.0.swap(CLOSED, Ordering::Acquire);
+        // Ordering: SeqCst; as in `end`.
+        fence_after_rmw();
+        was & CLOSED == 0 && due_of(was).is_some()
+    }
+
+    /// Returns the due tick of the pending delay.
+    pub(crate) fn due(&self) -> Option<u64> {
+        // Ordering: Relaxed; a snapshot.
+        due_of(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(set: Set) -> Stamp {
+        match set {
+            Set::Pending { stamp, .. } => stamp,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    // D3
+    #[test]
+    fn each_policy_answers_for_a_second_delay() {
+        use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
+        for (policy, new, due) in [
+            (Earliest, 5, 5),
+            (Earliest, 15, 10),
+            (Latest, 5, 10),
+            (Latest, 15, 15),
+            (Replace, 5, 5),
+            (Replace, 15, 15),
+            (KeepFirst, 5, 10),
+            (KeepFirst, 15, 10),
+        ] {
+            let delay = Delay::new(false);
+            pending(delay.set(10, policy));
+            let moved = matches!(delay.set(new, policy), Set::Pending { moved: true, .. });
+            assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
+            assert_eq!(moved, due != 10, "{policy:?} {new}");
+        }
+    }
+
+    // D3: of two entries of one key only the valid one fires.
+    #[test]
+    fn a_delay_that_was_moved_leaves_a_stale_stamp() {
+        let delay = Delay::new(false);
+        let first = pending(delay.set(10, DelayPolicy::Replace));
+        let second = pending(delay.set(5, DelayPolicy::Replace));
+        assert!(!delay.is(first) && delay.is(second));
+        assert!(!delay.end(first));
+        assert!(delay.end(second));
+        assert!(!delay.end(second), "a delay ends once");
+        assert_eq!(delay.due(), None);
+    }
+
+    // D6: the same tick again is another delay.
+    #[test]
+    fn a_cancelled_delay_does_not_fire_in_place_of_its_successor() {
+        let delay = Delay::new(false);
+        let first = pending(delay.set(10, DelayPolicy::Earliest));
+        assert!(delay.cancel());
+        assert!(!delay.cancel());
+        let second = pending(delay.set(10, DelayPolicy::Earliest));
+        assert!(!delay.end(first));
+        assert!(delay.end(second));
+    }
+
+    // S5
+    #[test]
+    fn a_closed_delay_takes_none_and_tells_once_what_it_dropped() {
+        let delay = Delay::new(false);
+        let stamp = pending(delay.set(0, DelayPolicy::Earliest));
+        assert!(delay.close());
+        assert!(!delay.close());
+        assert!(!delay.end(stamp) && !delay.cancel());
+        assert_eq!(delay.set(1, DelayPolicy::Replace), Set::Closed);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes 32768 rounds to come round, and one thread")]
+    fn generations_come_round_without_touching_the_flag() {
+        let delay = Delay::new(false);
+        for round in 0..40_000_u64 {
+            let stamp = pending(delay.set(LAST_TICK, DelayPolicy::Replace));
+            assert!(delay.is(stamp), "round {round}");
+            assert!(delay.cancel());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A shard's ghost list, as in the ARC and 2Q caches: it remembers keys that a sweep has evicted,
+//! to distinguish a working set that is too large for the shard from a stream of keys that never
+//! return.
+//!
+//! Both look the same to a sweep: nodes that are idle and were not used twice. Evicting them is
+//! right for the stream and wrong for the set, whose keys return and have to be interned again each
+//! time. So a shard remembers the hashes of a sample of the evicted keys, its *ghosts*, and counts
+//! how many of the newly inserted keys (of the same sample) are among them. If at least half are,
+//! the shard grows instead of sweeping.
+//!
+//! The sample is chosen by the hash, one key in [`SAMPLE`], so a key that was sampled when it was
+//! evicted is sampled when it returns.
+
+use crate::keys::table::ShortHash;
+
+/// One key in this many is sampled.
+const SAMPLE: u32 = 128;
+/// The number of ghosts: the sampled keys among the last `SAMPLE * REMEMBERED` evicted ones.
+const REMEMBERED: usize = 256;
+/// The fewest sampled insertions for a new decision; with fewer, the previous one stays.
+const FEWEST: u32 = 4;
+
+#[derive(Default)]
+pub(crate) struct Ghosts {
+    /// The hashes of evicted keys, the oldest at `oldest` once the list is full.
+    hashes: Vec<ShortHash>,
+    oldest: usize,
+    /// The sampled keys inserted since the last decision, and how many of them were ghosts.
+    inserted: u32,
+    returned: u32,
+    returning: bool,
+}
+
+/// Returns whether keys of this hash are sampled. It uses bits that select the place in the table
+/// only if the table is very large.
+#[inline]
+fn is_sampled(hash: ShortHash) -> bool {
+    (hash.bits() >> (ShortHash::BITS - 8)).is_multiple_of(SAMPLE)
+}
+
+impl Ghosts {
+    /// Records that a sweep evicted a key.
+    pub(crate) fn on_evict(&mut self, hash: ShortHash) {
+        if !is_sampled(hash) {
+            return;
+        }
+        if self.hashes.len() < REMEMBERED {
+            self.hashes.push(hash);
+        } else {
+            self.hashes[self.oldest] = hash;
+            self.oldest = (self.oldest + 1) % REMEMBERED;
+        }
+    }
+
+    /// Records that a key was inserted.
+    #[inline]
+    pub(crate) fn on_insert(&mut self, hash: ShortHash) {
+        if is_sampled(hash) {
+            self.look_up(hash);
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, hash: ShortHash) {
+        self.inserted += 1;
+        if self.hashes.contains(&hash) {
+            self.returned += 1;
+        }
+    }
+
+    /// Returns whether at least half of the recently inserted keys had been evicted before.
+    pub(crate) fn should_grow(&mut self) -> bool {
+        if self.inserted >= FEWEST {
+            self.returning = 2 * self.returned >= self.inserted;
+            self.inserted = 0;
+            self.returned = 0;
+        }
+        self.returning
+    }
+
+    /// Forgets everything and frees the memory.
+    pub(crate) fn clear(&mut self) {
+        *self = Ghosts::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `keys` through a shard that holds up to `limit` keys and evicts all of them when it is
+    /// full, unless it should grow. Returns the number of sweeps and the final limit.
+    fn run(keys: impl Iterator<Item = u32>, mut limit: usize) -> (usize, usize) {
+        let mut ghosts = Ghosts::default();
+        let mut held = std::collections::HashSet::new();
+        let mut sweeps = 0;
+        for key in keys {
+            let hash = ShortHash::from_bits(key.wrapping_mul(0x9E37_79B1));
+            if held.contains(&hash.bits()) {
+                continue;
+            }
+            if held.len() == limit {
+                if ghosts.should_grow() {
+                    limit *= 2;
+                } else {
+                    held.drain()
+                        .for_each(|bits| ghosts.on_evict(ShortHash::from_bits(bits)));
+                    sweeps += 1;
+                }
+            }
+            ghosts.on_insert(hash);
+            held.insert(hash.bits());
+        }
+        (sweeps, limit)
+    }
+
+    // C10: a working set larger than the shard becomes resident after a few rounds.
+    #[test]
+    #[cfg_attr(miri, ignore = "arithmetic over 200 000 keys")]
+    fn a_working_set_that_returns_makes_the_shard_grow() {
+        for set in [1_500, 5_000, 20_000] {
+            let (sweeps, limit) = run((0..20).flat_map(|_| 1..=set), 1024);
+            assert!(limit >= set as usize, "set {set}: limit {limit}");
+            assert!(sweeps <= 2 * set as usize / 1024 + 2, "set {set}: {sweeps}");
+        }
+    }
+
+    // C10: keys that never return are evicted.
+    #[test]
+    #[cfg_attr(miri, ignore = "arithmetic over 200 000 keys")]
+    fn a_stream_of_unique_keys_does_not_make_the_shard_grow() {
+        let (sweeps, limit) = run(1..=200_000, 1024);
+        assert_eq!(limit, 1024);
+        assert_eq!(sweeps, 199_999 / 1024);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "arithmetic over 200 000 keys")]
+    fn a_few_keys_that_return_among_many_that_do_not_are_not_worth_growing_for() {
+        let mixed = (1..=200_000).map(|n| if n % 8 == 0 { n % 4096 } else { 1 << 31 | n });
+        let (_, limit) = run(mixed, 1024);
+        assert_eq!(limit, 1024);
+    }
+}

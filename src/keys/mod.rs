@@ -1,0 +1,257 @@
+//! The interned keys: a sharded table from hash to node. Each shard has the slab of its nodes, and
+//! the state of its sweeps.
+//!
+//! # Ground rules
+//!
+//! * One lock per shard guards its table, its slab and the state of its sweeps; [`Shard`] gives
+//!   access to all three. No thread locks two shards at the same time.
+//! * The only user code that runs under the lock is `K: Eq`, during a lookup, before any change. No
+//!   thread calls the queue under the lock. Keys are dropped after unlocking.
+//! * Every key that is not idle is in the table, so a walk over the shards finds it.
+//! * [`sweep`] says when idle nodes leave a shard.
+
+pub(crate) mod delay;
+mod ghosts;
+pub(crate) mod hash;
+pub(crate) mod hasher;
+pub(crate) mod node;
+pub(crate) mod slab;
+pub(crate) mod state;
+mod sweep;
+pub(crate) mod table;
+pub(crate) mod times;
+mod visit;
+
+use crossbeam_utils::CachePadded;
+pub(crate) use sweep::Swept;
+use sweep::{FEWEST_RESIDENTS, Looks, RESIDENTS};
+
+use crate::fifo::overflow::Link;
+use crate::keys::delay::Delay;
+use crate::keys::ghosts::Ghosts;
+use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
+use crate::keys::slab::{NodeIndex, Slab};
+use crate::keys::state::{KeyState, Phase};
+use crate::keys::table::{Hashes, ShortHash, Table};
+use crate::sync::{SpinLock, SpinLockGuard, prefetch};
+
+pub(crate) struct Keys<K> {
+    /// The locks are on separate cache lines from the values, so a waiting thread does not slow the
+    /// holder down.
+    shards: Box<[SpinLock<CachePadded<Store<K>>>]>,
+    /// The number of bits by which a hash is shifted to get the index of its shard.
+    shift: u32,
+    looks: Looks,
+    /// A shard's part of [`RESIDENTS`].
+    residents: usize,
+}
+
+/// A shard's nodes, and the state of its sweeps. The fields that a lookup reads come first, on one
+/// cache line.
+#[repr(C)]
+struct Store<K> {
+    /// Every index in the table is that of a node in the slab.
+    table: Table<NodeIndex>,
+    /// The number of nodes at which an adder of a new key sweeps, or lets the shard grow.
+    limit: usize,
+    slab: Slab<K>,
+    /// Nodes interned since the last sweep.
+    fresh: usize,
+    ghosts: Ghosts,
+    sweeps: u64,
+}
+
+/// One shard, locked.
+pub(crate) struct Shard<'a, K> {
+    keys: &'a Keys<K>,
+    store: SpinLockGuard<'a, CachePadded<Store<K>>>,
+}
+
+impl<K> Keys<K> {
+    /// Creates an empty table. `shards` must be a power of two above one. `timed` says whether the
+    /// nodes have times.
+    pub(crate) fn new(shards: usize, timed: bool) -> Self {
+        let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
+        let store = || Store {
+            table: Table::new(),
+            slab: Slab::new(timed),
+            limit: residents,
+            fresh: 0,
+            ghosts: Ghosts::default(),
+            sweeps: 0,
+        };
+        Keys {
+            shards: (0..shards)
+                .map(|_| SpinLock::new(CachePadded::new(store())))
+                .collect(),
+            shift: u64::BITS - shards.trailing_zeros(),
+            looks: Looks::new(),
+            residents,
+        }
+    }
+
+    /// Locks the shard of keys with this hash.
+    #[inline]
+    pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
+        self.shard(self.shard_of(hash))
+    }
+
+    /// Uses the uppermost bits, which are not part of a short hash.
+    #[inline]
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self, index: usize) -> Shard<'_, K> {
+        Shard {
+            keys: self,
+            store: self.shards[index].lock(),
+        }
+    }
+
+    /// Returns the shards, locked one after the other.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_, K>> {
+        (0..self.shards.len()).map(|index| self.shard(index))
+    }
+
+    /// Removes every key that is idle and unpinned, and frees memory.
+    pub(crate) fn shrink(&self) {
+        for mut shard in self.shards() {
+            let swept = shard.sweep(true).0;
+            let store = &mut **shard.store;
+            store.table.shrink_to(0, &store.slab);
+            store.slab.shrink();
+            store.ghosts.clear();
+            store.limit = self.residents;
+            store.fresh = 0;
+            drop(shard);
+            drop(swept);
+        }
+    }
+}
+
+impl<K> Drop for Keys<K> {
+    fn drop(&mut self) {
+        for mut shard in self.shards() {
+            let swept = shard.take_all();
+            drop(shard);
+            drop(swept);
+        }
+    }
+}
+
+impl<K> Hashes<NodeIndex> for Slab<K> {
+    #[inline]
+    unsafe fn hash(&self, index: NodeIndex) -> ShortHash {
+        // SAFETY: a shard's table contains only indices of nodes in its slab.
+        unsafe { self.node(index).get() }.state.hash()
+    }
+
+    #[inline]
+    unsafe fn expect(&self, index: NodeIndex) {
+        // SAFETY: as above.
+        prefetch(unsafe { self.node(index) }.as_ptr().as_ptr());
+    }
+}
+
+impl<K> Shard<'_, K> {
+    /// Returns the node of a table entry.
+    #[inline]
+    fn node(&self, index: NodeIndex) -> NodeRef<K> {
+        // SAFETY: a shard's table contains only indices of nodes in its slab.
+        unsafe { self.store.slab.node(index) }
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
+        let hash = ShortHash::of(hash);
+        let index = self.store.table.find(hash, |index| {
+            // SAFETY: in the table of a shard whose lock is held.
+            let node = unsafe { self.node(index).get() };
+            node.state.hash() == hash && eq(&node.key)
+        });
+        index.map(|index| self.node(index))
+    }
+
+    /// Adds the key for which `eq` holds, if it is interned.
+    #[inline]
+    pub(crate) fn add(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added<K>> {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq)
+            .map(|node| unsafe { node::add_locked(node) })
+    }
+
+    /// Like [`add`](Self::add), but ends a pending delay first, and returns whether there was one.
+    /// It does one lookup for both, because `eq` is user code that may panic, and then nothing has
+    /// changed.
+    #[cold]
+    pub(crate) fn add_superseding(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+    ) -> Option<(Added<K>, bool)> {
+        let node = self.find(hash, eq)?;
+        // SAFETY: found under the lock, which is held during the call.
+        let cancelled = unsafe { node.get() }.delay.cancel();
+        // SAFETY: as above.
+        Some((unsafe { node::add_locked(node) }, cancelled))
+    }
+
+    /// Ends the pending delay of the key for which `eq` holds. Returns whether there was one.
+    pub(crate) fn cancel_delay(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq)
+            .is_some_and(|node| unsafe { node.get() }.delay.cancel())
+    }
+
+    /// Returns whether a delay of the key for which `eq` holds is pending.
+    pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq)
+            .is_some_and(|node| unsafe { node.get() }.delay.serves())
+    }
+
+    /// Pins the key for which `eq` holds, if it is interned.
+    pub(crate) fn pin(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Pin<K>> {
+        // SAFETY: found under the lock, which is held during the call.
+        self.find(hash, eq).map(|node| unsafe { Pin::new(node) })
+    }
+
+    /// Interns a new key as queued.
+    #[inline]
+    pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Swept<K>) {
+        let swept = self.make_room();
+        let node = self.insert(hash, key, Phase::Queued, false);
+        (Queued::of_new(node), swept)
+    }
+
+    /// Interns a new key as idle, and pins it.
+    pub(crate) fn insert_pinned(&mut self, hash: u64, key: K, closed: bool) -> (Pin<K>, Swept<K>) {
+        let swept = self.make_room();
+        let node = self.insert(hash, key, Phase::Idle, closed);
+        // SAFETY: just interned, under the lock.
+        (unsafe { Pin::new(node) }, swept)
+    }
+
+    #[inline]
+    fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
+        let hash = ShortHash::of(hash);
+        let store = &mut **self.store;
+        store.ghosts.on_insert(hash);
+        let node = store.slab.insert(Node {
+            state: KeyState::new(hash, phase, closed),
+            delay: Delay::new(closed),
+            link: Link::new(),
+            key,
+        });
+        // SAFETY: just inserted.
+        let index = unsafe { store.slab.index_of(node) };
+        store.table.insert(hash, index, &store.slab);
+        self.note_interned();
+        node
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! A node is one interned key and its state. All other modules refer to keys by their nodes.
+//!
+//! # Access to a node
+//!
+//! Nodes live in slabs ([`crate::keys::slab`]) and never move. A node exists from its insertion
+//! into the table until a sweep removes it, and a sweep removes only nodes that are idle and
+//! unpinned. So the holder of one of these tokens may access the node without a lock:
+//!
+//! | token | means | created by | ends with |
+//! | --- | --- | --- | --- |
+//! | [`Queued`] | the one entry in the FIFO of a queued key | `add` or `finish` making it queued | `begin` |
+//! | [`Held`] | one worker's right to process the key | `Queued::begin` | `finish` |
+//! | [`Pin`] | the node stays interned | `NodeRef::pin` under the shard's lock, or a clone | `unpin` |
+//!
+//! Tokens are plain addresses: dropping one does nothing, and none outlives the table (the public
+//! types that contain them borrow the queue or share ownership of it). A bare [`NodeRef`] gives
+//! access only under its shard's lock.
+
+use std::hash::{Hash, Hasher};
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use crate::fifo::overflow::{Link, Linked};
+use crate::keys::delay::Delay;
+use crate::keys::slab::Slab;
+use crate::keys::state::{Finished, KeyState, Marked, Phase};
+use crate::keys::times::{Timed, Times};
+
+/// One key with its state. The key is written once, before the node is published.
+pub(crate) struct Node<K> {
+    pub(crate) state: KeyState,
+    pub(crate) delay: Delay,
+    /// For the key's entry in the FIFO.
+    pub(crate) link: Link,
+    pub(crate) key: K,
+}
+
+/// The address of a node.
+pub(crate) struct NodeRef<K>(NonNull<Node<K>>);
+
+impl<K> Clone for NodeRef<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for NodeRef<K> {}
+
+impl<K> PartialEq for NodeRef<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<K> Eq for NodeRef<K> {}
+
+impl<K> Hash for NodeRef<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+// SAFETY: a `NodeRef` acts as a `&Node<K>` whose lifetime the protocol above guarantees, and any
+// thread that sweeps may drop the key; `K: Send + Sync` covers both.
+unsafe impl<K: Send + Sync> Send for NodeRef<K> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync> Sync for NodeRef<K> {}
+
+impl<K> NodeRef<K> {
+    pub(crate) fn new(node: NonNull<Node<K>>) -> Self {
+        NodeRef(node)
+    }
+
+    pub(crate) fn as_ptr(self) -> NonNull<Node<K>> {
+        self.0
+    }
+
+    /// The node.
+    ///
+    /// # Safety
+    ///
+    /// The node stays interned while the reference is used: the caller holds its shard's lock, or
+    /// one of the tokens.
+    #[inline]
+    pub(crate) unsafe fn get<'a>(self) -> &'a Node<K> {
+        // SAFETY: interned, by the caller's promise; a node is initialised before it is interned,
+        // and only shared from then on.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Returns the node's times. `Timed` belongs to the node's queue: it exists only if the queue's
+    /// slabs have room for times.
+    ///
+    /// # Safety
+    ///
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub(crate) unsafe fn times<'a>(self, _: &Timed) -> &'a Times {
+        // SAFETY: in a slab that has times, by `Timed`; interned, by the caller's promise.
+        unsafe { Slab::times_of(self).as_ref() }
+    }
+}
+
+/// The result of an add to a node; see [`Marked`].
+pub(crate) enum Added<K> {
+    Queued(Queued<K>),
+    Deferred(NodeRef<K>),
+    Merged,
+    Closed,
+}
+
+impl<K> Added<K> {
+    fn new(marked: Marked, node: NodeRef<K>) -> Self {
+        match marked {
+            Marked::Queued => Added::Queued(Queued(node)),
+            Marked::Deferred => Added::Deferred(node),
+            Marked::Merged => Added::Merged,
+            Marked::Closed => Added::Closed,
+        }
+    }
+}
+
+/// Marks the key dirty.
+///
+/// # Safety
+///
+/// The caller holds the node's shard's lock.
+#[inline]
+pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
+    // SAFETY: by the caller's promise.
+    Added::new(unsafe { node.get() }.state.add_locked(), node)
+}
+
+/// The one FIFO entry of a queued key, before its push, in the FIFO, or after its pop.
+pub(crate) struct Queued<K>(NodeRef<K>);
+
+impl<K> Queued<K> {
+    /// The entry of a key that was interned as queued.
+    pub(crate) fn of_new(node: NodeRef<K>) -> Self {
+        Queued(node)
+    }
+
+    #[inline]
+    pub(crate) fn times(&self, timed: &Timed) -> &Times {
+        // SAFETY: the token; a queued node stays interned.
+        unsafe { self.0.times(timed) }
+    }
+
+    /// Begins the delivery. Returns also whether a shut-down had closed the key.
+    #[inline]
+    pub(crate) fn begin(self) -> (Held<K>, bool) {
+        // SAFETY: the token; a queued node stays interned.
+        let closed = unsafe { self.0.get() }.state.begin();
+        (Held(self.0), closed)
+    }
+}
+
+// SAFETY: nodes never move, a queued one stays interned, and only the holder of the key's one entry
+// accesses its link.
+unsafe impl<K> Linked for Queued<K> {
+    #[inline]
+    fn into_link(self) -> NonNull<Link> {
+        let node = self.0.as_ptr();
+        // SAFETY: inside the node.
+        unsafe { node.byte_add(offset_of!(Node<K>, link)).cast() }
+    }
+
+    #[inline]
+    unsafe fn from_link(link: NonNull<Link>) -> Self {
+        // SAFETY: it is the link of a node, by the caller's promise.
+        let node = unsafe { link.byte_sub(offset_of!(Node<K>, link)).cast() };
+        Queued(NodeRef::new(node))
+    }
+}
+
+/// The right to process one key.
+pub(crate) struct Held<K>(NodeRef<K>);
+
+impl<K> Held<K> {
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        // SAFETY: the token; a node being processed stays interned.
+        &unsafe { self.0.get() }.key
+    }
+
+    pub(crate) fn delay(&self) -> &Delay {
+        // SAFETY: the token; a node being processed stays interned.
+        &unsafe { self.0.get() }.delay
+    }
+
+    #[inline]
+    pub(crate) fn times(&self, timed: &Timed) -> &Times {
+        // SAFETY: the token; a node being processed stays interned.
+        unsafe { self.0.times(timed) }
+    }
+
+    /// Pins the node.
+    pub(crate) fn pin(&self) -> Pin<K> {
+        // SAFETY: the token; a node being processed stays interned.
+        unsafe { Pin::new(self.0) }
+    }
+
+    /// Ends the processing. Returns the entry to push to the FIFO if the key was dirty, and whether
+    /// a shut-down had closed the key.
+    #[inline]
+    pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
+        // SAFETY: the token, which ends here.
+        let (finished, closed) = unsafe { self.0.get() }.state.finish();
+        let queued = match finished {
+            Finished::Queued => Some(Queued(self.0)),
+            Finished::Idle => None,
+        };
+        (queued, closed)
+    }
+}
+
+/// Keeps a node interned. The holder must end it with [`Pin::unpin`].
+pub(crate) struct Pin<K>(NodeRef<K>);
+
+impl<K> Pin<K> {
+    /// Pins a node.
+    ///
+    /// # Safety
+    ///
+    /// As for [`NodeRef::get`], during the call.
+    pub(crate) unsafe fn new(node: NodeRef<K>) -> Self {
+        // SAFETY: by the caller's promise.
+        unsafe { node.get() }.state.pin();
+        Pin(node)
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        // SAFETY: pinned.
+        &unsafe { self.0.get() }.key
+    }
+
+    #[inline]
+    pub(crate) fn add(&self) -> Added<K> {
+        // SAFETY: pinned.
+        Added::new(unsafe { self.0.get() }.state.add_pinned(), self.0)
+    }
+
+    pub(crate) fn delay(&self) -> &Delay {
+        // SAFETY: pinned.
+        &unsafe { self.0.get() }.delay
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        // SAFETY: pinned.
+        unsafe { self.0.get() }.state.phase()
+    }
+
+    pub(crate) fn times(&self, timed: &Timed) -> &Times {
+        // SAFETY: pinned.
+        unsafe { self.0.times(timed) }
+    }
+
+    pub(crate) fn unpin(&self) {
+        // SAFETY: pinned until here.
+        unsafe { self.0.get() }.state.unpin();
+    }
+}
+
+impl<K> Clone for Pin<K> {
+    fn clone(&self) -> Self {
+        // SAFETY: pinned by `self`.
+        unsafe { Pin::new(self.0) }
+    }
+}

@@ -1,0 +1,386 @@
+//! The slab compared with a plain vector, for keys of every size and alignment, with its chunks
+//! counted.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fifo::overflow::Link;
+use crate::keys::delay::Delay;
+use crate::keys::state::{KeyState, Phase};
+use crate::keys::table::ShortHash;
+use crate::scaled::scaled;
+
+fn node<K>(key: K) -> Node<K> {
+    Node {
+        state: KeyState::new(ShortHash::of(0), Phase::Idle, false),
+        delay: Delay::new(false),
+        link: Link::new(),
+        key,
+    }
+}
+
+fn chunk_of<K>(node: NodeRef<K>) -> usize {
+    Slab::chunk_of(node).addr().get()
+}
+
+/// The nodes in use of each chunk on the open list; checks the list's links on the way.
+fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
+    let mut open = BTreeMap::new();
+    let mut previous = None;
+    let mut at = slab.open;
+    while let Some(chunk) = at {
+        // SAFETY: chunks on the open list are alive.
+        let head = unsafe { chunk.as_ref() };
+        assert_eq!(head.previous, previous, "a broken link back");
+        let twice = open.insert(chunk.addr().get(), head.live as usize);
+        assert!(twice.is_none(), "a chunk is on the list twice");
+        previous = at;
+        at = head.next;
+    }
+    open
+}
+
+/// Checks that each chunk is in the list under its own number, and that the vacant numbers are the
+/// others.
+fn assert_numbered<K>(slab: &Slab<K>) {
+    let mut vacant = Vec::new();
+    for (number, chunk) in (0..).zip(&slab.chunks) {
+        match NonNull::new(*chunk) {
+            // SAFETY: chunks in the list are alive.
+            Some(chunk) => assert_eq!(unsafe { chunk.as_ref() }.number, number),
+            None => vacant.push(number),
+        }
+    }
+    let mut known = slab.vacant.clone();
+    known.sort_unstable();
+    assert_eq!(known, vacant);
+}
+
+/// Checks that chunks and nodes agree: full chunks are off the list, others on it, and at most
+/// one is empty.
+fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
+    let mut in_use = BTreeMap::<usize, usize>::new();
+    for node in nodes {
+        // SAFETY: in the slab.
+        let again = unsafe { slab.node(slab.index_of(node)) };
+        assert!(again == node, "another node is found by its index");
+        *in_use.entry(chunk_of(node)).or_default() += 1;
+    }
+    let open = open_chunks(slab);
+    let slots = slab.shape.slots as usize;
+    for (chunk, live) in &open {
+        assert!(*live < slots, "a full chunk is on the open list");
+        assert_eq!(in_use.get(chunk).copied().unwrap_or(0), *live);
+    }
+    for (chunk, in_use) in &in_use {
+        let full = *in_use == slots;
+        assert_eq!(full, !open.contains_key(chunk), "{in_use} nodes in use");
+    }
+    assert_numbered(slab);
+    let empty = open.values().filter(|live| **live == 0).count();
+    assert_eq!(
+        empty,
+        usize::from(slab.spare),
+        "empty chunks, and the note of one"
+    );
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Insert { many: usize },
+    Remove { many: usize, from: usize },
+    Shrink,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let many = || prop_oneof![3 => 1..8_usize, 2 => 1..400_usize];
+    let op = prop_oneof![
+        5 => many().prop_map(|many| Op::Insert { many }),
+        5 => (many(), any::<usize>()).prop_map(|(many, from)| Op::Remove { many, from }),
+        1 => Just(Op::Shrink),
+    ];
+    let most = if cfg!(miri) { 4 } else { 40 };
+    prop::collection::vec(op, 1..most)
+}
+
+/// Runs `ops` with keys made by `make`, and compares with a vector.
+fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
+    for timed in [false, true] {
+        agrees(Slab::new(timed), ops, &make);
+    }
+}
+
+fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usize) -> K) {
+    let mut model: Vec<(NodeRef<K>, usize)> = Vec::new();
+    let mut made = 0;
+    for op in ops {
+        match *op {
+            Op::Insert { many } => {
+                for _ in 0..many {
+                    let node = slab.insert(node(make(made)));
+                    if slab.shape.timed {
+                        // SAFETY: just inserted into a slab that has times.
+                        unsafe { Slab::times_of(node).as_ref() }.queued(made as u64);
+                    }
+                    model.push((node, made));
+                    made += 1;
+                }
+            }
+            Op::Remove { many, from } => {
+                for step in 0..many.min(model.len()) {
+                    let at = from.wrapping_add(step * 7) % model.len();
+                    let (node, number) = model.swap_remove(at);
+                    // SAFETY: inserted above, removed once, not shared.
+                    assert_eq!(unsafe { slab.remove(node) }, make(number));
+                }
+            }
+            Op::Shrink => {
+                slab.shrink();
+                assert!(!slab.spare);
+            }
+        }
+        assert_consistent(&slab, model.iter().map(|(node, _)| *node));
+        for (node, number) in &model {
+            assert!(node.as_ptr().is_aligned());
+            if slab.shape.timed {
+                assert!(Slab::times_of(*node).is_aligned());
+                // SAFETY: in the slab, which has times.
+                let times = unsafe { Slab::times_of(*node).as_ref() };
+                assert_eq!(times.queue_time(), (*number as u64, 0));
+            }
+            // SAFETY: in the slab.
+            let node = unsafe { node.get() };
+            assert_eq!(&node.key, &make(*number));
+        }
+    }
+    for (node, number) in model {
+        // SAFETY: inserted above, removed once, not shared.
+        assert_eq!(unsafe { slab.remove(node) }, make(number));
+    }
+    // C10: all memory but one chunk is freed, and that one at the next shrink.
+    assert!(open_chunks(&slab).len() <= 1, "empty chunks were kept");
+    slab.shrink();
+    assert!(slab.open.is_none() && !slab.spare);
+}
+
+#[derive(Debug, PartialEq)]
+#[repr(align(64))]
+struct CacheLine(usize);
+
+#[derive(Debug, PartialEq)]
+#[repr(align(8192))]
+struct TwoPages(usize);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(scaled(64) as u32))]
+
+    #[test]
+    fn small_keys_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |number| number as u8);
+    }
+
+    #[test]
+    fn large_keys_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |number| [number as u64; 100]);
+    }
+
+    #[test]
+    fn aligned_keys_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, CacheLine);
+    }
+
+    #[test]
+    fn keys_without_a_size_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |_| ());
+    }
+
+    #[test]
+    fn keys_on_the_heap_come_back_as_they_went_in(ops in ops()) {
+        agrees_with_a_vector(&ops, |number| format!("namespace/{number}"));
+    }
+}
+
+#[test]
+fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
+    let steps = [
+        Op::Insert { many: 50 },
+        Op::Remove { many: 49, from: 3 },
+        Op::Insert { many: 20 },
+    ];
+    agrees_with_a_vector(&steps, TwoPages);
+}
+
+fn assert_layout<K>() {
+    let name = std::any::type_name::<K>();
+    for timed in [false, true] {
+        let slab = Slab::<K>::new(timed);
+        let (layout, shape) = (slab.layout(), slab.shape);
+        assert!(shape.slots as usize >= FEWEST_NODES, "{name}");
+        assert!(
+            layout.size() + ALLOCATOR_HEADER <= Slab::<K>::ALIGN,
+            "{name}"
+        );
+        assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
+        let half = Slab::<K>::ALIGN / 2 - Slab::<K>::FIRST_SLOT - ALLOCATOR_HEADER;
+        assert!(
+            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(true) < FEWEST_NODES,
+            "{name}: half a chunk would do"
+        );
+        assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
+        assert_eq!(shape.stride as usize % align_of::<Slot<K>>(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
+    assert_layout::<()>();
+    assert_layout::<u8>();
+    assert_layout::<u64>();
+    assert_layout::<String>();
+    assert_layout::<[u64; 57]>();
+    // Sixteen of them, with their times, take two pages to the byte.
+    assert_layout::<[u64; 58]>();
+    assert_layout::<[u64; 100]>();
+    assert_layout::<[u8; 100_000]>();
+    assert_layout::<CacheLine>();
+    assert_layout::<TwoPages>();
+}
+
+// C10: the list of the chunks goes with them, and a number is used again before the list grows.
+#[test]
+fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
+    let mut slab = Slab::<u64>::new(false);
+    let full = slab.shape.slots as usize;
+    let fill = |slab: &mut Slab<u64>, chunks: usize| -> Vec<_> {
+        let keys = 0..(chunks * full) as u64;
+        keys.map(|key| slab.insert(node(key))).collect()
+    };
+    let mut nodes = fill(&mut slab, 8);
+    // All but the nodes of the last chunk but one: its number outlives those below and above it.
+    let kept = nodes.drain(6 * full..7 * full).collect::<Vec<_>>();
+    for node in nodes {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(node) };
+    }
+    assert_consistent(&slab, kept.iter().copied());
+    assert_eq!((slab.chunks.len(), slab.vacant.len()), (8, 6));
+    slab.shrink();
+    assert_consistent(&slab, kept.iter().copied());
+    assert_eq!((slab.chunks.len(), slab.vacant.len()), (7, 6));
+    let more = fill(&mut slab, 6);
+    assert_eq!((slab.chunks.len(), slab.vacant.len()), (7, 0));
+    assert_consistent(&slab, kept.iter().chain(&more).copied());
+    for node in kept.into_iter().chain(more) {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(node) };
+    }
+    slab.shrink();
+    assert_eq!((slab.chunks.capacity(), slab.vacant.capacity()), (0, 0));
+}
+
+// Otherwise the holder of a node writes its neighbour's cache line, too: 0.4 more lines moved per
+// key in the model of many processors.
+#[test]
+fn a_small_node_lies_in_one_cache_line() {
+    const LINE: usize = 64;
+    let mut slab = Slab::<u64>::new(false);
+    let keys = 0..2 * u64::from(slab.shape.slots);
+    let nodes: Vec<_> = keys.map(|key| slab.insert(node(key))).collect();
+    for node in nodes {
+        let at = node.as_ptr().addr().get();
+        assert_eq!(at / LINE, (at + size_of::<Node<u64>>() - 1) / LINE);
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(node) };
+    }
+}
+
+#[test]
+fn a_shard_has_chunks_for_32_gib_of_nodes() {
+    fn assert_room<K>() {
+        let numbers = 1_u64 << (u32::BITS - Slab::<K>::DISTANCE_BITS);
+        assert_eq!(numbers * Slab::<K>::ALIGN as u64, 32 << 30);
+    }
+    assert_room::<u64>();
+    assert_room::<String>();
+    assert_room::<[u8; 100_000]>();
+    assert_room::<TwoPages>();
+}
+
+#[test]
+fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
+    let mut slab = Slab::<u64>::new(false);
+    let full = slab.shape.slots as usize;
+    let nodes: Vec<_> = (0..2 * full as u64)
+        .map(|key| slab.insert(node(key)))
+        .collect();
+    let chunks: Vec<_> = nodes.iter().map(|node| chunk_of(*node)).collect();
+    assert_eq!(chunks[0], chunks[full - 1]);
+    assert_ne!(chunks[0], chunks[full]);
+    assert_eq!(open_chunks(&slab).len(), 0, "both are full");
+    for node in &nodes[..full] {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(*node) };
+    }
+    assert_eq!(open_chunks(&slab), BTreeMap::from([(chunks[0], 0)]));
+    // The spare is the first to be used again.
+    let again = slab.insert(node(1));
+    assert_eq!(chunk_of(again), chunks[0]);
+    assert!(!slab.spare);
+    // SAFETY: in the slab, removed once.
+    unsafe { slab.remove(again) };
+    for node in &nodes[full..] {
+        // SAFETY: in the slab, removed once.
+        unsafe { slab.remove(*node) };
+    }
+    assert_eq!(open_chunks(&slab), BTreeMap::from([(chunks[0], 0)]));
+}
+
+#[test]
+fn a_slot_is_used_again_before_a_new_one() {
+    let mut slab = Slab::new(false);
+    let first = slab.insert(node("a"));
+    let second = slab.insert(node("b"));
+    // SAFETY: in the slab, removed once.
+    assert_eq!(unsafe { slab.remove(first) }, "a");
+    let third = slab.insert(node("c"));
+    assert!(third == first, "the freed slot comes first");
+    // SAFETY: in the slab, each removed once.
+    let keys = unsafe { (slab.remove(third), slab.remove(second)) };
+    assert_eq!(keys, ("c", "b"));
+}
+
+// C10: the key itself is moved in and out, and the caller that receives it drops it.
+#[test]
+fn a_key_is_dropped_once_and_by_its_new_owner() {
+    let key = Arc::new(());
+    let mut slab = Slab::new(false);
+    let nodes: Vec<_> = (0..500)
+        .map(|_| slab.insert(node(Arc::clone(&key))))
+        .collect();
+    assert_eq!(Arc::strong_count(&key), 501);
+    // SAFETY: in the slab, each removed once.
+    let keys: Vec<_> = nodes
+        .into_iter()
+        .map(|node| unsafe { slab.remove(node) })
+        .collect();
+    slab.shrink();
+    drop(slab);
+    assert_eq!(
+        Arc::strong_count(&key),
+        501,
+        "the slab dropped a key it gave away"
+    );
+    drop(keys);
+    assert_eq!(Arc::strong_count(&key), 1);
+}
+
+// M4: without times, slots have no room for them.
+#[test]
+fn a_node_that_is_not_timed_takes_no_more_room_than_itself() {
+    assert_eq!(Slab::<u64>::new(false).shape.stride, 32);
+    assert_eq!(Slab::<u64>::new(true).shape.stride, 32 + 24);
+}

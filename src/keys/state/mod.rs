@@ -1,0 +1,314 @@
+//! The state of one key: two bits in one atomic word, and the transitions between them.
+//!
+//! # States
+//!
+//! | bits (processing, dirty) | state | holder of the right to the next step |
+//! | --- | --- | --- |
+//! | 0 0 | idle | none: the table keeps the node, a sweep may remove it |
+//! | 0 1 | queued | the key's one entry in the FIFO |
+//! | 1 0 | processing | the worker with the one `Held` token |
+//! | 1 1 | processing-dirty | the same |
+//!
+//! # Transitions
+//!
+//! ```text
+//! add     sets dirty          idle -> queued            processing -> processing-dirty
+//!         (no change if dirty is already set)
+//! begin   +1                  queued -> processing      only by the thread that popped the entry
+//! finish  -2                  processing -> idle        processing-dirty -> queued
+//! close   sets closed         from then on `add` is refused
+//! ```
+//!
+//! The encoding makes `begin` and `finish` single unconditional additions: 01 + 1 = 10, and 10 - 10
+//! = 00, 11 - 10 = 01. They cannot fail, and need no loop.
+//!
+//! # The other bits
+//!
+//! `recurring` says that the key became idle and was added again since the last sweep; a sweep
+//! spares such a key once. Next are 28 bits of the key's hash, which never change: the table reads
+//! them when it grows. The upper half counts pins: handles and pending delays that keep the node
+//! interned.
+//!
+//! # Orderings
+//!
+//! Whatever a caller did before an accepted `add` is visible to the delivery that serves it, and
+//! whatever a worker did before `finish` is visible to the next delivery of the key.
+//!
+//! *Adds that write the word* release, as does `finish`; `begin` acquires. All writes but two are
+//! read-modify-writes, and continue the release sequences before them. The other two are plain
+//! stores by a thread that has exclusive access to the node (see [`KeyState::add_locked`] and
+//! [`KeyState::residence`]); they follow an acquiring load.
+//!
+//! *Adds that change nothing* (the key is queued or dirty already) only read, and this needs care.
+//! Adder (store data; load "queued") and worker (store "processing"; load data) could both miss the
+//! other's store, each still in its processor's store buffer: the add would return "merged", and
+//! its delivery would not see the adder's data. So both sides have a full fence in between:
+//!
+//! ```text
+//!     adder                                  worker
+//!     stores data                            begin: queued -> processing
+//!     fence(SeqCst)                          fence(SeqCst)
+//!     reads "queued" or "dirty": merged      reads data
+//! ```
+//!
+//! If the adder reads the value before `begin`, its fence comes first, and the worker sees the
+//! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
+//! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
+
+use crate::keys::table::ShortHash;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::fence_after_rmw;
+
+const DIRTY: u64 = 1;
+const PROCESSING: u64 = 1 << 1;
+const RECURRING: u64 = 1 << 2;
+const CLOSED: u64 = 1 << 3;
+/// The lowest bit of the hash.
+const HASH: u64 = 1 << 4;
+const PIN: u64 = 1 << 32;
+/// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
+const MOST_PINS: u64 = 1 << 31;
+
+/// A value of the word, read at some moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn is(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn phase(self) -> Phase {
+        match (self.is(PROCESSING), self.is(DIRTY)) {
+            (false, false) => Phase::Idle,
+            (false, true) => Phase::Queued,
+            (true, false) => Phase::Processing,
+            (true, true) => Phase::Dirty,
+        }
+    }
+}
+
+/// The four states of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Idle,
+    Queued,
+    Processing,
+    Dirty,
+}
+
+/// The effect of an add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// Idle became queued: the caller must push the key's entry to the FIFO.
+    Queued,
+    /// Processing became processing-dirty.
+    Deferred,
+    /// No change: the key was queued or dirty already.
+    Merged,
+    /// The queue is shut down; nothing changed.
+    Closed,
+}
+
+/// The effect of finishing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// Processing became idle. From here on a sweep may free the node.
+    Idle,
+    /// Processing-dirty became queued: the caller must push the key's entry to the FIFO.
+    Queued,
+}
+
+/// What a sweep does with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residence {
+    /// The sweep removes it: it is idle, unpinned, and was not added again since the last sweep.
+    Leave,
+    /// The sweep keeps it: it is busy or pinned.
+    Stay,
+    /// The sweep keeps it once more: it is idle, and was added again since the last sweep.
+    Spared,
+}
+
+pub(crate) struct KeyState(AtomicU64);
+
+impl KeyState {
+    /// Creates the state of a new key.
+    pub(crate) fn new(hash: ShortHash, phase: Phase, closed: bool) -> Self {
+        const { assert!(HASH << ShortHash::BITS == PIN) };
+        let phase = match phase {
+            Phase::Idle => 0,
+            Phase::Queued => DIRTY,
+            Phase::Processing => PROCESSING,
+            Phase::Dirty => PROCESSING | DIRTY,
+        };
+        let closed = if closed { CLOSED } else { 0 };
+        KeyState(AtomicU64::new(
+            phase | closed | (u64::from(hash.bits()) * HASH),
+        ))
+    }
+
+    /// Returns the hash that the state was created with.
+    #[inline]
+    pub(crate) fn hash(&self) -> ShortHash {
+        // Ordering: Relaxed; these bits never change, and a thread that can reach the node sees it
+        // initialised.
+        ShortHash::from_bits((self.0.load(Ordering::Relaxed) / HASH) as u32)
+    }
+
+    /// Adds under the shard's lock.
+    #[inline]
+    pub(crate) fn add_locked(&self) -> Marked {
+        // Ordering: SeqCst, after the read-modify-write that took the lock; pairs with the fence
+        // in `begin`, see the header.
+        fence_after_rmw();
+        // Ordering: Acquire; pairs with the Release in `finish`, so that the store below hands
+        // on what the last worker did.
+        let seen = Word(self.0.load(Ordering::Acquire));
+        match seen.phase() {
+            // Idle and unpinned under the lock: no other thread can reach the node, so no
+            // read-modify-write is needed. (A sweep may remove the node under the same condition.)
+            Phase::Idle if seen.0 < PIN && !seen.is(CLOSED) => {
+                // Ordering: Release; pairs with the Acquire in `begin`.
+                self.0.store(seen.0 | DIRTY | RECURRING, Ordering::Release);
+                Marked::Queued
+            }
+            Phase::Queued | Phase::Dirty if !seen.is(CLOSED) => Marked::Merged,
+            _ => self.add_racing(seen),
+        }
+    }
+
+    /// Adds to a pinned node, without a lock.
+    #[inline]
+    pub(crate) fn add_pinned(&self) -> Marked {
+        // Ordering: Relaxed; a guess, which `add_racing` confirms or corrects.
+        self.add_racing(Word(self.0.load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    fn add_racing(&self, mut seen: Word) -> Marked {
+        loop {
+            if seen.is(CLOSED) {
+                return Marked::Closed;
+            }
+            let (next, marked) = match seen.phase() {
+                Phase::Idle => (seen.0 | DIRTY | RECURRING, Marked::Queued),
+                Phase::Processing => (seen.0 | DIRTY, Marked::Deferred),
+                Phase::Queued | Phase::Dirty => {
+                    // Ordering: SeqCst; pairs with the fence in `begin`, see the header.
+                    fence(Ordering::SeqCst);
+                    // Ordering: Relaxed; ordered by the fence.
+                    let now = Word(self.0.load(Ordering::Relaxed));
+                    if now == seen {
+                        return Marked::Merged;
+                    }
+                    seen = now;
+                    continue;
+                }
+            };
+            // Ordering: Release; pairs with the Acquire in `begin` of the delivery that serves
+            // this add.
+            match self
+                .0
+                .compare_exchange_weak(seen.0, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return marked,
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Queued becomes processing. Returns whether the key had been closed.
+    #[inline]
+    pub(crate) fn begin(&self) -> bool {
+        // Ordering: Acquire; pairs with the Release in `add` and in `finish`.
+        let was = Word(self.0.fetch_add(PROCESSING - DIRTY, Ordering::Acquire));
+        debug_assert_eq!(was.phase(), Phase::Queued, "begin found {:#x}", was.0);
+        // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
+        fence_after_rmw();
+        was.is(CLOSED)
+    }
+
+    /// Processing becomes idle, or queued if it was dirty. Also returns whether the key had been
+    /// closed. After [`Finished::Idle`] the caller must not access the node again.
+    #[inline]
+    pub(crate) fn finish(&self) -> (Finished, bool) {
+        // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with the
+        // Acquire in `residence` before a sweep removes the node.
+        let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
+        debug_assert!(was.is(PROCESSING), "finish found {:#x}", was.0);
+        let finished = if was.is(DIRTY) {
+            Finished::Queued
+        } else {
+            Finished::Idle
+        };
+        (finished, was.is(CLOSED))
+    }
+
+    /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
+    pub(crate) fn close(&self) -> Option<Phase> {
+        // Ordering: Relaxed; the flag publishes nothing else. Adds and the closing are writes to
+        // one word, so their order is total.
+        let was = Word(self.0.fetch_or(CLOSED, Ordering::Relaxed));
+        (!was.is(CLOSED)).then(|| was.phase())
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        // Ordering: Relaxed; a snapshot for reports.
+        Word(self.0.load(Ordering::Relaxed)).phase()
+    }
+
+    /// Like [`phase`](Self::phase), for a caller that then reads the times that belong to the
+    /// state.
+    pub(crate) fn observe(&self) -> Phase {
+        // Ordering: Acquire; pairs with the Release in `add` and in `finish`, and with the fence in
+        // `Times::begin`.
+        Word(self.0.load(Ordering::Acquire)).phase()
+    }
+
+    /// Counts one more handle or pending delay.
+    ///
+    /// # Panics
+    ///
+    /// Panics when 2^31 are alive, which takes leaking them.
+    pub(crate) fn pin(&self) {
+        // Ordering: Relaxed; the caller holds the shard's lock or another pin, and either keeps a
+        // sweep from removing the node.
+        let was = self.0.fetch_add(PIN, Ordering::Relaxed);
+        if was / PIN >= MOST_PINS {
+            // Ordering: Relaxed; undoes the addition above.
+            self.0.fetch_sub(PIN, Ordering::Relaxed);
+            panic!("more than {MOST_PINS} handles and delays of one key are alive");
+        }
+    }
+
+    /// Removes a pin. The node must not be accessed through it again.
+    pub(crate) fn unpin(&self) {
+        // Ordering: Release; pairs with the Acquire in `residence`.
+        self.0.fetch_sub(PIN, Ordering::Release);
+    }
+
+    /// Returns what a sweep does with the node. Called under the shard's lock.
+    ///
+    /// With `forget` even recurring keys leave. If it returns [`Residence::Leave`], no other thread
+    /// can reach the node any more: it has no entry in the FIFO, no worker and no pin, and the
+    /// shard is locked.
+    pub(crate) fn residence(&self, forget: bool) -> Residence {
+        // Ordering: Acquire; pairs with the Release in `finish` and in `unpin`: the thread that
+        // made the node idle or dropped its last pin does not access it any more.
+        let seen = Word(self.0.load(Ordering::Acquire));
+        if seen.phase() != Phase::Idle || seen.0 >= PIN {
+            Residence::Stay
+        } else if seen.is(RECURRING) && !forget {
+            // Ordering: Relaxed; idle and unpinned under the shard's lock, so no other thread
+            // writes the word.
+            self.0.store(seen.0 & !RECURRING, Ordering::Relaxed);
+            Residence::Spared
+        } else {
+            Residence::Leave
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! The transitions of one key's word as a table, and its races at full speed.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+use crate::scaled::scaled;
+
+mod visibility;
+
+const PHASES: [Phase; 4] = [Phase::Idle, Phase::Queued, Phase::Processing, Phase::Dirty];
+
+fn state(word: u64) -> KeyState {
+    KeyState(AtomicU64::new(word))
+}
+
+fn word(state: &KeyState) -> u64 {
+    state.0.load(Ordering::SeqCst)
+}
+
+fn bits(phase: Phase) -> u64 {
+    word(&KeyState::new(ShortHash::of(0), phase, false))
+}
+
+/// All other bits of the word, in every combination.
+fn companions() -> impl Iterator<Item = u64> {
+    [0, RECURRING].into_iter().flat_map(|recurring| {
+        [0, CLOSED].into_iter().flat_map(move |closed| {
+            [0, PIN - HASH, 0x0ACE_0F01 * HASH]
+                .into_iter()
+                .flat_map(move |hash| {
+                    [0, PIN, 2 * PIN, (MOST_PINS - 1) * PIN]
+                        .into_iter()
+                        .map(move |pins| recurring | closed | hash | pins)
+                })
+        })
+    })
+}
+
+// The table reads the hash whenever it grows, whatever has happened to the key meanwhile.
+#[test]
+fn the_hash_is_what_the_state_was_made_with() {
+    for bits in [0, 1, 1 << 27, (1 << 28) - 1, 0x0ACE_0F01] {
+        for phase in PHASES {
+            let state = KeyState::new(ShortHash::from_bits(bits), phase, bits == 1);
+            state.pin();
+            assert_eq!((state.hash().bits(), state.phase()), (bits, phase));
+        }
+    }
+}
+
+#[test]
+fn the_phases_are_two_bits_and_tell_themselves_apart() {
+    for (phase, expected) in PHASES.into_iter().zip([0b00, 0b01, 0b10, 0b11]) {
+        assert_eq!(bits(phase), expected, "{phase:?}");
+        assert_eq!(KeyState::new(ShortHash::of(0), phase, false).phase(), phase);
+        let closed = KeyState::new(ShortHash::of(0), phase, true);
+        assert_eq!(word(&closed), expected | CLOSED, "{phase:?}");
+        assert_eq!(closed.phase(), phase);
+    }
+}
+
+// C2, C4, C6: the whole table of `add`, with and without the shard's lock.
+#[test]
+fn an_add_follows_the_table_and_touches_nothing_else() {
+    type Add = fn(&KeyState) -> Marked;
+    let table = [
+        (Phase::Idle, Phase::Queued, RECURRING, Marked::Queued),
+        (Phase::Queued, Phase::Queued, 0, Marked::Merged),
+        (Phase::Processing, Phase::Dirty, 0, Marked::Deferred),
+        (Phase::Dirty, Phase::Dirty, 0, Marked::Merged),
+    ];
+    let adds: [(&str, Add); 2] = [
+        ("add_locked", KeyState::add_locked),
+        ("add_pinned", KeyState::add_pinned),
+    ];
+    for (name, add) in adds {
+        for (before, after, sets, marked) in table {
+            for beside in companions() {
+                let state = state(bits(before) | beside);
+                let was = word(&state);
+                let answer = add(&state);
+                if beside & CLOSED == 0 {
+                    assert_eq!(answer, marked, "{name} of {before:?} beside {beside:#x}");
+                    assert_eq!(word(&state), bits(after) | beside | sets, "{name}");
+                } else {
+                    assert_eq!(answer, Marked::Closed, "{name} of {before:?}");
+                    assert_eq!(word(&state), was, "{name} changed a closed key");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn begin_makes_a_queued_key_processing_and_tells_whether_it_was_closed() {
+    for beside in companions() {
+        let state = state(bits(Phase::Queued) | beside);
+        assert_eq!(state.begin(), beside & CLOSED != 0);
+        assert_eq!(word(&state), bits(Phase::Processing) | beside);
+    }
+}
+
+// C4
+#[test]
+fn finish_makes_a_clean_key_idle_and_a_dirty_one_queued() {
+    let table = [
+        (Phase::Processing, Phase::Idle, Finished::Idle),
+        (Phase::Dirty, Phase::Queued, Finished::Queued),
+    ];
+    for (before, after, finished) in table {
+        for beside in companions() {
+            let state = state(bits(before) | beside);
+            assert_eq!(state.finish(), (finished, beside & CLOSED != 0));
+            assert_eq!(word(&state), bits(after) | beside, "{before:?}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "begin found")]
+#[cfg(debug_assertions)]
+fn begin_of_a_key_that_is_not_queued_is_noticed() {
+    state(bits(Phase::Processing)).begin();
+}
+
+#[test]
+#[should_panic(expected = "finish found")]
+#[cfg(debug_assertions)]
+fn finish_of_a_key_that_nobody_holds_is_noticed() {
+    state(bits(Phase::Queued)).finish();
+}
+
+// S1, S2
+#[test]
+fn closing_answers_the_phase_once_and_leaves_it_alone() {
+    for phase in PHASES {
+        for beside in companions().filter(|beside| beside & CLOSED == 0) {
+            let state = state(bits(phase) | beside);
+            assert_eq!(state.close(), Some(phase));
+            assert_eq!(word(&state), bits(phase) | beside | CLOSED);
+            assert_eq!(state.close(), None, "closed twice");
+            assert_eq!(word(&state), bits(phase) | beside | CLOSED);
+        }
+    }
+    assert_eq!(
+        KeyState::new(ShortHash::of(0), Phase::Idle, true).close(),
+        None
+    );
+}
+
+// S2
+#[test]
+fn a_key_that_is_closed_dirty_is_delivered_once_more_and_then_idle() {
+    let state = state(bits(Phase::Dirty));
+    assert_eq!(state.close(), Some(Phase::Dirty));
+    assert_eq!(state.finish(), (Finished::Queued, true));
+    assert!(state.begin());
+    assert_eq!(state.add_pinned(), Marked::Closed);
+    assert_eq!(state.finish(), (Finished::Idle, true));
+    assert_eq!(state.phase(), Phase::Idle);
+}
+
+#[test]
+fn pins_are_counted_beside_the_phase() {
+    for phase in PHASES {
+        for beside in companions().filter(|beside| beside / PIN < 3) {
+            let state = state(bits(phase) | beside);
+            state.pin();
+            state.pin();
+            assert_eq!(word(&state), (bits(phase) | beside) + 2 * PIN);
+            assert_eq!(state.phase(), phase);
+            state.unpin();
+            state.unpin();
+            assert_eq!(word(&state), bits(phase) | beside);
+        }
+    }
+}
+
+#[test]
+fn the_last_pin_fits_and_one_more_panics_without_a_trace() {
+    let state = state(((MOST_PINS - 1) * PIN) | bits(Phase::Dirty) | RECURRING);
+    state.pin();
+    let full = word(&state);
+    assert_eq!(full / PIN, MOST_PINS);
+    let refused = std::panic::catch_unwind(|| state.pin());
+    assert!(refused.is_err(), "pin number {} was granted", MOST_PINS + 1);
+    assert_eq!(word(&state), full);
+    assert_eq!(state.phase(), Phase::Dirty);
+}
+
+// C10: what a sweep may do, for every word there is.
+#[test]
+fn only_idle_unpinned_keys_leave_and_recurring_ones_are_spared_once() {
+    for forget in [false, true] {
+        for phase in PHASES {
+            for beside in companions() {
+                let state = state(bits(phase) | beside);
+                let was = word(&state);
+                let (expected, after) = if phase != Phase::Idle || beside >= PIN {
+                    (Residence::Stay, was)
+                } else if beside & RECURRING != 0 && !forget {
+                    (Residence::Spared, was & !RECURRING)
+                } else {
+                    (Residence::Leave, was)
+                };
+                let answer = state.residence(forget);
+                assert_eq!(answer, expected, "{phase:?} beside {beside:#x}, {forget}");
+                assert_eq!(word(&state), after, "{phase:?} beside {beside:#x}");
+                if answer == Residence::Spared {
+                    assert_eq!(state.residence(false), Residence::Leave, "spared twice");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_recurs_only_if_it_is_added_again_after_it_went_idle() {
+    let state = KeyState::new(ShortHash::of(0), Phase::Queued, false);
+    state.begin();
+    assert_eq!(state.add_locked(), Marked::Deferred);
+    state.finish();
+    state.begin();
+    state.finish();
+    assert_eq!(state.residence(false), Residence::Leave);
+    assert_eq!(state.add_locked(), Marked::Queued);
+    state.begin();
+    state.finish();
+    assert_eq!(state.residence(false), Residence::Spared);
+}
+
+// C3, C5: of racing adders one pushes the FIFO entry, and no accepted add is lost.
+#[test]
+fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
+    const ADDERS: usize = 3;
+    const ADDS: u64 = scaled(20_000) as u64;
+    let key = state(bits(Phase::Idle) | PIN);
+    let published: [AtomicU64; ADDERS] = Default::default();
+    let (entries, fifo) = mpsc::channel();
+    thread::scope(|scope| {
+        for mine in &published {
+            let entries = entries.clone();
+            let key = &key;
+            scope.spawn(move || {
+                for version in 1..=ADDS {
+                    mine.store(version, Ordering::Relaxed);
+                    if key.add_pinned() == Marked::Queued {
+                        entries
+                            .send(())
+                            .expect("the worker listens until all adders are done");
+                    }
+                }
+            });
+        }
+        // When the adders have gone and the channel is empty, nothing more will be delivered.
+        drop(entries);
+        let mut seen = [0; ADDERS];
+        let mut requeued = false;
+        while requeued || fifo.recv().is_ok() {
+            key.begin();
+            for (seen, published) in seen.iter_mut().zip(&published) {
+                *seen = published.load(Ordering::Relaxed);
+            }
+            assert!(fifo.try_recv().is_err(), "two entries for one key");
+            requeued = key.finish().0 == Finished::Queued;
+        }
+        assert_eq!(seen, [ADDS; ADDERS], "an add was not served");
+    });
+    assert_eq!(word(&key) & !RECURRING, bits(Phase::Idle) | PIN);
+}

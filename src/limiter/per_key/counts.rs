@@ -1,0 +1,242 @@
+//! The number of failures of each key, and the time of the last one, by the key's hash.
+//!
+//! | field | written by | read by |
+//! | --- | --- | --- |
+//! | an entry of `failures` | the holder of its shard's lock | the holder |
+//! | `Shard::failing`, `entries` | the holder of the shard's lock | every call, without it |
+//! | `Shard::swept` | the thread that sweeps the shard | a thread that searches for a shard to sweep |
+//! | `next_look` | a thread that found no shard to sweep | every `record` |
+//!
+//! Most keys succeed without ever having failed, and `forget` is called for them as well. So
+//! `forget` and `get` read `failing` first, and return if it is zero. That misses no failure: if a
+//! `record` happened before the call, the call reads the `failing` that `record` stored, or a later
+//! value; a later zero was stored under the lock, after the last count had been cleared.
+//!
+//! # How memory is freed
+//!
+//! `forget` sets a count to zero and leaves the entry for the key's next failure, which is twice as
+//! fast as removing and reinserting it. A shard that has more entries than twice those with a
+//! count, plus [`SPARE_ENTRIES`], is rebuilt without the zero entries.
+//!
+//! A count is valid until its key has been idle for longer than `memory`; every reader checks that.
+//! Invalid counts are freed a shard at a time: each `record`, and each `forget` that does not find
+//! its key among others, rebuilds one shard that has counts and was not swept for longer than
+//! `memory`, if there is one. So an invalid count is freed within another `memory`. A thread
+//! considers its key's own shard last, so that repeated calls of `forget` for one key sweep all
+//! shards.
+//!
+//! A call rebuilds at most one shard, which takes as long as an insertion that grows the shard's
+//! table.
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::HashedMap;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+pub(super) const SHARDS: usize = HashedMap::<Failures>::SHARDS;
+
+/// How many more entries without a count than with one a shard may keep.
+pub(super) const SPARE_ENTRIES: usize = 64;
+
+/// Counts failures by hash. All times are nanoseconds of one clock.
+pub(super) struct Counts {
+    failures: HashedMap<Failures>,
+    shards: Box<[CachePadded<Shard>]>,
+    /// How long a key may be idle before it is forgotten.
+    memory: u64,
+    /// No shard has to be swept before this time.
+    next_look: CachePadded<AtomicU64>,
+}
+
+struct Failures {
+    /// When the key last failed, in nanoseconds.
+    last: u64,
+    count: u32,
+}
+
+/// The part of a shard that threads read without its lock.
+struct Shard {
+    /// The number of entries with a count above zero, valid or not.
+    failing: AtomicUsize,
+    /// The number of all entries.
+    entries: AtomicUsize,
+    /// When the shard was last swept, in nanoseconds.
+    swept: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn new(memory: u64) -> Self {
+        let shard = |_| {
+            CachePadded::new(Shard {
+                failing: AtomicUsize::new(0),
+                entries: AtomicUsize::new(0),
+                swept: AtomicU64::new(0),
+            })
+        };
+        Self {
+            failures: HashedMap::new(),
+            shards: (0..SHARDS).map(shard).collect(),
+            memory,
+            next_look: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Remembers an idle key for at least `memory`.
+    pub(super) fn remember_for(&mut self, memory: u64) {
+        self.memory = self.memory.max(memory);
+    }
+
+    pub(super) fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// The number of keys with a count, valid or not.
+    pub(super) fn failing(&self) -> usize {
+        self.shards.iter().map(|shard| shard.failing()).sum()
+    }
+
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.shards.iter().map(|shard| shard.entries()).sum()
+    }
+
+    /// Records one more failure, at the time `now`, and returns how many there were before it.
+    #[inline]
+    pub(super) fn record(&self, hash: u64, now: u64) -> u32 {
+        let at = self.failures.shard_of(hash);
+        let shard = &self.shards[at];
+        let mut before = 0;
+        let again = |failures: &mut Failures| {
+            before = failures.valid(now, self.memory);
+            if failures.count == 0 {
+                shard.set_failing(shard.failing() + 1);
+            }
+            failures.count = before.saturating_add(1);
+            // A thread that was delayed before it took the lock must not set the time back.
+            failures.last = failures.last.max(now);
+        };
+        self.failures.upsert(hash, again, || {
+            shard.set_failing(shard.failing() + 1);
+            shard.set_entries(shard.entries() + 1);
+            Failures {
+                last: now,
+                count: 1,
+            }
+        });
+        self.sweep_if_due(at, now);
+        before
+    }
+
+    /// Clears the count of a key. Calls `now` only if there may be something to sweep or rebuild.
+    #[inline]
+    pub(super) fn forget(&self, hash: u64, now: impl FnOnce() -> u64) {
+        let at = self.failures.shard_of(hash);
+        let shard = &self.shards[at];
+        if shard.failing() == 0 {
+            return;
+        }
+        let found = self.failures.update(hash, |failures| {
+            if failures.count > 0 {
+                failures.count = 0;
+                shard.set_failing(shard.failing() - 1);
+            }
+        });
+        if found.is_none() {
+            self.sweep_if_due(at, now());
+        } else if shard.entries() > 2 * shard.failing() + SPARE_ENTRIES {
+            self.rebuild(at, now());
+        }
+    }
+
+    /// Returns the number of failures.
+    pub(super) fn get(&self, hash: u64, now: impl FnOnce() -> u64) -> u32 {
+        if self.shards[self.failures.shard_of(hash)].failing() == 0 {
+            return 0;
+        }
+        let now = now();
+        let count = |failures: &mut Failures| failures.valid(now, self.memory);
+        self.failures.update(hash, count).unwrap_or(0)
+    }
+
+    #[inline]
+    fn sweep_if_due(&self, home: usize, now: u64) {
+        // Ordering: Relaxed; a time for comparison, which publishes nothing.
+        if now >= self.next_look.load(Ordering::Relaxed) {
+            self.sweep_one(home, now);
+        }
+    }
+
+    /// Drops the idle keys of one shard, if there is one to sweep.
+    #[cold]
+    fn sweep_one(&self, home: usize, now: u64) {
+        let mut from_next_on = (1..=SHARDS).map(|step| (home + step) & (SHARDS - 1));
+        let Some(due) = from_next_on.find(|at| self.shards[*at].is_due(now, self.memory)) else {
+            let next_look = now.saturating_add(self.memory / SHARDS as u64);
+            // Ordering: Relaxed; see `sweep_if_due`.
+            self.next_look.store(next_look, Ordering::Relaxed);
+            return;
+        };
+        // Ordering: Relaxed; a time, which tells other threads that this one sweeps. The lock
+        // orders the rest.
+        self.shards[due].swept.store(now, Ordering::Relaxed);
+        self.rebuild(due, now);
+    }
+
+    fn rebuild(&self, at: usize, now: u64) {
+        let shard = &self.shards[at];
+        let keep = |failures: &Failures| failures.valid(now, self.memory) > 0;
+        self.failures.rebuild(at, keep, |kept| {
+            shard.set_failing(kept);
+            shard.set_entries(kept);
+        });
+    }
+}
+
+impl Failures {
+    /// Returns the count, or zero if the key has been idle for longer than `memory`.
+    #[inline]
+    fn valid(&self, now: u64, memory: u64) -> u32 {
+        if now.saturating_sub(self.last) > memory {
+            0
+        } else {
+            self.count
+        }
+    }
+}
+
+impl Shard {
+    #[inline]
+    fn failing(&self) -> usize {
+        // Ordering: Relaxed; a failure that a thread must observe happens before its call, and no
+        // other read depends on this one.
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Only the holder of the shard's lock calls this, so no other change intervenes.
+    #[inline]
+    fn set_failing(&self, failing: usize) {
+        // Ordering: Relaxed; see `failing`.
+        self.failing.store(failing, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn entries(&self) -> usize {
+        // Ordering: Relaxed; only decides whether a rebuild is worth its time.
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// For the holder of the shard's lock.
+    #[inline]
+    fn set_entries(&self, entries: usize) {
+        // Ordering: Relaxed; see `entries`.
+        self.entries.store(entries, Ordering::Relaxed);
+    }
+
+    /// Returns whether the shard has counts, and was not swept for longer than `memory`.
+    fn is_due(&self, now: u64, memory: u64) -> bool {
+        // Ordering: Relaxed; a time for comparison. Two threads that read the same time both sweep,
+        // which is harmless.
+        let swept = self.swept.load(Ordering::Relaxed);
+        self.failing() > 0 && now.saturating_sub(swept) > memory
+    }
+}

@@ -1,0 +1,121 @@
+//! What the queue's operations answer.
+
+use std::error::Error;
+use std::fmt;
+
+/// What an add did (promise C6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Added {
+    /// The key was idle and is queued now: it will be delivered.
+    Queued,
+    /// The key was queued already, or processing and to be delivered again already. Nothing
+    /// changed: that delivery begins after this add and serves it, too.
+    Merged,
+    /// The key is being processed. It will be queued again, once, when that is done.
+    Deferred,
+    /// The add will happen when its delay is over.
+    Delayed,
+    /// The queue is shut down. Nothing changed, and the key will not be delivered for this add.
+    ShutDown,
+}
+
+impl Added {
+    /// Whether the add was accepted: a delivery that begins after it will follow.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// assert!(queue.add("a").is_accepted());
+    /// queue.shut_down();
+    /// assert!(!queue.add("a").is_accepted());
+    /// ```
+    #[must_use]
+    pub fn is_accepted(self) -> bool {
+        self != Added::ShutDown
+    }
+}
+
+/// What a shut-down found, or a drain left behind. Each key counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Remaining {
+    /// Keys that are queued.
+    pub queued: usize,
+    /// Keys that are processing, whether or not they will be delivered once more.
+    pub processing: usize,
+    /// Delays, pending retries included, that were pending at the shut-down and were dropped by it.
+    /// Each later call reports the same number.
+    pub delayed: usize,
+}
+
+impl Remaining {
+    /// Nothing but dropped delays.
+    pub(crate) fn dropped(delayed: usize) -> Self {
+        Remaining {
+            delayed,
+            ..Remaining::default()
+        }
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Remaining::default()
+    }
+}
+
+/// How a drain ended, and what it left (promises S5, S7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Drained {
+    /// How it ended.
+    pub end: DrainEnd,
+    /// What was left then. After [`DrainEnd::Finished`] nothing is queued or processing, and
+    /// `delayed` is the number of delays that the shut-down dropped.
+    pub left: Remaining,
+}
+
+/// Why a drain returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DrainEnd {
+    /// Nothing is queued or processing any more.
+    Finished,
+    /// A [`shut_down`](crate::WorkQueue::shut_down) released it.
+    Released,
+    /// Its time was over.
+    TimedOut,
+}
+
+/// Every count: `keys left: 2 queued, 1 processing, 0 delayed`.
+impl fmt::Display for Remaining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Remaining {
+            queued,
+            processing,
+            delayed,
+        } = self;
+        write!(
+            f,
+            "keys left: {queued} queued, {processing} processing, {delayed} delayed"
+        )
+    }
+}
+
+/// What a drain that ran out of time returns as its error:
+///
+/// ```
+/// # use keyqueue::WorkQueue;
+/// # use std::{error::Error, time::Duration};
+/// fn end(queue: &WorkQueue<&str>) -> Result<(), Box<dyn Error>> {
+///     queue.drain_timeout(Duration::ZERO)?;
+///     Ok(())
+/// }
+///
+/// let queue = WorkQueue::new();
+/// queue.add("a");
+/// let error = end(&queue).unwrap_err();
+/// assert_eq!(error.to_string(), "keys left: 1 queued, 0 processing, 0 delayed");
+/// ```
+impl Error for Remaining {}

@@ -1,0 +1,313 @@
+//! The settings of a queue.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::engine::{Core, Settings};
+use crate::error::ConfigError;
+use crate::keys::delay::DelayPolicy;
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::NoLimit;
+use crate::metrics::Recorder;
+use crate::queue::WorkQueue;
+use crate::time::clock::Clock;
+
+const DEFAULT_RING: usize = 1024;
+const LARGEST_RING: usize = 1 << 24;
+const DEFAULT_TICK: Duration = Duration::from_millis(1);
+const SHORTEST_TICK: Duration = Duration::from_micros(100);
+const LONGEST_TICK: Duration = Duration::from_secs(60);
+const MOST_SHARDS: usize = 1 << 16;
+
+/// Settings for a [`WorkQueue`], made by [`WorkQueue::builder`].
+///
+/// ```
+/// use keyqueue::WorkQueue;
+///
+/// let queue = WorkQueue::<String>::builder().name("pods").build()?;
+/// assert_eq!(queue.name(), Some("pods"));
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
+    name: Option<Box<str>>,
+    limiter: L,
+    hasher: S,
+    settings: Settings,
+    drain_delays: bool,
+    steady_backoff: bool,
+    timing: Option<bool>,
+    recorder: Recorder,
+    _keys: PhantomData<fn(K)>,
+}
+
+impl<K> Builder<K> {
+    pub(crate) fn new() -> Self {
+        Builder {
+            name: None,
+            limiter: NoLimit,
+            hasher: DefaultHasher::default(),
+            settings: Settings::default(),
+            drain_delays: false,
+            steady_backoff: false,
+            timing: None,
+            recorder: Recorder::default(),
+            _keys: PhantomData,
+        }
+    }
+}
+
+impl<K, L, S> Builder<K, L, S> {
+    /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
+    /// `metrics`, reports under that name.
+    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Hashes keys with `hasher`. Take a keyed one if others choose the keys.
+    ///
+    /// It may be a weak one, such as those that pass integers on as they are: its answers are spread over
+    /// the shards and their tables by a multiplication. But keys for which it answers the same are compared one by one.
+    ///
+    /// Default: [`DefaultHasher`].
+    pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
+        self.with(|limiter, _| (limiter, hasher))
+    }
+
+    /// Delays retries by `limiter`. Default: [`NoLimit`].
+    ///
+    /// Give a limiter that goes by time the queue's clock, too (`with_clock`).
+    pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
+        self.with(|_, hasher| (limiter, hasher))
+    }
+
+    /// The same settings with another limiter and hasher.
+    fn with<L2, S2>(self, change: impl FnOnce(L, S) -> (L2, S2)) -> Builder<K, L2, S2> {
+        let (limiter, hasher) = change(self.limiter, self.hasher);
+        Builder {
+            name: self.name,
+            limiter,
+            hasher,
+            settings: self.settings,
+            drain_delays: self.drain_delays,
+            steady_backoff: self.steady_backoff,
+            timing: self.timing,
+            recorder: self.recorder,
+            _keys: PhantomData,
+        }
+    }
+
+    /// Takes the time from `clock` (D9). Default: a [`Clock`] of the queue's own.
+    ///
+    /// With a mocked clock and [`manual_timers`](Self::manual_timers) everything about delays can
+    /// be tested without sleeping. Without the latter the queue's thread sleeps until the mocked
+    /// clock is advanced.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.settings.clock = Some(clock);
+        self
+    }
+
+    /// Lets delays end in calls of [`fire_due`](WorkQueue::fire_due) only. The queue starts no
+    /// thread then, ever: for tests, and for who has a loop already.
+    pub fn manual_timers(mut self) -> Self {
+        self.settings.manual = true;
+        self
+    }
+
+    /// Counts delays in ticks of this length, between 100 microseconds and a minute: how much
+    /// later than asked a delay may end, and how often, at most, the timer's thread wakes.
+    ///
+    /// Default: 1 ms.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.settings.tick = tick;
+        self
+    }
+
+    /// Decides which of two delays of one key counts (D3). Default: [`DelayPolicy::Earliest`].
+    pub fn delay_policy(mut self, policy: DelayPolicy) -> Self {
+        self.settings.policy = policy;
+        self
+    }
+
+    /// Whether a plain add of a key ends its pending delay (D5).
+    ///
+    /// By default it does not: the key is delivered now, and again when its delay is over, as with
+    /// client-go. With `true` the add takes the delay's place, as in controller-runtime's queue.
+    pub fn supersede_delays(mut self, supersede: bool) -> Self {
+        self.settings.supersede = supersede;
+        self
+    }
+
+    /// Whether a drain delivers pending delays first, now rather than at their time (S5).
+    ///
+    /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
+    pub fn drain_delays(mut self, deliver: bool) -> Self {
+        self.drain_delays = deliver;
+        self
+    }
+
+    /// Counts a failure only if no back-off of its key is pending.
+    ///
+    /// A key that failed waits for its back-off. If events add it meanwhile, it runs at once and may
+    /// fail again, any number of times; counted each, those failures drive the back-off up far faster
+    /// than time passes. With `true` they count once for each back-off that has been waited for:
+    ///
+    /// ```text
+    /// failure: back-off 5 ms pending    event: runs, fails     5 ms later: runs, fails
+    /// default         1 failure            2 failures (10 ms)      3 failures (20 ms)
+    /// steady          1 failure            1 failure               2 failures (10 ms)
+    /// ```
+    ///
+    /// A pending delay counts as a back-off if the limiter says that the key has failed
+    /// ([`num_requeues`](WorkQueue::num_requeues)); so the limiter must be one that counts, and a
+    /// delay that was set for another reason after a failure stands in for the back-off.
+    ///
+    /// Default: `false`, which is what client-go does. Has no effect together with
+    /// [`supersede_delays`](Self::supersede_delays), where the event ends the pending delay.
+    pub fn steady_backoff(mut self, steady: bool) -> Self {
+        self.steady_backoff = steady;
+        self
+    }
+
+    /// Whether the times of keys are recorded: for the ages in a [`snapshot`](WorkQueue::snapshot),
+    /// and, with feature `metrics`, for everything that a named queue reports. With `false` the
+    /// queue reads no clock for them, and reports nothing.
+    ///
+    /// Default: `true` for a queue that has a name, `false` for one that has none.
+    pub fn timing(mut self, timing: bool) -> Self {
+        self.timing = Some(timing);
+        self
+    }
+
+    /// Reports to `recorder`, and not to the one that is installed for the process. No effect on a
+    /// queue without a name.
+    #[cfg(feature = "metrics")]
+    pub fn recorder(
+        mut self,
+        recorder: std::sync::Arc<dyn ::metrics::Recorder + Send + Sync>,
+    ) -> Self {
+        self.recorder = Recorder::own(recorder);
+        self
+    }
+
+    /// Splits the table of keys into this many shards, each with a lock of its own: a power of
+    /// two between 2 and 65 536.
+    ///
+    /// A shard holds 32 GiB of keys at most, with their states but without what they point to: one more is
+    /// treated as memory that cannot be had ([`handle_alloc_error`](std::alloc::handle_alloc_error)).
+    ///
+    /// Default: four times the number of processors, rounded up to a power of two.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.settings.shards = shards;
+        self
+    }
+
+    /// Gives the FIFO's ring room for this many keys, between 1 and 16 777 216, at 8 bytes each,
+    /// rounded up to a power of two.
+    ///
+    /// More queued keys than that go to an overflow, which has no bound, keeps the order,
+    /// takes no memory and costs more time. Default: 1024.
+    pub fn ring(mut self, ring: usize) -> Self {
+        self.settings.ring = ring;
+        self
+    }
+
+    /// Builds the queue: allocates its ring and its shards, and starts no thread.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the first setting that is out of its range.
+    pub fn build(self) -> Result<WorkQueue<K, L, S>, ConfigError>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        S: BuildHasher,
+    {
+        let refuse = |field, requirement: String, value: usize| {
+            Err(ConfigError::new("queue", field, requirement, value))
+        };
+        let Settings {
+            shards, ring, tick, ..
+        } = self.settings;
+        if !shards.is_power_of_two() || !(2..=MOST_SHARDS).contains(&shards) {
+            let requirement = format!("must be a power of two between 2 and {MOST_SHARDS}");
+            return refuse("shards", requirement, shards);
+        }
+        if !(1..=LARGEST_RING).contains(&ring) {
+            let requirement = format!("must be between 1 and {LARGEST_RING}");
+            return refuse("ring", requirement, ring);
+        }
+        if !(SHORTEST_TICK..=LONGEST_TICK).contains(&tick) {
+            let requirement = format!("must be between {SHORTEST_TICK:?} and {LONGEST_TICK:?}");
+            return Err(ConfigError::new("queue", "tick", requirement, tick));
+        }
+        let timed = self.timing.unwrap_or(self.name.is_some());
+        let core = if self.name.is_none() && !timed {
+            Core::new(self.settings)
+        } else {
+            Core::observed(self.settings, self.name, timed, self.recorder)
+        };
+        Ok(WorkQueue {
+            core,
+            hasher: self.hasher,
+            limiter: self.limiter,
+            steady_backoff: self.steady_backoff,
+            drain_delays: self.drain_delays,
+        })
+    }
+}
+
+impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("limiter", &self.limiter)
+            .field("shards", &self.settings.shards)
+            .field("ring", &self.settings.ring)
+            .field("tick", &self.settings.tick)
+            .field("delay_policy", &self.settings.policy)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            shards: default_shards(),
+            ring: DEFAULT_RING,
+            clock: None,
+            tick: DEFAULT_TICK,
+            policy: DelayPolicy::default(),
+            supersede: false,
+            manual: false,
+        }
+    }
+}
+
+/// Four shards for each processor, so that threads seldom meet in one.
+fn default_shards() -> usize {
+    use std::sync::OnceLock;
+    // Asking for the number of processors reads files, so ask once.
+    static SHARDS: OnceLock<usize> = OnceLock::new();
+    *SHARDS.get_or_init(|| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::WorkQueue;
+
+    // `new` makes them where they are going to be, for speed.
+    #[test]
+    fn a_new_queue_has_the_defaults_of_the_builder() {
+        let new = WorkQueue::<u64>::new();
+        let built = WorkQueue::<u64>::builder().build().unwrap();
+        assert_eq!(new.steady_backoff, built.steady_backoff);
+        assert_eq!(new.drain_delays, built.drain_delays);
+    }
+}

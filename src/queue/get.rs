@@ -1,0 +1,219 @@
+//! The public face of getting: blocking, timed, in batches, and as a future.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::engine::Taken;
+use crate::error::{GetTimeoutError, TryGetError};
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::NoLimit;
+use crate::queue::WorkQueue;
+use crate::queue::drain::deadline_in;
+use crate::queue::item::{Batch, Item};
+use crate::wait::Waiter;
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// Takes the key at the head of the queue, and waits for one if there is none.
+    ///
+    /// `None` means that the queue is shut down and that nothing is queued or will be; it stays
+    /// so. The key is yours alone until the [`Item`] is dropped.
+    ///
+    /// Waiting costs no processor time beyond a few microseconds of looking. A getter that comes
+    /// when a key is there may take it before one that has waited for long.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// queue.shut_down();
+    /// assert_eq!(*queue.get().unwrap(), "a");
+    /// assert!(queue.get().is_none());
+    /// ```
+    #[inline]
+    #[must_use = "an item that is dropped at once says that its key is done"]
+    pub fn get(&self) -> Option<Item<'_, K, L, S>> {
+        let core = &*self.core;
+        match core.take_wait(None) {
+            Taken::Key(held) => Some(Item::new(self, core, held)),
+            Taken::Empty | Taken::Ended => None,
+        }
+    }
+
+    /// Takes the key at the head of the queue, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`TryGetError::Empty`] if nothing is queued now, [`TryGetError::ShutDown`] if the queue is
+    /// shut down and nothing will be queued any more.
+    ///
+    /// ```
+    /// # use keyqueue::{TryGetError, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    /// queue.add("a");
+    /// assert_eq!(*queue.try_get().unwrap(), "a");
+    /// queue.shut_down();
+    /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+    /// ```
+    #[inline]
+    pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
+        let core = &*self.core;
+        let taken = match core.take() {
+            Taken::Empty => core.look_and_take(),
+            taken => taken,
+        };
+        match taken {
+            Taken::Key(held) => Ok(Item::new(self, core, held)),
+            Taken::Ended => Err(TryGetError::ShutDown),
+            Taken::Empty => Err(TryGetError::Empty),
+        }
+    }
+
+    /// As [`get`](Self::get), but waits for `limit` at most.
+    ///
+    /// # Errors
+    ///
+    /// [`GetTimeoutError::Timeout`] if no key came in time, [`GetTimeoutError::ShutDown`] if the
+    /// queue is shut down and nothing will be queued any more.
+    ///
+    /// ```
+    /// # use keyqueue::{GetTimeoutError, WorkQueue};
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::<u64>::new();
+    /// let error = queue.get_timeout(Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(error, GetTimeoutError::Timeout);
+    /// ```
+    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
+        let core = &*self.core;
+        match core.take_wait(deadline_in(limit)) {
+            Taken::Key(held) => Ok(Item::new(self, core, held)),
+            Taken::Ended => Err(GetTimeoutError::ShutDown),
+            Taken::Empty => Err(GetTimeoutError::Timeout),
+        }
+    }
+
+    /// As [`get`](Self::get), for tasks of any executor.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing: no key is taken before the poll that returns it, and a
+    /// wake-up that had been meant for it goes to another waiter.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// assert_eq!(*queue.get_async().await.unwrap(), "a");
+    /// queue.shut_down();
+    /// assert!(queue.get_async().await.is_none());
+    /// # });
+    /// ```
+    pub fn get_async(&self) -> GetAsync<'_, K, L, S> {
+        GetAsync {
+            queue: self,
+            waiter: None,
+        }
+    }
+
+    /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
+    /// like [`get`](Self::get), and never for more.
+    ///
+    /// `None` means the same as for `get`. A `max` of 0 counts as 1.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add_all([1, 2, 3]);
+    /// let batch = queue.get_batch(2).unwrap();
+    /// assert_eq!(batch.iter().map(|item| **item).collect::<Vec<_>>(), [1, 2]);
+    /// drop(batch); // done with both
+    /// queue.shut_down();
+    /// while let Some(batch) = queue.get_batch(100) {
+    ///     assert_eq!(batch.len(), 1);
+    /// }
+    /// ```
+    #[must_use = "a batch that is dropped at once says that all of its keys are done"]
+    pub fn get_batch(&self, max: usize) -> Option<Batch<'_, K, L, S>> {
+        let first = self.get()?;
+        // A guess that is right when nobody else takes keys meanwhile.
+        let mut items = Vec::with_capacity(self.len().saturating_add(1).min(max.max(1)));
+        items.push(first);
+        let core = &*self.core;
+        while items.len() < max {
+            let Taken::Key(held) = core.take() else {
+                break;
+            };
+            items.push(Item::new(self, core, held));
+        }
+        Some(Batch::new(items))
+    }
+}
+
+/// The future of [`WorkQueue::get_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct GetAsync<'q, K, L = NoLimit, S = DefaultHasher> {
+    queue: &'q WorkQueue<K, L, S>,
+    /// The place on the list of getters, while the future waits.
+    waiter: Option<Waiter>,
+}
+
+// Nothing in it is pinned.
+impl<K, L, S> Unpin for GetAsync<'_, K, L, S> {}
+
+impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
+    type Output = Option<Item<'q, K, L, S>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let queue = self.queue;
+        let core = &*queue.core;
+        if let Some(waiter) = &self.waiter
+            && !waiter.is_notified(context.waker())
+        {
+            return Poll::Pending;
+        }
+        // A waiter is notified here, and so off the list.
+        let taken = match self.waiter.take() {
+            Some(waiter) => core.take_back(waiter),
+            None => core.take(),
+        };
+        let taken = match taken {
+            Taken::Empty => core.look_and_take(),
+            taken => taken,
+        };
+        match taken {
+            Taken::Key(held) => return Poll::Ready(Some(Item::new(queue, core, held))),
+            Taken::Ended => return Poll::Ready(None),
+            Taken::Empty => {}
+        }
+        let waiter = core.getters().register(context.waker());
+        let taken = core.take();
+        if matches!(taken, Taken::Empty) {
+            self.waiter = Some(waiter);
+            return Poll::Pending;
+        }
+        core.leave(waiter);
+        match taken {
+            Taken::Key(held) => Poll::Ready(Some(Item::new(queue, core, held))),
+            Taken::Empty | Taken::Ended => Poll::Ready(None),
+        }
+    }
+}
+
+impl<K, L, S> Drop for GetAsync<'_, K, L, S> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.queue.core.leave(waiter);
+        }
+    }
+}
+
+impl<K, L, S> fmt::Debug for GetAsync<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetAsync")
+            .field("waiting", &self.waiter.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! A resolved key: adds without hashing and without the table.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
+
+use crate::engine::Core;
+use crate::keys::node::Pin;
+use crate::queue::added::Added;
+use crate::sync::Arc;
+
+/// A handle to one key of a queue, made by [`WorkQueue::handle`](crate::WorkQueue::handle)
+/// (promise C11).
+///
+/// Adding through it follows the same rules as [`WorkQueue::add`](crate::WorkQueue::add) and
+/// touches nothing but the key's own node and the FIFO. It keeps the key interned while it
+/// lives, and may outlive the queue; then, as after a shut-down, its adds are refused.
+///
+/// ```
+/// # use keyqueue::{Added, WorkQueue};
+/// let queue = WorkQueue::new();
+/// let handle = queue.handle("a");
+/// assert_eq!(handle.key(), &"a");
+/// assert_eq!(handle.add(), Added::Queued);
+/// let item = queue.get().unwrap();
+/// assert_eq!(handle.add(), Added::Deferred);
+/// drop(item);
+/// drop(queue);
+/// assert_eq!(handle.add(), Added::ShutDown);
+/// ```
+#[must_use = "a handle adds nothing by itself"]
+pub struct KeyHandle<K> {
+    core: Arc<Core<K>>,
+    pin: Pin<K>,
+    /// The key's, by the queue's hasher.
+    hash: u64,
+}
+
+impl<K> KeyHandle<K> {
+    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>, hash: u64) -> Self {
+        KeyHandle { core, pin, hash }
+    }
+
+    /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what the answers mean.
+    #[inline]
+    pub fn add(&self) -> Added {
+        self.core.add_pinned(&self.pin, self.hash)
+    }
+
+    /// Adds the key after `delay`; see [`WorkQueue::add_after`](crate::WorkQueue::add_after).
+    pub fn add_after(&self, delay: Duration) -> Added
+    where
+        K: Send + Sync + 'static,
+    {
+        if self.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        self.core.delay(self.pin.clone(), self.hash, delay)
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &K {
+        self.pin.key()
+    }
+}
+
+// As for the queue, which stays whole if user code panics.
+impl<K> UnwindSafe for KeyHandle<K> {}
+impl<K> RefUnwindSafe for KeyHandle<K> {}
+
+impl<K> Clone for KeyHandle<K> {
+    /// Another handle to the same key.
+    ///
+    /// # Panics
+    ///
+    /// If 2^31 handles to the key are alive.
+    fn clone(&self) -> Self {
+        KeyHandle {
+            core: Arc::clone(&self.core),
+            pin: self.pin.clone(),
+            hash: self.hash,
+        }
+    }
+}
+
+impl<K> Drop for KeyHandle<K> {
+    fn drop(&mut self) {
+        self.pin.unpin();
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for KeyHandle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyHandle")
+            .field("key", self.key())
+            .field("phase", &self.pin.phase())
+            .finish()
+    }
+}

@@ -1,0 +1,117 @@
+//! The public face of iterating: over the keys that are handed out, and from an iterator of keys.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::iter::FusedIterator;
+
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::NoLimit;
+use crate::queue::WorkQueue;
+use crate::queue::item::Item;
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// An iterator that takes keys by [`get`](Self::get): it waits for each, and ends when the queue
+    /// is shut down and empty. `for item in &queue` is the same.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add_all(["a", "b"]);
+    /// queue.shut_down();
+    /// let mut keys = String::new();
+    /// for item in &queue {
+    ///     keys += item.key();
+    /// } // the drop of the item is "done"
+    /// assert_eq!(keys, "ab");
+    /// ```
+    pub fn iter(&self) -> Iter<'_, K, L, S> {
+        Iter { queue: self }
+    }
+
+    /// An iterator that takes keys by [`try_get`](Self::try_get): it ends when nothing is queued, and
+    /// goes on if it is asked again after another add.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::from_iter([1, 2]);
+    /// assert_eq!(queue.try_iter().map(|item| *item).sum::<u64>(), 3);
+    /// assert!(queue.try_iter().next().is_none());
+    /// ```
+    pub fn try_iter(&self) -> TryIter<'_, K, L, S> {
+        TryIter { queue: self }
+    }
+}
+
+/// The iterator of [`WorkQueue::iter`].
+#[must_use = "iterators do nothing unless consumed"]
+pub struct Iter<'q, K, L = NoLimit, S = DefaultHasher> {
+    queue: &'q WorkQueue<K, L, S>,
+}
+
+impl<'q, K, L, S> Iterator for Iter<'q, K, L, S> {
+    type Item = Item<'q, K, L, S>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.queue.get()
+    }
+}
+
+impl<K, L, S> FusedIterator for Iter<'_, K, L, S> {}
+
+impl<K, L, S> fmt::Debug for Iter<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Iter").field(self.queue).finish()
+    }
+}
+
+/// The iterator of [`WorkQueue::try_iter`].
+#[must_use = "iterators do nothing unless consumed"]
+pub struct TryIter<'q, K, L = NoLimit, S = DefaultHasher> {
+    queue: &'q WorkQueue<K, L, S>,
+}
+
+impl<'q, K, L, S> Iterator for TryIter<'q, K, L, S> {
+    type Item = Item<'q, K, L, S>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.queue.try_get().ok()
+    }
+}
+
+impl<K, L, S> fmt::Debug for TryIter<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TryIter").field(self.queue).finish()
+    }
+}
+
+impl<'q, K, L, S> IntoIterator for &'q WorkQueue<K, L, S> {
+    type Item = Item<'q, K, L, S>;
+    type IntoIter = Iter<'q, K, L, S>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Adds every key, as [`WorkQueue::add_all`] does, which needs no `&mut`.
+impl<K, L, S> Extend<K> for WorkQueue<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
+        self.add_all(keys);
+    }
+}
+
+/// A queue with the default settings, in which the keys are queued, each once.
+impl<K> FromIterator<K> for WorkQueue<K>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
+        let queue = WorkQueue::new();
+        queue.add_all(keys);
+        queue
+    }
+}

@@ -1,0 +1,497 @@
+//! The public face of the queue: adding, looking, shutting down. Getting is in [`get`].
+
+pub(crate) mod added;
+pub(crate) mod builder;
+pub(crate) mod drain;
+pub(crate) mod get;
+pub(crate) mod handle;
+pub(crate) mod item;
+pub(crate) mod iter;
+mod retry;
+pub(crate) mod snapshot;
+#[cfg(feature = "futures-core")]
+pub(crate) mod stream;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
+
+use crate::engine::{Core, Settings};
+use crate::keys::hash::hash_of;
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::NoLimit;
+use crate::metrics::Registration;
+use crate::queue::added::{Added, DrainEnd, Drained, Remaining};
+use crate::queue::builder::Builder;
+use crate::queue::drain::{Drain, deadline_in};
+use crate::queue::handle::KeyHandle;
+use crate::sync::Arc;
+
+/// A keyed work queue.
+///
+/// Keys are added as often as one likes and handed out, first in, first out, to workers: each to
+/// one worker at a time, and never lost.
+///
+/// ```text
+///     idle --add--> queued --get--> processing --done--> idle
+///                                   processing --add--> processing-dirty --done--> queued (at the tail)
+/// ```
+///
+/// * `K` is the key: anything `Hash + Eq + Send + Sync + 'static`. It need not be `Clone`; it is
+///   moved into the queue once and lent out. Its `Hash` and `Eq` must not call the queue.
+/// * `L` is the rate limiter of retries, by default none.
+/// * `S` is the hasher.
+///
+/// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it
+/// down.
+///
+/// # Memory ordering
+///
+/// What a thread did before an accepted add is visible to the delivery that serves the add,
+/// merged and deferred adds included; what a worker did before `done` is visible to the next
+/// delivery of the key. So state that is read under a key needs no lock against the next run.
+///
+/// # Examples
+///
+/// ```
+/// use keyqueue::{Added, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// assert_eq!(queue.add("a"), Added::Queued);
+/// assert_eq!(queue.add("b"), Added::Queued);
+/// assert_eq!(queue.add("a"), Added::Merged);
+///
+/// let item = queue.get().unwrap();
+/// assert_eq!(*item, "a");
+/// assert_eq!(queue.add("a"), Added::Deferred); // it is being processed: once more, later
+/// item.done();
+///
+/// queue.shut_down();
+/// assert_eq!(queue.add("c"), Added::ShutDown);
+/// assert_eq!(*queue.get().unwrap(), "b");
+/// assert_eq!(*queue.get().unwrap(), "a");
+/// assert!(queue.get().is_none());
+/// ```
+pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
+    pub(crate) core: Arc<Core<K>>,
+    pub(crate) hasher: S,
+    pub(crate) limiter: L,
+    /// Whether a failure counts only once while its key's back-off is pending.
+    pub(crate) steady_backoff: bool,
+    /// Whether a drain delivers pending delays, or drops them.
+    pub(crate) drain_delays: bool,
+}
+
+impl<K> WorkQueue<K>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    /// An empty queue with the default settings. Starts no thread.
+    #[inline]
+    #[must_use]
+    pub fn new() -> Self {
+        WorkQueue {
+            core: Core::new(Settings::default()),
+            hasher: DefaultHasher::default(),
+            limiter: NoLimit,
+            steady_backoff: false,
+            drain_delays: false,
+        }
+    }
+
+    /// A queue with other settings.
+    pub fn builder() -> Builder<K> {
+        Builder::new()
+    }
+}
+
+impl<K> Default for WorkQueue<K>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, L, S> WorkQueue<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Adds a key.
+    ///
+    /// | the key is | what happens | answer |
+    /// | --- | --- | --- |
+    /// | idle or unknown | it is queued, at the tail | [`Added::Queued`] |
+    /// | queued | nothing: the delivery to come serves this add, too | [`Added::Merged`] |
+    /// | processing | it will be queued when that is done, at the tail as of then | [`Added::Deferred`] |
+    /// | processing and deferred already | nothing | [`Added::Merged`] |
+    /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
+    ///
+    /// Never blocks for longer than another thread needs for a table operation.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` panics; then nothing was added and the queue is as before. If
+    /// the key is not taken over (it is known already) and its `Drop` panics; then it was added.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// assert_eq!(queue.add(7), Added::Queued);
+    /// assert_eq!(queue.add(7), Added::Merged);
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    #[inline]
+    pub fn add(&self, key: K) -> Added {
+        self.core.add(hash_of(&self.hasher, &key), key)
+    }
+
+    /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
+    /// known key allocates nothing. Otherwise as [`add`](Self::add).
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::<String>::new();
+    /// assert_eq!(queue.add_ref("namespace/object"), Added::Queued);
+    /// assert_eq!(queue.add_ref("namespace/object"), Added::Merged);
+    /// ```
+    #[inline]
+    pub fn add_ref<Q>(&self, key: &Q) -> Added
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let core = &*self.core;
+        let hash = hash_of(&self.hasher, key);
+        match core.add_interned(hash, |known| known.borrow() == key) {
+            Some(added) => added,
+            // User code makes the copy, so not under the shard's lock. If another thread interns
+            // the key meanwhile, `add` finds it.
+            None => core.add(hash, key.to_owned()),
+        }
+    }
+
+    /// Adds many keys, in order. Answers how many became queued; the others were merged, deferred,
+    /// or refused after a shut-down.
+    ///
+    /// Each key is added, and a getter woken for it, before the iterator is asked for the next; so it may
+    /// be an iterator that waits.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// assert_eq!(queue.add_all([1, 2, 2, 3]), 3);
+    /// assert_eq!(queue.len(), 3);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add), and if the iterator panics: the keys before that are added.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
+        let core = &*self.core;
+        let add = |key| core.add(hash_of(&self.hasher, &key), key);
+        let added = keys.into_iter().map(add);
+        added.filter(|added| *added == Added::Queued).count()
+    }
+
+    /// A handle to a key, which adds it without hashing and without the table.
+    ///
+    /// The key stays interned while the handle lives. It is not added by this.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// let handle = queue.handle("a");
+    /// assert!(queue.is_empty());
+    /// assert_eq!(handle.add(), Added::Queued);
+    /// assert_eq!(queue.add("a"), Added::Merged);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
+    #[must_use = "the key stays interned while the handle lives, and is not added by this"]
+    pub fn handle(&self, key: K) -> KeyHandle<K> {
+        let core = &self.core;
+        let hash = hash_of(&self.hasher, &key);
+        let (pin, known) = core.pin(hash, key);
+        let handle = KeyHandle::new(Arc::clone(core), pin, hash);
+        drop(known);
+        handle
+    }
+
+    /// Adds a key after `delay`: no earlier, and at most a tick (1 ms by default) plus scheduling
+    /// later (promises D1 to D8).
+    ///
+    /// When the time has come it is a plain [`add`](Self::add), with all its rules. A key has one
+    /// pending delay at most; if one is pending already, the [`DelayPolicy`](crate::DelayPolicy) of the queue decides,
+    /// by default the earlier of the two counts. The state of the key does not matter: a queued or
+    /// processing key can be delayed, and is added again then.
+    ///
+    /// | delay | what happens | answer |
+    /// | --- | --- | --- |
+    /// | zero | a plain add, in this thread | as of [`add`](Self::add) |
+    /// | up to 100 years | the add is pending | [`Added::Delayed`] |
+    /// | more | as 100 years | [`Added::Delayed`] |
+    /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
+    ///
+    /// Never blocks. The first delay starts a thread, unless the queue was built with
+    /// [`manual_timers`](Builder::manual_timers).
+    ///
+    /// Time is that of the queue's clock, which is monotonic. While the machine is suspended it may
+    /// stand still or not, as the system has it; after a leap everything due is added at once, in
+    /// due order.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use keyqueue::{Added, Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let queue = WorkQueue::builder().clock(clock).manual_timers().build()?;
+    /// assert_eq!(queue.add_after("a", Duration::from_secs(5)), Added::Delayed);
+    /// assert_eq!(queue.add_after("a", Duration::from_secs(9)), Added::Delayed); // 5 s counts
+    /// assert_eq!(queue.add_after("b", Duration::ZERO), Added::Queued);
+    ///
+    /// time.advance(Duration::from_secs(5));
+    /// assert_eq!(queue.fire_due(), 1);
+    /// assert_eq!(queue.len(), 2);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn add_after(&self, key: K, delay: Duration) -> Added {
+        if delay.is_zero() {
+            let added = self.add(key);
+            if added.is_accepted() {
+                self.core.note_retry();
+            }
+            return added;
+        }
+        let core = &self.core;
+        if core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        let hash = hash_of(&self.hasher, &key);
+        let (pin, known) = core.pin(hash, key);
+        let added = core.delay(pin, hash, delay);
+        drop(known);
+        added
+    }
+
+    /// Removes the pending delay of a key, and says whether there was one (D6).
+    ///
+    /// Never touches a queued or processing key: an add whose time has come is not taken back.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::<String>::new();
+    /// queue.add_after("a".into(), Duration::from_secs(3600));
+    /// assert!(queue.cancel("a"));
+    /// assert!(!queue.cancel("a"));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `Hash` or `Eq` panics; then nothing was cancelled.
+    pub fn cancel<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = hash_of(&self.hasher, key);
+        self.core.cancel(hash, |known| known.borrow() == key)
+    }
+}
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// The number of queued keys: not those being processed, nor those deferred or delayed (C8).
+    ///
+    /// A snapshot; do not decide by it whether to call [`get`](Self::get). While more keys are queued than
+    /// the ring holds, it may wait until a consumer has moved up to 128 of them there.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.core.len()
+    }
+
+    /// Whether no key is queued. A snapshot, as [`len`](Self::len), but one that waits for nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.core.is_empty()
+    }
+
+    /// The name the queue was built with.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.core.name()
+    }
+
+    /// Adds the keys whose delays are over now, in due order, and says how many delays that were.
+    ///
+    /// For queues built with [`manual_timers`](Builder::manual_timers): their delays end in here
+    /// only, in the calling thread. With others it is harmless: what is due is added by this call
+    /// or by the queue's own thread. See [`add_after`](Self::add_after) for an example.
+    pub fn fire_due(&self) -> usize {
+        self.core.fire_due()
+    }
+
+    /// The rate limiter the queue was built with.
+    #[must_use]
+    pub fn rate_limiter(&self) -> &L {
+        &self.limiter
+    }
+
+    /// Whether the queue is shut down. From then on every add is refused.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.core.is_shutting_down()
+    }
+
+    /// Drops the keys that are idle and gives their memory back at once.
+    ///
+    /// Without it idle keys go by themselves, a little later: when new ones come, or when workers
+    /// wait. Keys that are queued, processed, or kept by a [`KeyHandle`] stay.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::sync::Arc;
+    /// let queue = WorkQueue::new();
+    /// let key = Arc::new("a");
+    /// queue.add(Arc::clone(&key));
+    /// drop(queue.get());
+    /// queue.shrink();
+    /// assert_eq!(Arc::strong_count(&key), 1);
+    /// ```
+    pub fn shrink(&self) {
+        self.core.timer().shrink();
+        self.core.keys().shrink();
+    }
+
+    /// Shuts the queue down, without waiting, and says what is left to do.
+    ///
+    /// Adds are refused from now on. What is queued is still handed out, and so is, once more, a
+    /// key that was added again while it was processed. After that every `get` ends with `None`.
+    /// Every drain is released. Pending delays are dropped and counted in what this returns (S5).
+    /// Shutting down again is harmless, and reports the same number of dropped delays.
+    ///
+    /// Takes time proportional to the number of keys known to the queue.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// queue.add("b");
+    /// let item = queue.get().unwrap();
+    /// let left = queue.shut_down();
+    /// assert_eq!((left.queued, left.processing), (1, 1));
+    /// ```
+    pub fn shut_down(&self) -> Remaining {
+        let remaining = self.core.close(false);
+        self.core.closing().release();
+        remaining
+    }
+
+    /// Shuts the queue down and waits until nothing is queued and nothing is being processed, or
+    /// until somebody calls [`shut_down`](Self::shut_down).
+    ///
+    /// The workers must go on getting and finishing keys meanwhile; a thread that holds an
+    /// [`Item`](crate::Item) itself would wait for itself for ever. Any number of threads and
+    /// tasks may drain at once. Pending delays, retries included, are dropped and counted in what this
+    /// returns, or delivered now if the queue was built with [`drain_delays`](Builder::drain_delays).
+    ///
+    /// ```
+    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// queue.add_all(0..100);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| while let Some(item) = queue.get() { drop(item) });
+    ///     let drained = queue.shut_down_with_drain();
+    ///     assert_eq!(drained.end, DrainEnd::Finished);
+    ///     assert!(drained.left.is_nothing());
+    /// });
+    /// ```
+    pub fn shut_down_with_drain(&self) -> Drained {
+        Drain::begin(&self.core, self.drain_delays).wait(None)
+    }
+
+    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), but waits for `limit` at most.
+    ///
+    /// # Errors
+    ///
+    /// What is left, if that was not all done in time, or if the drain was released by
+    /// [`shut_down`](Self::shut_down). The queue stays shut down; one may drain again. How many delays
+    /// were dropped is in what a [`shut_down`](Self::shut_down) returns, now or later.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// let left = queue.drain_timeout(Duration::ZERO).unwrap_err();
+    /// assert_eq!(left.queued, 1);
+    /// drop(queue.get());
+    /// assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    /// ```
+    pub fn drain_timeout(&self, limit: Duration) -> Result<(), Remaining> {
+        let drain = Drain::begin(&self.core, self.drain_delays);
+        let drained = drain.wait(deadline_in(limit));
+        match drained.end {
+            DrainEnd::Finished => Ok(()),
+            DrainEnd::Released | DrainEnd::TimedOut => Err(drained.left),
+        }
+    }
+
+    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), for tasks of any executor.
+    ///
+    /// The queue is shut down when the future is first polled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait; the queue stays shut down.
+    pub fn drain_async(&self) -> impl Future<Output = Drained> {
+        let core = &self.core;
+        let deliver = self.drain_delays;
+        async move { Drain::begin(core, deliver).await }
+    }
+}
+
+// Operations leave the queue whole if user code panics in them (the key's hash, comparison and drop,
+// the limiter, wakers), so a caught panic shows nobody a broken queue.
+impl<K, L, S> UnwindSafe for WorkQueue<K, L, S> {}
+impl<K, L, S> RefUnwindSafe for WorkQueue<K, L, S> {}
+
+impl<K, L, S> Drop for WorkQueue<K, L, S> {
+    fn drop(&mut self) {
+        let core = &self.core;
+        let registration = Registration::end(core);
+        // Nobody can be waiting: all who wait borrow the queue. What may live on are handles,
+        // whose adds must be refused from now on.
+        if Arc::strong_count(core) > 1 {
+            self.shut_down();
+        }
+        // Even if it has given its share back: it may be on its last instructions.
+        core.driver().join();
+        registration.zero(core);
+    }
+}
+
+impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue")
+            .field("name", &self.name())
+            .field("len", &self.len())
+            .field("waiting", &self.core.getters().len())
+            .field("timed", &self.core.watch().is_some())
+            .field("shutting_down", &self.is_shutting_down())
+            .finish_non_exhaustive()
+    }
+}

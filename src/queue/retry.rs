@@ -1,0 +1,118 @@
+//! The public face of trying again: what the queue does with its rate limiter.
+
+use std::hash::{BuildHasher, Hash};
+
+use crate::keys::hash::hash_of;
+use crate::limiter::RateLimiter;
+use crate::queue::WorkQueue;
+use crate::queue::added::Added;
+use crate::queue::item::Item;
+
+impl<K, L, S> WorkQueue<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
+    /// Adds a key after the delay that the rate limiter says: [`add_after`](Self::add_after) of
+    /// `limiter.when(&key)` (L1).
+    ///
+    /// Each call counts as a failure of the key with most limiters. A queue that is shut down
+    /// refuses the key and does not ask the limiter. With
+    /// [`steady_backoff`](crate::Builder::steady_backoff) the limiter is not asked for a delay
+    /// either while a back-off of the key is pending: that stays.
+    ///
+    /// ```
+    /// # use keyqueue::limiter::ItemExponentialFailure;
+    /// # use keyqueue::{Added, Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(1000))?;
+    /// let queue = WorkQueue::builder()
+    ///     .rate_limiter(limiter.with_clock(clock.clone()))
+    ///     .clock(clock)
+    ///     .manual_timers()
+    ///     .build()?;
+    /// assert_eq!(queue.add_rate_limited("a"), Added::Delayed); // 5 ms
+    /// assert_eq!(queue.num_requeues(&"a"), 1);
+    /// time.advance(Duration::from_millis(5));
+    /// queue.fire_due();
+    ///
+    /// let item = queue.get().unwrap();
+    /// item.retry(); // 10 ms
+    /// assert_eq!(queue.num_requeues(&"a"), 2);
+    /// queue.forget(&"a");
+    /// assert_eq!(queue.num_requeues(&"a"), 0);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add), and if the limiter does.
+    pub fn add_rate_limited(&self, key: K) -> Added {
+        if self.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        if self.steady_backoff {
+            let hash = hash_of(&self.hasher, &key);
+            if self.core.is_delayed(hash, |known| *known == key) && self.has_failed(&key) {
+                return Added::Delayed;
+            }
+        }
+        let delay = self.limiter.when(&key);
+        self.add_after(key, delay)
+    }
+
+    /// Whether a pending delay of the key is taken for its back-off: the delay of a key without
+    /// failures is another, such as that of a requeue-after.
+    fn has_failed(&self, key: &K) -> bool {
+        self.limiter.num_requeues(key) > 0
+    }
+
+    /// Clears what the rate limiter knows of a key (L2): call it when the key has succeeded.
+    ///
+    /// Touches neither the key's state nor its pending delay.
+    pub fn forget(&self, key: &K) {
+        self.limiter.forget(key);
+    }
+
+    /// How often the key failed since it was last forgotten, as the rate limiter has it (L2).
+    #[must_use]
+    pub fn num_requeues(&self, key: &K) -> u32 {
+        self.limiter.num_requeues(key)
+    }
+}
+
+impl<K, L, S> Item<'_, K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
+    /// Says that the work on the key has failed: adds it again, rate limited, and is done with it
+    /// for now. See [`WorkQueue::add_rate_limited`].
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new(); // without a limiter, a retry is due at once
+    /// queue.add("a");
+    /// assert_eq!(queue.get().unwrap().retry(), Added::Deferred);
+    /// assert_eq!(*queue.get().unwrap(), "a");
+    /// ```
+    pub fn retry(self) -> Added {
+        self.add_rate_limited()
+    }
+
+    /// As [`retry`](Self::retry), but the item stays held.
+    pub(crate) fn add_rate_limited(&self) -> Added {
+        let queue = self.queue();
+        if queue.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        if queue.steady_backoff && self.has_delay() && queue.has_failed(self) {
+            return Added::Delayed;
+        }
+        let delay = queue.limiter.when(self);
+        self.add_after(delay)
+    }
+}

@@ -1,0 +1,265 @@
+//! Looking inside: every key that is not idle, and its state.
+//!
+//! A snapshot takes the shards' locks one after the other. Under the lock it reads each key's state with
+//! the times that belong to it ([`crate::keys::times`]) and pins the node; everything else, user code above
+//! all, comes after the locks. `get` and `done` take no lock and go on meanwhile, so each key is as it
+//! was at some moment during the call, and two keys need not be as of the same moment.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::engine::Core;
+use crate::engine::timing::Watch;
+use crate::keys::node::Pin;
+use crate::keys::state::Phase;
+use crate::keys::times::{Seen, Ticks};
+use crate::limiter::RateLimiter;
+use crate::queue::WorkQueue;
+
+/// The state of a key in a [`snapshot`](WorkQueue::snapshot).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[non_exhaustive]
+pub enum State {
+    /// Neither queued nor processed: it waits for its delay.
+    Idle,
+    /// Queued.
+    Queued,
+    /// With a worker.
+    Processing,
+    /// With a worker, and added again meanwhile.
+    Dirty,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            State::Idle => "idle",
+            State::Queued => "queued",
+            State::Processing => "processing",
+            State::Dirty => "dirty",
+        })
+    }
+}
+
+/// One key in a [`snapshot`](WorkQueue::snapshot), as it was at some moment during the call.
+///
+/// The key stays interned while this lives, and may be in another state by now.
+pub struct KeySnapshot<'q, K> {
+    pin: Pin<K>,
+    state: State,
+    age: Option<Duration>,
+    held: Option<Duration>,
+    requeues: u32,
+    /// The tick in which the pending delay ends.
+    due: Option<u64>,
+    due_in: Option<Duration>,
+    /// The pin must not outlive the queue.
+    _queue: PhantomData<&'q Core<K>>,
+}
+
+impl<K> KeySnapshot<'_, K> {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        self.pin.key()
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// How long it had been in that state; none for an idle key, and in a queue that is not timed
+    /// ([`Builder::timing`](crate::Builder::timing)).
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.age
+    }
+
+    /// How long it had been with its worker, if it was with one and the queue is timed.
+    #[must_use]
+    pub fn held(&self) -> Option<Duration> {
+        self.held
+    }
+
+    /// How often it has failed since it was last forgotten, as
+    /// [`num_requeues`](WorkQueue::num_requeues) says.
+    #[must_use]
+    pub fn requeues(&self) -> u32 {
+        self.requeues
+    }
+
+    /// How long it was until its pending delay ends; zero if that is due, none if none is pending.
+    #[must_use]
+    pub fn due_in(&self) -> Option<Duration> {
+        self.due_in
+    }
+}
+
+impl<K> Drop for KeySnapshot<'_, K> {
+    fn drop(&mut self) {
+        self.pin.unpin();
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for KeySnapshot<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeySnapshot")
+            .field("key", self.key())
+            .field("state", &self.state)
+            .field("age", &self.age)
+            .field("held", &self.held)
+            .field("requeues", &self.requeues)
+            .field("due_in", &self.due_in)
+            .finish()
+    }
+}
+
+impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
+    /// Every key that is queued, processed or delayed, with its state.
+    ///
+    /// The queue is not stopped: each key is as it was at some moment during the call, and its state
+    /// and age belong together. Ages are known if the queue is timed, as it is if it has a name
+    /// ([`Builder::timing`](crate::Builder::timing)).
+    ///
+    /// Takes time and memory proportional to the number of keys that are known. Adds to a shard wait
+    /// while it is looked at.
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, State, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let queue = WorkQueue::builder().name("pods").clock(clock).manual_timers().build()?;
+    /// queue.add("a");
+    /// queue.add_after("b", Duration::from_secs(9));
+    /// time.advance(Duration::from_secs(5));
+    ///
+    /// let mut keys = queue.snapshot();
+    /// keys.sort_by_key(|key| *key.key());
+    /// assert_eq!((*keys[0].key(), keys[0].state()), ("a", State::Queued));
+    /// assert_eq!(keys[0].age(), Some(Duration::from_secs(5)));
+    /// assert_eq!((*keys[1].key(), keys[1].state()), ("b", State::Idle));
+    /// assert_eq!(keys[1].due_in(), Some(Duration::from_secs(4)));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<KeySnapshot<'_, K>> {
+        self.keys_that(|seen, delayed, _| seen.phase != Phase::Idle || delayed)
+    }
+
+    /// The keys that have been with their worker for `older_than` or longer: where something is stuck.
+    ///
+    /// None if the queue is not timed, so that nobody can tell.
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let queue = WorkQueue::builder().name("pods").clock(clock).build()?;
+    /// queue.add("a");
+    /// let item = queue.get().unwrap();
+    /// time.advance(Duration::from_secs(60));
+    /// let stuck = queue.stuck(Duration::from_secs(60)).unwrap();
+    /// assert_eq!((*stuck[0].key(), stuck[0].held()), ("a", Some(Duration::from_secs(60))));
+    /// assert!(queue.stuck(Duration::from_secs(61)).unwrap().is_empty());
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn stuck(&self, older_than: Duration) -> Option<Vec<KeySnapshot<'_, K>>> {
+        let watch = self.core.watch()?;
+        Some(self.keys_that(|seen, _, now| {
+            seen.held
+                .is_some_and(|held| watch.duration(held, now) >= older_than)
+        }))
+    }
+
+    /// A snapshot of the keys of which `wanted` holds: it is told what was seen, whether a delay is
+    /// pending, and the time.
+    fn keys_that(&self, wanted: impl Fn(&Seen, bool, Ticks) -> bool) -> Vec<KeySnapshot<'_, K>> {
+        let core = &self.core;
+        let watch = core.watch();
+        let mut keys = Vec::new();
+        for shard in core.keys().shards() {
+            let now = watch.map_or(0, Watch::now);
+            shard.visit(0, usize::MAX, |node| {
+                // SAFETY: in the table of a shard whose lock is held.
+                let at = unsafe { node.get() };
+                let seen = match watch {
+                    // SAFETY: as above.
+                    Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
+                    None => Seen::untimed(at.state.observe()),
+                };
+                let due = at.delay.due();
+                if wanted(&seen, due.is_some(), now) {
+                    // SAFETY: as above.
+                    let pin = unsafe { Pin::new(node) };
+                    keys.push(KeySnapshot::new(pin, &seen, watch, now, due));
+                }
+            });
+        }
+        // No lock is held from here on: both may be anybody's code.
+        for key in &mut keys {
+            key.requeues = self.limiter.num_requeues(key.pin.key());
+            key.due_in = key.due.map(|tick| core.timer().until(tick));
+        }
+        keys
+    }
+}
+
+impl<K> KeySnapshot<'_, K> {
+    fn new(pin: Pin<K>, seen: &Seen, watch: Option<&Watch>, now: Ticks, due: Option<u64>) -> Self {
+        let state = match seen.phase {
+            Phase::Idle => State::Idle,
+            Phase::Queued => State::Queued,
+            Phase::Processing => State::Processing,
+            Phase::Dirty => State::Dirty,
+        };
+        let since = match state {
+            State::Idle => None,
+            State::Queued | State::Dirty => Some(seen.dirty.unwrap_or(now)),
+            State::Processing => seen.held,
+        };
+        let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
+        KeySnapshot {
+            state,
+            age: age(since),
+            held: age(seen.held),
+            requeues: 0,
+            due,
+            due_in: None,
+            pin,
+            _queue: PhantomData,
+        }
+    }
+}
+
+/// The key, its state, and the rest in seconds.
+#[cfg(feature = "serde")]
+impl<K: serde::Serialize> serde::Serialize for KeySnapshot<'_, K> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        #[serde(rename = "KeySnapshot")]
+        struct Plain<'a, K> {
+            key: &'a K,
+            state: State,
+            age: Option<f64>,
+            held: Option<f64>,
+            requeues: u32,
+            due_in: Option<f64>,
+        }
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        Plain {
+            key: self.key(),
+            state: self.state,
+            age: seconds(self.age),
+            held: seconds(self.held),
+            requeues: self.requeues,
+            due_in: seconds(self.due_in),
+        }
+        .serialize(serializer)
+    }
+}

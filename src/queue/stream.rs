@@ -1,0 +1,59 @@
+//! The public face of getting as a stream: feature `futures-core`.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+
+use crate::keys::hasher::DefaultHasher;
+use crate::limiter::NoLimit;
+use crate::queue::WorkQueue;
+use crate::queue::get::GetAsync;
+use crate::queue::item::Item;
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// A stream that takes keys by [`get_async`](Self::get_async): it waits for each, and ends when
+    /// the queue is shut down and empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`get_async`](Self::get_async): dropping the stream, or a future of its next item, loses
+    /// nothing.
+    ///
+    /// ```
+    /// use futures_lite::{StreamExt, future::poll_once};
+    /// use keyqueue::WorkQueue;
+    ///
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::new();
+    /// let mut stream = queue.stream();
+    /// assert!(poll_once(stream.next()).await.is_none()); // it waits
+    /// queue.add_all([1, 2]);
+    /// assert_eq!(*stream.next().await.unwrap(), 1);
+    /// queue.shut_down();
+    /// assert_eq!(*stream.next().await.unwrap(), 2);
+    /// assert!(stream.next().await.is_none());
+    /// # });
+    /// ```
+    pub fn stream(&self) -> GetStream<'_, K, L, S> {
+        GetStream {
+            next: self.get_async(),
+        }
+    }
+}
+
+/// The stream of [`WorkQueue::stream`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct GetStream<'q, K, L = NoLimit, S = DefaultHasher> {
+    /// Once it is ready it is as new, and gets the next key.
+    next: GetAsync<'q, K, L, S>,
+}
+
+impl<'q, K, L, S> Stream for GetStream<'q, K, L, S> {
+    type Item = Item<'q, K, L, S>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.next).poll(context)
+    }
+}

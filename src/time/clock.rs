@@ -1,0 +1,393 @@
+//! The clock: nanoseconds since it was created, monotonic, and replaceable by a mock.
+//!
+//! Real time comes from `quanta`, which reads the processor's cycle counter. This module adds two
+//! properties:
+//!
+//! * **Lazy.** quanta calibrates itself once per process, which takes up to 200 ms. A clock that is
+//!   never read must not cost that, so a new clock only stores `Instant::now`; its first reading
+//!   calibrates quanta and anchors it to that instant.
+//! * **Monotonic.** Cycle counters of different cores may differ by some nanoseconds. Each reading
+//!   is raised to the highest one that any clone of the clock has returned. That writes a cache
+//!   line that all threads share; code that only compares ages uses `nanos_of_this_core`, which
+//!   does not.
+//!
+//! Ground rules: all clones of a clock share one time; only `RealTime::nanos` accesses `latest`,
+//! and only `MockClock::advance` moves a mocked time.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::time::nanos;
+use crate::wait::WaitList;
+
+/// The largest reading of a clock, in nanoseconds: 292 years after its creation. A reading plus one
+/// leaves the highest bit free ([`crate::keys::times`] uses that bit).
+pub(crate) const END: u64 = (1 << 63) - 2;
+
+/// A monotonic clock, which a test can replace with a mock that it advances manually.
+///
+/// A clone reads the same time as its original. Creating a clock is cheap and reads no cycle
+/// counter; the first reading in a process calibrates the counter, which may take some
+/// milliseconds.
+///
+/// # Examples
+///
+/// ```
+/// use keyqueue::Clock;
+/// use std::time::Duration;
+///
+/// let clock = Clock::new();
+/// let earlier = clock.now();
+/// assert!(clock.now() >= earlier);
+///
+/// let (clock, mock) = Clock::mock();
+/// assert_eq!(clock.now(), Duration::ZERO);
+/// mock.advance(Duration::from_secs(3600));
+/// assert_eq!(clock.now(), Duration::from_secs(3600));
+/// ```
+#[derive(Clone)]
+pub struct Clock {
+    time: Time,
+}
+
+/// The control of a mocked [`Clock`], whose time stands still until it is advanced.
+///
+/// A clone controls the same clock. Any thread may advance it.
+#[derive(Clone)]
+pub struct MockClock {
+    time: Arc<MockTime>,
+}
+
+#[derive(Clone)]
+enum Time {
+    Real(Arc<RealTime>),
+    Mock(Arc<MockTime>),
+}
+
+struct MockTime {
+    /// Nanoseconds since the clock was created.
+    now: AtomicU64,
+    /// The threads that sleep by this clock.
+    sleepers: WaitList,
+}
+
+struct RealTime {
+    created: Instant,
+    /// Set by the first reading.
+    counter: OnceLock<Counter>,
+    /// The highest reading returned so far. Each reading writes it, so it has a cache line to
+    /// itself.
+    latest: CachePadded<AtomicU64>,
+}
+
+struct Counter {
+    quanta: quanta::Clock,
+    /// The counter's raw value at the anchor.
+    anchor: u64,
+    /// Nanoseconds from the creation of the clock to the anchor.
+    offset: u64,
+}
+
+impl Clock {
+    /// Creates a clock of real time, which starts at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            time: Time::Real(Arc::new(RealTime {
+                created: Instant::now(),
+                counter: OnceLock::new(),
+                latest: CachePadded::new(AtomicU64::new(0)),
+            })),
+        }
+    }
+
+    /// Creates a mocked clock that stands at zero, and the [`MockClock`] that advances it.
+    #[must_use]
+    pub fn mock() -> (Self, MockClock) {
+        let mock = MockClock {
+            time: Arc::new(MockTime {
+                now: AtomicU64::new(0),
+                sleepers: WaitList::new(),
+            }),
+        };
+        (mock.clock(), mock)
+    }
+
+    /// Returns the time since the clock was created.
+    ///
+    /// The result is never less than that of an earlier call, on any thread. It stops at 292 years.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.nanos())
+    }
+
+    /// Returns [`now`](Self::now) in nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.nanos(),
+            Time::Mock(time) => time.nanos(),
+        }
+    }
+
+    /// Returns a reading for measuring durations, which is cheaper than nanoseconds;
+    /// [`nanos_between`](Self::nanos_between) converts two of them. Never 0. May be some
+    /// nanoseconds behind the reading of another core.
+    #[inline]
+    pub(crate) fn ticks(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.counter().quanta.raw().max(1),
+            Time::Mock(time) => time.nanos() + 1,
+        }
+    }
+
+    /// Returns the nanoseconds from one reading to another, 0 if the second is not later.
+    pub(crate) fn nanos_between(&self, from: u64, to: u64) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.counter().quanta.delta_as_nanos(from, to),
+            Time::Mock(_) => to.saturating_sub(from),
+        }
+    }
+
+    /// Like [`nanos`](Self::nanos), but not monotonic with respect to it, and without calibrating
+    /// the cycle counter.
+    pub(crate) fn rough_nanos(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => nanos::saturating(real.created.elapsed()),
+            Time::Mock(time) => time.nanos(),
+        }
+    }
+
+    /// Returns the instant of a [rough](Self::rough_nanos) reading; `None` for a mocked clock,
+    /// whose time only [`MockClock::advance`] moves.
+    pub(crate) fn instant(&self, rough_nanos: u64) -> Option<Instant> {
+        match &self.time {
+            Time::Real(real) => real.created.checked_add(Duration::from_nanos(rough_nanos)),
+            Time::Mock(_) => None,
+        }
+    }
+
+    /// Returns the waiters that a mocked clock wakes when it is advanced; `None` for real time.
+    pub(crate) fn sleepers(&self) -> Option<&WaitList> {
+        match &self.time {
+            Time::Real(_) => None,
+            Time::Mock(time) => Some(&time.sleepers),
+        }
+    }
+
+    /// Like [`nanos`](Self::nanos), but may be some nanoseconds behind the reading of another core.
+    ///
+    /// Use it for ages that saturate at zero: it writes no memory that other threads access.
+    pub(crate) fn nanos_of_this_core(&self) -> u64 {
+        match &self.time {
+            Time::Real(real) => real.nanos_of_this_core(),
+            Time::Mock(time) => time.nanos(),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("now", &self.now()).finish()
+    }
+}
+
+impl MockClock {
+    /// Moves the clock forward by `d`, at most to 292 years after its creation, and wakes the
+    /// threads that sleep by it.
+    pub fn advance(&self, d: Duration) {
+        let by = nanos::saturating(d);
+        let now = &self.time.now;
+        // Ordering: Release; pairs with the Acquire load in `MockTime::nanos`: a thread that sees
+        // the new time sees what the advancing thread did before. Relaxed on failure: only a value
+        // for the next attempt.
+        let advanced = now.fetch_update(Ordering::Release, Ordering::Relaxed, |now| {
+            Some(now.saturating_add(by).min(END))
+        });
+        debug_assert!(advanced.is_ok(), "the closure always returns a value");
+        self.time.sleepers.notify_all();
+    }
+
+    /// Returns the clock that this control advances.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock {
+            time: Time::Mock(Arc::clone(&self.time)),
+        }
+    }
+}
+
+impl fmt::Debug for MockClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MockClock")
+            .field("now", &self.clock().now())
+            .finish()
+    }
+}
+
+impl MockTime {
+    fn nanos(&self) -> u64 {
+        // Ordering: Acquire; pairs with the Release update in `MockClock::advance`.
+        self.now.load(Ordering::Acquire)
+    }
+}
+
+impl RealTime {
+    #[inline]
+    fn counter(&self) -> &Counter {
+        self.counter.get_or_init(|| Counter::anchored(self.created))
+    }
+
+    fn nanos_of_this_core(&self) -> u64 {
+        self.counter().nanos()
+    }
+
+    fn nanos(&self) -> u64 {
+        let now = self.nanos_of_this_core();
+        // Ordering: Relaxed; read-modify-writes of one atomic are totally ordered, and it publishes
+        // only its own value.
+        let earlier = self.latest.fetch_max(now, Ordering::Relaxed);
+        now.max(earlier)
+    }
+}
+
+impl Counter {
+    #[cold]
+    fn anchored(created: Instant) -> Self {
+        let quanta = quanta::Clock::new();
+        let anchor = quanta.raw();
+        let offset = nanos::saturating(created.elapsed());
+        Self {
+            quanta,
+            anchor,
+            offset,
+        }
+    }
+
+    fn nanos(&self) -> u64 {
+        let since_anchor = self.quanta.delta_as_nanos(self.anchor, self.quanta.raw());
+        self.offset.saturating_add(since_anchor).min(END)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scaled::scaled;
+    use std::thread;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the cycle counter")]
+    fn a_clock_that_is_not_read_does_not_calibrate() {
+        let clock = Clock::new();
+        let Time::Real(real) = &clock.time else {
+            unreachable!("Clock::new makes real time")
+        };
+        assert!(real.counter.get().is_none());
+        let _ = clock.now();
+        assert!(real.counter.get().is_some());
+    }
+
+    // M4
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the cycle counter")]
+    fn a_queue_without_a_name_reads_no_clock() {
+        let builder = || crate::WorkQueue::builder().clock(Clock::new());
+        for (queue, read) in [
+            (builder().build().unwrap(), false),
+            (builder().name("named").build().unwrap(), true),
+        ] {
+            queue.add(1);
+            let item = queue.get().unwrap();
+            queue.add(1);
+            queue.handle(1).add();
+            item.done();
+            drop(queue.get_batch(1));
+            let Time::Real(real) = &queue.core.timer().clock().time else {
+                unreachable!("Clock::new makes real time")
+            };
+            assert_eq!(real.counter.get().is_some(), read);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the cycle counter")]
+    fn time_before_the_first_reading_counts() {
+        let before = Instant::now();
+        let clock = Clock::new();
+        let upper_start = before.elapsed();
+        // Calibrates another clock, which takes time that the first clock must count.
+        let _ = Clock::new().now();
+        let at_least = before.elapsed().saturating_sub(upper_start);
+        assert!(clock.now() >= at_least);
+    }
+
+    // D9
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the cycle counter")]
+    fn a_reading_is_raised_to_the_latest_of_any_core() {
+        let clock = Clock::new();
+        let Time::Real(real) = &clock.time else {
+            unreachable!("Clock::new makes real time")
+        };
+        let ahead = clock.nanos() + 1_000_000_000_000;
+        // Ordering: Relaxed; one thread.
+        real.latest.store(ahead, Ordering::Relaxed);
+        assert_eq!(clock.nanos(), ahead);
+        assert_eq!(clock.clone().nanos(), ahead);
+    }
+
+    // D9
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the cycle counter")]
+    fn no_thread_sees_time_go_back() {
+        let clock = Clock::new();
+        let latest = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        // Ordering: SeqCst; the plain order of events is what is being tested.
+                        let seen = latest.load(Ordering::SeqCst);
+                        let now = clock.nanos();
+                        assert!(now >= seen, "{now} is before {seen}");
+                        // Ordering: SeqCst; as above.
+                        latest.fetch_max(now, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_mock_moves_all_clones_and_saturates() {
+        let (clock, mock) = Clock::mock();
+        let other = clock.clone();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let mock = mock.clone();
+                scope.spawn(move || {
+                    for _ in 0..scaled(1000) {
+                        mock.advance(Duration::from_nanos(1));
+                    }
+                });
+            }
+        });
+        let moved = Duration::from_nanos(4 * scaled(1000) as u64);
+        assert_eq!(other.now(), moved);
+        assert_eq!(mock.clock().now(), moved);
+        mock.advance(Duration::MAX);
+        mock.advance(Duration::MAX);
+        assert_eq!(clock.now(), Duration::from_nanos(END));
+    }
+}

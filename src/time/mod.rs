@@ -1,0 +1,4 @@
+//! Time: the clock, and durations in integer nanoseconds.
+
+pub(crate) mod clock;
+pub(crate) mod nanos;

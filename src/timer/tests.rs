@@ -1,0 +1,155 @@
+//! The timer without its thread: what a turn does, and when a registration wakes the driver.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use super::*;
+use crate::keys::Keys;
+use crate::time::clock::MockClock;
+
+/// A tick, in nanoseconds.
+const TICK: u64 = 1_000_000;
+
+struct Timed {
+    timer: Timer<u64>,
+    keys: Keys<u64>,
+    time: MockClock,
+}
+
+impl Timed {
+    fn new() -> Self {
+        let (clock, time) = Clock::mock();
+        Timed {
+            timer: Timer::new(clock, TICK, DelayPolicy::Replace, true),
+            keys: Keys::new(2, false),
+            time,
+        }
+    }
+
+    fn pin(&self, key: u64) -> Pin<u64> {
+        let mut shard = self.keys.lock(key);
+        match shard.pin(key, |known| *known == key) {
+            Some(pin) => pin,
+            None => shard.insert_pinned(key, key, false).0,
+        }
+    }
+
+    fn delay(&self, key: u64, ticks: u64) {
+        let pin = self.pin(key);
+        assert!(self.timer.delay(pin, Duration::from_nanos(ticks * TICK)));
+    }
+
+    /// Cancels the delay of a key, as the queue does.
+    fn cancel(&self, key: u64) {
+        let pin = self.pin(key);
+        assert!(pin.delay().cancel());
+        pin.unpin();
+        self.timer.note_stale();
+    }
+
+    /// Runs one turn, and returns the keys that it fired.
+    fn turn(&self) -> Vec<u64> {
+        let mut keys = Vec::new();
+        let _ = self.timer.turn(|pin| {
+            keys.push(*pin.key());
+            pin.unpin();
+        });
+        keys
+    }
+
+    fn stale(&self) -> usize {
+        // Ordering: Relaxed; one thread.
+        self.timer.stale.load(Ordering::Relaxed)
+    }
+}
+
+// D8
+#[test]
+#[cfg_attr(miri, ignore = "thousands of keys in one thread")]
+fn a_turn_takes_every_registration_before_it_fires_any() {
+    let timed = Timed::new();
+    {
+        // No thread helps while the wheel is locked.
+        let _wheel = timed.timer.wheel();
+        for key in 0..5000 {
+            timed.delay(key, 2);
+        }
+        timed.delay(5000, 1);
+    }
+    timed.time.advance(Duration::from_nanos(3 * TICK));
+    assert_eq!(timed.turn().first(), Some(&5000));
+}
+
+// D1 D7: a turn of a wheel full of stale entries is short.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of keys in one thread")]
+fn a_turn_removes_a_bounded_number_of_stale_entries() {
+    let timed = Timed::new();
+    let keys = 20_000;
+    (0..keys).for_each(|key| timed.delay(key, 1000));
+    assert!(timed.turn().is_empty());
+    (0..keys).for_each(|key| timed.cancel(key));
+    timed.delay(keys, 1);
+    timed.time.advance(Duration::from_nanos(TICK));
+    assert_eq!(
+        timed.turn(),
+        [keys],
+        "what is due does not wait for the sweep"
+    );
+    let mut turns = 1;
+    while timed.stale() > 0 {
+        let before = timed.stale();
+        assert!(timed.turn().is_empty());
+        let removed = before - timed.stale();
+        assert!((1..WORK + 256).contains(&removed), "{removed} in one turn");
+        turns += 1;
+    }
+    assert!(turns > keys as usize / (WORK + 256), "{turns} turns");
+}
+
+#[test]
+fn an_entry_that_comes_up_stale_is_no_longer_counted() {
+    let timed = Timed::new();
+    timed.delay(1, 1);
+    timed.delay(1, 2);
+    assert_eq!(timed.stale(), 1);
+    timed.time.advance(Duration::from_nanos(2 * TICK));
+    assert_eq!(timed.turn(), [1]);
+    assert_eq!(timed.stale(), 0);
+}
+
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        // Ordering: Relaxed; one thread.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// D1
+#[test]
+fn a_delay_that_is_one_tick_earlier_wakes_the_driver() {
+    for (due, wakes) in [(11, 0), (10, 0), (9, 1)] {
+        let timed = Timed::new();
+        let woken = std::sync::Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        assert!(timed.timer.prepare_sleep(Some(10), &waker));
+        timed.delay(1, due);
+        // Ordering: Relaxed; one thread.
+        assert_eq!(woken.0.load(Ordering::Relaxed), wakes, "due at {due}");
+    }
+}
+
+// D8
+#[test]
+fn a_delay_beyond_the_end_of_the_clock_comes_up_at_its_end() {
+    let timed = Timed::new();
+    timed
+        .time
+        .advance(Duration::from_nanos(clock::END - 5 * TICK));
+    timed.delay(1, 20);
+    assert!(timed.turn().is_empty());
+    timed.time.advance(Duration::MAX);
+    assert_eq!(timed.turn(), [1]);
+}

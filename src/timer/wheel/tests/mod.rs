@@ -1,0 +1,436 @@
+//! The boundary cases of the wheel by name; `model` tests the order as a whole, `resources` memory
+//! and panics.
+
+use std::collections::BTreeSet;
+
+use super::super::level::SLOTS;
+use super::super::slot::{CHUNK, FEW};
+use super::*;
+use crate::scaled::scaled;
+
+mod model;
+mod resources;
+
+/// The most work units of an entry: six cascades and the firing.
+const COST: usize = LEVELS + 1;
+
+/// Calls `f` with every slot and its place (`None` is `late`).
+fn for_each_slot<T>(wheel: &Wheel<T>, mut f: impl FnMut(Option<usize>, &Slot<T>)) {
+    wheel.late.values().for_each(|slot| f(None, slot));
+    wheel.outer.values().for_each(|slot| f(Some(OUTER), slot));
+    for (number, level) in wheel.levels.iter().enumerate() {
+        for index in 0..SLOTS as u64 {
+            let tick = index << (SLOT_BITS as usize * number);
+            let occupied = level.is_occupied(tick);
+            let slot = level.slot(tick);
+            assert_eq!(occupied, !slot.is_empty(), "bit of {number}.{index}");
+            f(Some(number), slot);
+        }
+    }
+}
+
+/// Asserts the invariants in the header of the module.
+fn assert_consistent<T>(wheel: &Wheel<T>) {
+    let (current, draining) = (wheel.current, wheel.draining);
+    let (mut count, mut left_to_drain) = (0, 0);
+    for_each_slot(wheel, |place, slot| {
+        count += slot.count();
+        let chunks = slot.chunks().filter(|chunk| !chunk.is_empty());
+        assert_eq!(
+            chunks.count(),
+            if slot.is_empty() {
+                0
+            } else {
+                slot.chunks().count()
+            }
+        );
+        for entry in slot.chunks().flatten() {
+            let due = entry.due;
+            let Some(place) = place else {
+                assert!(due < current, "{due} in late at {current}");
+                continue;
+            };
+            assert!(due >= current, "{due} in level {place} at {current}");
+            let level = level_of(current, due).min(OUTER);
+            if draining != 0 && place == draining && level < place {
+                left_to_drain += 1;
+            } else {
+                assert_eq!(place, level, "{due} in the wrong level at {current}");
+            }
+        }
+    });
+    assert_eq!(wheel.len, count);
+    assert_eq!(
+        draining != 0,
+        left_to_drain != 0,
+        "draining {draining} at {current}"
+    );
+}
+
+/// Polls without a budget at `now`, and returns what fires.
+fn due<T>(wheel: &mut Wheel<T>, now: u64) -> Vec<(u64, T)> {
+    let mut out = Vec::new();
+    let polled = wheel.poll(now, usize::MAX, |due, value| out.push((due, value)));
+    assert_eq!(polled, Polled::CaughtUp);
+    out
+}
+
+/// Different numbers in no particular order.
+fn scattered(seed: u64) -> impl Iterator<Item = u64> {
+    (seed..).map(|n| {
+        let n = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (n ^ (n >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 20
+    })
+}
+
+#[test]
+fn an_empty_wheel_asks_for_no_wake_up() {
+    let mut wheel = Wheel::<u8>::new(7);
+    assert_eq!(wheel.next_wake(), None);
+    assert_eq!(due(&mut wheel, u64::MAX), []);
+    assert_eq!(wheel.next_wake(), None);
+    assert!(wheel.is_empty());
+}
+
+// D1
+#[test]
+fn nothing_comes_out_a_tick_early() {
+    for exponent in 0..64 {
+        let tick = 1u64 << exponent;
+        for tick in [tick, tick - 1, tick + 1, tick + (tick >> 1)] {
+            let mut wheel = Wheel::new(0);
+            wheel.insert(tick, ());
+            if tick > 0 {
+                assert_eq!(due(&mut wheel, tick - 1), [], "at {}", tick - 1);
+            }
+            assert_eq!(due(&mut wheel, tick), [(tick, ())], "at {tick}");
+        }
+    }
+}
+
+// D8
+#[test]
+fn entries_of_one_tick_keep_the_order_of_the_calls_wherever_they_were_filed() {
+    let tick: u64 = (3 << 36) + (5 << 30) + (7 << 24) + (9 << 18) + (11 << 12) + (13 << 6) + 17;
+    let mut wheel = Wheel::new(0);
+    // One from each place: the outer map, then level 5, and so on to level 0.
+    for (call, group) in (0..=6).rev().enumerate() {
+        let before = (tick >> (6 * group) << (6 * group)) - 1;
+        assert_eq!(due(&mut wheel, before), []);
+        wheel.insert(tick, call);
+    }
+    let all: Vec<_> = (0..7).map(|call| (tick, call)).collect();
+    assert_eq!(due(&mut wheel, tick), all);
+}
+
+// D8
+#[test]
+fn ten_years_of_milliseconds_work() {
+    let ten_years = 10 * 366 * 24 * 3600 * 1000;
+    let mut wheel = Wheel::new(123_456_789);
+    let tick = 123_456_789 + ten_years;
+    wheel.insert(tick + 1, "after");
+    wheel.insert(tick, "first");
+    wheel.insert(tick, "second");
+    let mut wakes = 0;
+    let mut out = Vec::new();
+    while let Some(now) = wheel.next_wake() {
+        wakes += 1;
+        out.extend(due(&mut wheel, now).into_iter().map(|entry| (now, entry)));
+    }
+    let expected = [(tick, "first"), (tick, "second"), (tick + 1, "after")];
+    assert_eq!(out, expected.map(|entry| (entry.0, entry)));
+    assert_eq!(wakes, 2, "one for each tick");
+}
+
+#[test]
+fn few_entries_are_woken_for_at_their_tick_and_no_sooner() {
+    for exponent in 0..64 {
+        let tick = 1 << exponent;
+        let mut wheel = Wheel::new(0);
+        for call in (0..FEW as u64).rev() {
+            wheel.insert(tick + call % 3, ());
+        }
+        assert_eq!(wheel.next_wake(), Some(tick));
+    }
+}
+
+#[test]
+fn many_entries_in_a_slot_are_woken_for_when_it_begins() {
+    for group in 1..=OUTER {
+        let start = 1 << (6 * group);
+        let mut wheel = Wheel::new(0);
+        for _ in 0..=FEW {
+            wheel.insert(start + 40, ());
+        }
+        assert_eq!(wheel.next_wake(), Some(start));
+        assert_eq!(due(&mut wheel, start), []);
+        assert_eq!(wheel.next_wake(), Some(start + 40), "from level {group}");
+    }
+}
+
+#[test]
+fn wake_ups_are_hardly_more_than_ticks_with_entries() {
+    let mut wheel = Wheel::new(0);
+    let mut ticks = BTreeSet::new();
+    for tick in scattered(3).map(|n| n % 600_000).take(scaled(20_000)) {
+        wheel.insert(tick, ());
+        ticks.insert(tick);
+    }
+    let mut wakes = 0;
+    while let Some(now) = wheel.next_wake() {
+        wakes += 1;
+        due(&mut wheel, now);
+    }
+    assert!(
+        wakes <= ticks.len() + ticks.len() / 10,
+        "{wakes} for {}",
+        ticks.len()
+    );
+}
+
+#[test]
+fn the_time_moves_on_though_nothing_is_due() {
+    let mut wheel = Wheel::new(0);
+    let now = (5 << 36) + 12_345;
+    assert_eq!(due(&mut wheel, now), []);
+    for call in 0..100 {
+        wheel.insert(now + 1, call);
+    }
+    assert_eq!(wheel.next_wake(), Some(now + 1));
+    // No cascade is left to do: one unit of work fires one entry.
+    let mut fired = 0;
+    assert_eq!(
+        wheel.poll(now + 1, 100, |_, _| fired += 1),
+        Polled::CaughtUp
+    );
+    assert_eq!(fired, 100);
+}
+
+// D7
+#[test]
+fn a_million_due_at_once_come_out_by_the_thousand() {
+    let mut wheel = Wheel::new(0);
+    let tick = 400 * 24 * 3600 * 1000;
+    for call in 0..scaled(1_000_000) {
+        wheel.insert(tick, call);
+    }
+    let (mut polls, mut next) = (0, 0);
+    loop {
+        polls += 1;
+        let mut fired = 0;
+        let polled = wheel.poll(tick, 1000, |_, call| {
+            assert_eq!(call, next);
+            next += 1;
+            fired += 1;
+        });
+        assert!(fired <= 1000, "{fired} in one poll");
+        if polled == Polled::CaughtUp {
+            break;
+        }
+    }
+    assert_eq!(next, scaled(1_000_000));
+    assert!(polls <= 1000 * COST + 1, "{polls} polls");
+}
+
+// D8
+#[test]
+fn order_and_count_survive_the_edges_of_chunks() {
+    for count in [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 1] {
+        for budget in [1, CHUNK - 1, CHUNK, CHUNK + 1] {
+            let mut wheel = Wheel::new(0);
+            let mut out = Vec::new();
+            let mut calls = 0;
+            while calls < count {
+                wheel.insert(100, calls);
+                calls += 1;
+            }
+            while wheel.poll(100, budget, |_, call| out.push(call)) == Polled::More {
+                // As many again while the slot is partly cascaded, or partly fired.
+                if calls < 2 * count {
+                    wheel.insert(100, calls);
+                    calls += 1;
+                }
+            }
+            assert_consistent(&wheel);
+            assert_eq!(out.len(), calls);
+            assert!(out.iter().copied().eq(0..out.len()), "{count} by {budget}");
+        }
+    }
+}
+
+#[test]
+fn the_last_tick_of_all_works_again_and_again() {
+    let mut wheel = Wheel::new(0);
+    wheel.insert(u64::MAX, 1);
+    assert_eq!(due(&mut wheel, u64::MAX - 1), []);
+    assert_eq!(due(&mut wheel, u64::MAX), [(u64::MAX, 1)]);
+    wheel.insert(u64::MAX, 2);
+    wheel.insert(0, 3);
+    assert_eq!(wheel.next_wake(), Some(0));
+    assert_eq!(due(&mut wheel, u64::MAX), [(0, 3), (u64::MAX, 2)]);
+    assert_consistent(&wheel);
+}
+
+// D8
+#[test]
+fn a_late_entry_comes_before_what_remains_of_later_ticks() {
+    let mut wheel = Wheel::new(0);
+    for call in 0..3 {
+        wheel.insert(40, call);
+    }
+    let mut out = Vec::new();
+    assert_eq!(wheel.poll(50, 1, |_, call| out.push(call)), Polled::More);
+    wheel.insert(30, 10);
+    wheel.insert(20, 11);
+    wheel.insert(40, 12);
+    wheel.insert(30, 13);
+    wheel.insert(45, 14);
+    out.extend(due(&mut wheel, 50).into_iter().map(|(_, call)| call));
+    assert_eq!(out, [0, 11, 10, 13, 1, 2, 12, 14]);
+}
+
+// D8
+#[test]
+fn an_insert_into_a_half_cascaded_slot_does_not_overtake() {
+    for tick in [64, 64 + 9, 4096, 1 << 30, 1 << 36, (1 << 36) + 77] {
+        let mut wheel = Wheel::new(0);
+        wheel.insert(tick, 0);
+        wheel.insert(tick, 1);
+        // The first of the two is moved, the second is not.
+        assert_eq!(wheel.poll(tick, 1, |_, _| unreachable!()), Polled::More);
+        wheel.insert(tick, 2);
+        wheel.insert(tick - 1, 3);
+        assert_consistent(&wheel);
+        let calls: Vec<_> = due(&mut wheel, tick)
+            .into_iter()
+            .map(|(_, call)| call)
+            .collect();
+        assert_eq!(calls, [3, 0, 1, 2], "around {tick}");
+    }
+}
+
+#[test]
+fn a_clock_that_went_backwards_hands_nothing_out_and_loses_nothing() {
+    let mut wheel = Wheel::new(0);
+    wheel.insert(100, 'a');
+    wheel.insert(300, 'c');
+    assert_eq!(due(&mut wheel, 200), [(100, 'a')]);
+    wheel.insert(150, 'b');
+    for now in [149, 10, 0] {
+        assert_eq!(due(&mut wheel, now), []);
+    }
+    assert_eq!(wheel.next_wake(), Some(150));
+    assert_eq!(due(&mut wheel, 300), [(150, 'b'), (300, 'c')]);
+}
+
+#[test]
+fn a_glitch_far_into_the_future_does_not_spoil_the_wheel() {
+    let mut wheel = Wheel::new(0);
+    assert_eq!(due(&mut wheel, u64::MAX), []);
+    for tick in [5, 3, 4, 3] {
+        wheel.insert(tick, ());
+    }
+    assert_eq!(wheel.next_wake(), Some(3));
+    assert_eq!(due(&mut wheel, 3), [(3, ()), (3, ())]);
+    assert_eq!(due(&mut wheel, 4), [(4, ())]);
+    assert_eq!(due(&mut wheel, 5), [(5, ())]);
+}
+
+#[test]
+fn a_budget_of_nothing_only_tells_whether_there_is_work() {
+    let mut wheel = Wheel::new(0);
+    wheel.insert(70, ());
+    assert_eq!(wheel.poll(63, 0, |_, ()| unreachable!()), Polled::CaughtUp);
+    assert_eq!(wheel.poll(70, 0, |_, ()| unreachable!()), Polled::More);
+    assert_eq!(due(&mut wheel, 70), [(70, ())]);
+}
+
+// D7
+#[test]
+fn new_entries_never_postpone_due_ones() {
+    let mut wheel = Wheel::new(0);
+    wheel.insert(5000, usize::MAX);
+    for call in 0..COST {
+        for later in 0..100 {
+            wheel.insert(5001 + later, call);
+        }
+        let mut found = false;
+        let _ = wheel.poll(5000, 101, |_, value| found |= value == usize::MAX);
+        if found {
+            return;
+        }
+    }
+    panic!("still not handed out");
+}
+
+#[test]
+fn retain_in_the_middle_of_a_cascade_goes_on_with_what_is_left() {
+    let mut wheel = Wheel::new(0);
+    for call in 0..4 {
+        wheel.insert(4096, call);
+    }
+    assert_eq!(wheel.poll(4096, 2, |_, _| unreachable!()), Polled::More);
+    // Drops the entries that have not been moved yet, so that the slot being drained becomes empty.
+    assert_eq!(wheel.retain(|&call| call < 2), 2);
+    assert_consistent(&wheel);
+    assert_eq!(due(&mut wheel, 4096), [(4096, 0), (4096, 1)]);
+}
+
+#[test]
+fn retain_may_empty_any_chunk_of_a_slot() {
+    for kept in [vec![], vec![0], vec![1], vec![2], vec![0, 2], vec![1, 2]] {
+        for tick in [5, 70, 1 << 36] {
+            let mut wheel = Wheel::new(0);
+            for call in 0..3 * CHUNK {
+                // The earliest come last.
+                wheel.insert(tick + u64::from(call < 2 * CHUNK), call);
+            }
+            // One entry of each chunk that is kept.
+            let keep = |call: usize| call % CHUNK == 7 && kept.contains(&(call / CHUNK));
+            assert_eq!(wheel.retain(|&call| keep(call)), 3 * CHUNK - kept.len());
+            assert_consistent(&wheel);
+            let first = kept.last().map(|&chunk| tick + u64::from(chunk < 2));
+            assert!(wheel.next_wake() <= first, "{kept:?} at {tick}");
+            let mut calls: Vec<_> = due(&mut wheel, tick + 1).iter().map(|out| out.1).collect();
+            calls.sort_unstable();
+            assert!(
+                calls
+                    .into_iter()
+                    .eq((0..3 * CHUNK).filter(|&call| keep(call)))
+            );
+        }
+    }
+}
+
+// D1 D7: a sweep stops at its budget, continues where it stopped, and ends.
+#[test]
+fn a_sweep_visits_no_more_than_its_budget_and_a_chunk() {
+    let mut wheel = Wheel::new(0);
+    for call in 0..40 * CHUNK {
+        // Several chunks in one slot, and slots of every kind: late ones, levels, and `outer`.
+        let tick = [70, 71, 5000, 1 << 20, 1 << 37][call % 5];
+        wheel.insert(tick, call);
+    }
+    let _ = wheel.poll(3, usize::MAX, |_, _| unreachable!("nothing is due"));
+    wheel.insert(1, usize::MAX);
+    let mut cursor = Some(super::Cursor::default());
+    let (mut steps, mut dropped) = (0, 0);
+    while let Some(from) = cursor {
+        let mut visited = 0;
+        cursor = wheel.sweep(from, 512, |&call| {
+            visited += 1;
+            dropped += usize::from(call % 7 != 0);
+            call % 7 == 0
+        });
+        assert!(visited < 512 + CHUNK, "{visited} entries in one step");
+        assert_consistent(&wheel);
+        steps += 1;
+    }
+    assert!(steps > 40 * CHUNK / (512 + CHUNK), "{steps} steps");
+    assert_eq!(
+        dropped,
+        (0..40 * CHUNK).filter(|call| call % 7 != 0).count() + usize::from(usize::MAX % 7 != 0)
+    );
+    assert_eq!(wheel.len(), 40 * CHUNK + 1 - dropped);
+}

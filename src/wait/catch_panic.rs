@@ -1,0 +1,62 @@
+//! Catching panics of user code, so that a thread that runs it on behalf of another caller
+//! continues.
+//!
+//! A panic's payload is user code as well: dropping it may panic, so that is caught, too.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Runs `f`. Returns its result, or the message of its panic.
+///
+/// It asserts unwind safety: a panic may leave state that `f` shares with later calls half-changed,
+/// and the author of `f` is responsible for that.
+pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(message)
+}
+
+/// Like [`catch_panic`], for each poll of a future, which is not polled again after a panic.
+pub(crate) async fn catch_panic_async<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = pin!(future);
+    poll_fn(
+        |context| match catch_panic(|| future.as_mut().poll(context)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(message) => Poll::Ready(Err(message)),
+        },
+    )
+    .await
+}
+
+/// Returns the message of a panic's payload, which is nearly always a string.
+fn message(payload: Box<dyn Any + Send>) -> String {
+    let payload = match payload.downcast::<String>() {
+        Ok(text) => return *text,
+        Err(payload) => payload,
+    };
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        return (*text).to_owned();
+    }
+    // The payload's drop is user code, and may panic with another payload. That one is dropped if
+    // it is a string, and leaked otherwise, since its drop could panic again.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+        && !again.is::<&str>()
+        && !again.is::<String>()
+    {
+        std::mem::forget(again);
+    }
+    "a value that is not a string".to_owned()
+}
+
+/// A panic payload that panics when it is dropped, for tests.
+#[cfg(test)]
+pub(crate) struct Bomb;
+
+#[cfg(test)]
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("the drop of a panic payload");
+    }
+}

@@ -1,0 +1,11 @@
+//! The core: every state of a key, in one thread and in many.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod client_go;
+mod iterate;
+mod panics;
+mod settings;
+mod states;
+mod types;

@@ -1,0 +1,457 @@
+//! User code that panics: keys whose `Hash`, `Eq` or `Drop` panics at any of its calls, workers,
+//! iterators and wakers. The queue stays usable, loses nothing else, and drops every key once.
+
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Wake, Waker};
+use std::thread;
+
+use crate::common::{
+    Config, Hashing, Queue, WakeCount, eventually, poll, take_all, waiting, watchdog, with_queues,
+    with_these_queues,
+};
+use keyqueue::{Added, KeyHandle};
+
+// ---- keys that panic ------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+enum Hook {
+    Hash = 1,
+    Eq = 2,
+    Drop = 3,
+}
+
+/// What the keys of one run share: which call is to panic, and how often each key was dropped.
+#[derive(Default)]
+struct World {
+    armed: AtomicU8,
+    calls_left: AtomicUsize,
+    drops: Mutex<Vec<u32>>,
+}
+
+/// What a panicking call panics with; unwound quietly, past the panic hook.
+struct Blown;
+
+impl World {
+    /// Lets the `call`th call of `hook` panic, counted from 1.
+    fn arm(&self, hook: Hook, call: usize) {
+        self.calls_left.store(call, Ordering::SeqCst);
+        self.armed.store(hook as u8, Ordering::SeqCst);
+    }
+
+    /// Ends the danger; true if the call was never reached.
+    fn disarm(&self) -> bool {
+        self.armed.swap(0, Ordering::SeqCst) != 0
+    }
+
+    fn called(&self, hook: Hook) {
+        if self.armed.load(Ordering::SeqCst) == hook as u8
+            && !thread::panicking()
+            && self.calls_left.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            self.armed.store(0, Ordering::SeqCst);
+            resume_unwind(Box::new(Blown));
+        }
+    }
+
+    fn key(self: &Arc<Self>, id: u32) -> Key {
+        let mut drops = self.drops.lock().unwrap();
+        drops.push(0);
+        let serial = drops.len() - 1;
+        let world = Arc::clone(self);
+        Key { id, serial, world }
+    }
+
+    fn alive(&self) -> usize {
+        let drops = self.drops.lock().unwrap();
+        drops.iter().filter(|&&drops| drops == 0).count()
+    }
+
+    fn assert_all_dropped_once(&self) {
+        let drops = self.drops.lock().unwrap();
+        if let Some(serial) = drops.iter().position(|&drops| drops != 1) {
+            panic!("key {serial} was dropped {} times", drops[serial]);
+        }
+    }
+}
+
+struct Key {
+    id: u32,
+    serial: usize,
+    world: Arc<World>,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.world.called(Hook::Hash);
+        self.id.hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.world.called(Hook::Eq);
+        self.id == other.id
+    }
+}
+
+impl Eq for Key {}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.world.drops.lock().unwrap()[self.serial] += 1;
+        self.world.called(Hook::Drop);
+    }
+}
+
+/// Runs one operation; `None` if a key panicked in it.
+fn attempt<R>(operation: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(operation)) {
+        Ok(result) => Some(result),
+        Err(cause) if cause.is::<Blown>() => None,
+        Err(cause) => resume_unwind(cause),
+    }
+}
+
+/// A queue with a model beside it, which knows what a panic leaves behind.
+struct Run {
+    queue: Queue<Key>,
+    world: Arc<World>,
+    hook: Hook,
+    model: VecDeque<u32>,
+    handles: Vec<KeyHandle<Key>>,
+}
+
+impl Run {
+    /// An add that panics in `Hash` or `Eq` did nothing. One that panics in `Drop` was dropping
+    /// the key that was known already, and has added it.
+    fn added(&mut self, id: u32, answer: Option<Added>) {
+        let queued = !self.model.contains(&id);
+        match answer {
+            None if self.hook != Hook::Drop => return,
+            None => {}
+            Some(Added::Queued) => assert!(queued, "{id} was queued already"),
+            Some(Added::Merged) => assert!(!queued, "{id} was not queued"),
+            Some(other) => panic!("{other:?}"),
+        }
+        if queued {
+            self.model.push_back(id);
+        }
+    }
+
+    fn add(&mut self, id: u32) {
+        let key = self.world.key(id);
+        let answer = attempt(|| self.queue.add(key));
+        self.added(id, answer);
+    }
+
+    fn add_by_handle(&mut self, id: u32) {
+        let key = self.world.key(id);
+        if let Some(handle) = attempt(|| self.queue.handle(key)) {
+            let answer = handle.add();
+            self.added(id, Some(answer));
+            self.handles.push(handle);
+        }
+    }
+
+    fn add_all(&mut self, ids: std::ops::Range<u32>) {
+        let mut begun = Vec::new();
+        let world = &self.world;
+        let keys = ids.inspect(|id| begun.push(*id)).map(|id| world.key(id));
+        let whole = attempt(|| self.queue.add_all(keys)).is_some();
+        let last = begun.len() - 1;
+        for (place, id) in begun.into_iter().enumerate() {
+            let added = whole || place < last || self.hook == Hook::Drop;
+            if added && !self.model.contains(&id) {
+                self.model.push_back(id);
+            }
+        }
+    }
+
+    fn take(&mut self, most: usize) {
+        for _ in 0..most {
+            let Ok(item) = self.queue.try_get() else {
+                assert!(self.model.is_empty(), "lost {:?}", self.model);
+                return;
+            };
+            assert_eq!(Some(item.id), self.model.pop_front());
+            item.done();
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.queue.len(), self.model.len());
+    }
+
+    /// Everything at least once: lookups that hit and miss, sweeps by adders and by an idle
+    /// consumer, handles, bulks.
+    fn script(&mut self, keys: u32) {
+        (0..keys).for_each(|id| self.add(id));
+        self.check();
+        (0..keys).step_by(3).for_each(|id| self.add(id));
+        self.check();
+        self.take(keys as usize / 2);
+        (0..8).for_each(|id| self.add_by_handle(id));
+        self.add_all(4..keys / 3);
+        self.check();
+        self.take(usize::MAX);
+        (keys..2 * keys).for_each(|id| self.add(id));
+        self.take(keys as usize / 3);
+        self.handles.truncate(4);
+        self.queue.shrink();
+        self.add_all(0..20);
+        self.check();
+    }
+}
+
+/// Runs the script once for every call of `hook` that it makes, that call panicking.
+fn survives_panics_of(hook: Hook, config: &Config, keys: u32) {
+    for call in 1.. {
+        let mut run = Run {
+            queue: config.queue(),
+            world: Arc::default(),
+            hook,
+            model: VecDeque::new(),
+            handles: Vec::new(),
+        };
+        run.world.arm(hook, call);
+        run.script(keys);
+        let over = run.world.disarm();
+        // Whatever happened: every key can be added, and comes out once.
+        run.take(usize::MAX);
+        for id in 0..2 * keys {
+            let added = run.queue.add(run.world.key(id));
+            assert_eq!(added, Added::Queued, "key {id}, {hook:?} call {call}");
+            run.model.push_back(id);
+        }
+        run.take(keys as usize);
+        // With keys queued, idle and pinned; and in the last call of all, too.
+        run.world.arm(hook, call % 50 + 1);
+        let Run {
+            queue,
+            world,
+            handles,
+            ..
+        } = run;
+        drop(queue);
+        drop(handles);
+        world.disarm();
+        world.assert_all_dropped_once();
+        if over {
+            assert!(call > 50, "the script has only {call} calls of {hook:?}");
+            return;
+        }
+    }
+}
+
+/// One shard that sweeps, and one in which all keys are compared.
+fn layouts() -> [(Config, u32); 2] {
+    let one = Config {
+        hashing: Hashing::One,
+        ..Config::tiny()
+    };
+    [(Config::tiny(), 400), (one, 40)]
+}
+
+#[test]
+fn a_hash_that_panics_at_any_call_costs_nothing_else() {
+    for (config, keys) in layouts() {
+        survives_panics_of(Hook::Hash, &config, keys);
+    }
+}
+
+#[test]
+fn an_eq_that_panics_at_any_call_costs_nothing_else() {
+    for (config, keys) in layouts() {
+        survives_panics_of(Hook::Eq, &config, keys);
+    }
+}
+
+#[test]
+fn a_drop_that_panics_at_any_call_costs_nothing_else() {
+    for (config, keys) in layouts() {
+        survives_panics_of(Hook::Drop, &config, keys);
+    }
+}
+
+#[test] // C10 C11
+fn a_drop_that_panics_in_handle_does_not_pin_the_key_for_ever() {
+    let queue = Config::usual().queue();
+    let world = Arc::new(World::default());
+    drop(queue.handle(world.key(1)));
+    world.arm(Hook::Drop, 1);
+    let known = world.key(1);
+    assert!(attempt(|| drop(queue.handle(known))).is_none());
+    queue.shrink();
+    assert_eq!(
+        world.alive(),
+        0,
+        "no handle is left, so nothing keeps the key"
+    );
+}
+
+#[test]
+fn keys_that_panic_in_several_threads_cost_nobody_else_a_delivery() {
+    with_these_queues(&Config::races(), |config| {
+        let queue = config.queue();
+        let world = Arc::new(World::default());
+        let owed = AtomicUsize::new(0);
+        let delivered = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let adders: Vec<_> = (0..3)
+                .map(|n| {
+                    let (queue, world, owed) = (&queue, &world, &owed);
+                    scope.spawn(move || {
+                        for round in 0..20_000 {
+                            if round % 8 == 0 {
+                                let hook = [Hook::Hash, Hook::Eq][n % 2];
+                                world.arm(hook, fastrand::usize(1..8));
+                            }
+                            let key = world.key(fastrand::u32(0..300));
+                            let answer = attempt(|| queue.add(key));
+                            if let Some(Added::Queued | Added::Deferred) = answer {
+                                owed.fetch_add(1, Ordering::SeqCst);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Some(item) = queue.get() {
+                        delivered.fetch_add(1, Ordering::SeqCst);
+                        item.done();
+                    }
+                });
+            }
+            adders.into_iter().for_each(|adder| adder.join().unwrap());
+            queue.shut_down_with_drain();
+        });
+        assert_eq!(delivered.into_inner(), owed.into_inner());
+        drop(queue);
+        world.assert_all_dropped_once();
+    });
+}
+
+// ---- others that panic ----------------------------------------------------------------------
+
+#[test] // C7
+fn an_item_dropped_while_a_panic_unwinds_is_done() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add_all(0..10);
+        assert!(
+            attempt(|| {
+                let one = queue.get().unwrap();
+                let batch = queue.get_batch(3).unwrap();
+                assert_eq!(queue.add(*one), Added::Deferred);
+                let mut items = batch.into_iter();
+                let _second = items.next().unwrap();
+                resume_unwind(Box::new(Blown))
+            })
+            .is_none()
+        );
+        for key in 1..4 {
+            assert_eq!(queue.add(key), Added::Queued, "idle again");
+        }
+        assert_eq!(take_all(&queue), [4, 5, 6, 7, 8, 9, 0, 1, 2, 3]);
+        queue.shut_down_with_drain();
+    });
+}
+
+#[test] // C7 S3
+fn a_worker_thread_that_panics_does_not_hold_up_a_drain() {
+    let _watchdog = watchdog(60);
+    let queue = Config::usual().queue();
+    queue.add_all(0..1000);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let work = attempt(|| match queue.get() {
+                        Some(item) if *item % 3 == 0 => resume_unwind(Box::new(Blown)),
+                        got => got.is_some(),
+                    });
+                    if work == Some(false) {
+                        break;
+                    }
+                }
+            });
+        }
+        queue.shut_down_with_drain();
+    });
+    assert!(queue.shut_down().is_nothing());
+}
+
+#[test] // C9
+fn an_iterator_that_panics_leaves_what_it_gave_added_and_announced() {
+    with_queues(|config| {
+        for given in [0, 1, 5, 31, 32, 33, 70] {
+            let queue = config.queue();
+            let (count, waker) = WakeCount::new();
+            let mut tasks: Vec<_> = (0..100).map(|_| queue.get_async()).collect();
+            for task in &mut tasks {
+                assert!(poll(task, &waker).is_pending());
+            }
+            let keys = (0..100).inspect(|key| {
+                if *key == given {
+                    resume_unwind(Box::new(Blown));
+                }
+            });
+            assert!(attempt(|| queue.add_all(keys)).is_none());
+            assert_eq!((queue.len(), count.get()), (given, given));
+            drop(tasks);
+            assert_eq!(take_all(&queue), (0..given).collect::<Vec<_>>());
+        }
+    });
+}
+
+struct PanickingWaker;
+
+impl Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        resume_unwind(Box::new(Blown));
+    }
+}
+
+#[test] // C9
+fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let (count, waker) = WakeCount::new();
+        let mut first = queue.get_async();
+        assert!(poll(&mut first, &Waker::from(Arc::new(PanickingWaker))).is_pending());
+        let mut others: Vec<_> = (0..4).map(|_| queue.get_async()).collect();
+        for task in &mut others {
+            assert!(poll(task, &waker).is_pending());
+        }
+        // Whether the adder hears of the panic is not promised.
+        let _ = attempt(|| queue.add_all(0..5));
+        assert_eq!((queue.len(), count.get()), (5, 4));
+        for task in &mut others {
+            assert!(matches!(poll(task, &waker), Poll::Ready(Some(_))));
+        }
+        assert!(matches!(poll(&mut first, &waker), Poll::Ready(Some(_))));
+    });
+}
+
+#[test] // C9
+fn a_thread_that_waits_gets_the_keys_that_a_panicking_bulk_gave() {
+    let _watchdog = watchdog(60);
+    let queue = Config::usual().queue();
+    thread::scope(|scope| {
+        let getter = scope.spawn(|| *queue.get().unwrap());
+        eventually("the getter waits", || waiting(&queue) == 1);
+        let keys = (0..2).inspect(|key| {
+            if *key == 1 {
+                resume_unwind(Box::new(Blown));
+            }
+        });
+        assert!(attempt(|| queue.add_all(keys)).is_none());
+        assert_eq!(getter.join().unwrap(), 0);
+    });
+}

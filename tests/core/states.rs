@@ -1,0 +1,471 @@
+//! The core's promises in one thread: what every operation answers in every state of a key.
+
+use std::time::Duration;
+
+use crate::common::{
+    Config, assert_nothing_queued, poll, scaled, take_all, with_queues, with_these_queues,
+};
+use keyqueue::{Added, GetTimeoutError, TryGetError, WorkQueue};
+use std::task::{Poll, Waker};
+
+// ---- order ----------------------------------------------------------------------------------
+
+#[test] // C1
+fn keys_come_out_in_the_order_of_their_adds() {
+    with_queues(|config| {
+        let queue = config.queue();
+        for key in [5, 3, 9, 1, 7] {
+            assert_eq!(queue.add(key), Added::Queued);
+        }
+        assert_eq!(take_all(&queue), [5, 3, 9, 1, 7]);
+    });
+}
+
+#[test] // C1
+fn the_overflow_keeps_the_order_of_ten_thousand_keys() {
+    let keys = scaled(10_000);
+    for ring in [1, 2, 3, 1000] {
+        let queue = WorkQueue::builder().ring(ring).build().unwrap();
+        for key in 0..keys {
+            assert_eq!(queue.add(key), Added::Queued);
+            assert_eq!(queue.len(), key + 1);
+        }
+        for expected in 0..keys {
+            let item = queue.try_get().unwrap();
+            assert_eq!(*item, expected, "with a ring of {ring}");
+            assert_eq!(queue.len(), keys - 1 - expected);
+        }
+        assert_nothing_queued(&queue);
+    }
+}
+
+#[test] // C1
+fn the_order_survives_filling_and_emptying_the_ring_by_turns() {
+    for ring in [1, 2, 3, 5] {
+        let queue = WorkQueue::builder().ring(ring).build().unwrap();
+        let (mut added, mut taken) = (0, 0);
+        const DEPTH: usize = if cfg!(miri) { 6 } else { 40 };
+        // A saw of every depth from 1 to 40 over rings that hold a few: the boundary between
+        // ring and overflow is crossed at every offset.
+        for depth in (1..DEPTH).chain((1..DEPTH).rev()) {
+            while added - taken < depth {
+                queue.add(added);
+                added += 1;
+            }
+            for _ in 0..depth.div_ceil(2) {
+                assert_eq!(*queue.try_get().unwrap(), taken, "with a ring of {ring}");
+                taken += 1;
+            }
+            assert_eq!(queue.len(), added - taken);
+        }
+        assert_eq!(take_all(&queue), (taken..added).collect::<Vec<_>>());
+    }
+}
+
+#[test] // C1 C2
+fn a_merged_add_keeps_the_place_of_the_first() {
+    with_queues(|config| {
+        let queue = config.queue();
+        for key in ["a", "b", "c"] {
+            queue.add(key);
+        }
+        assert_eq!(queue.add("c"), Added::Merged);
+        assert_eq!(queue.add("a"), Added::Merged);
+        assert_eq!(take_all(&queue), ["a", "b", "c"]);
+    });
+}
+
+#[test] // C1
+fn a_key_that_was_done_is_queued_anew_at_the_tail() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add("a");
+        queue.add("b");
+        queue.get().unwrap().done();
+        assert_eq!(queue.add("a"), Added::Queued);
+        assert_eq!(take_all(&queue), ["b", "a"]);
+    });
+}
+
+// ---- one delivery, one holder ---------------------------------------------------------------
+
+#[test] // C2
+fn many_adds_of_a_queued_key_cause_one_delivery() {
+    with_queues(|config| {
+        let queue = config.queue();
+        assert_eq!(queue.add("a"), Added::Queued);
+        for _ in 0..scaled(1000) {
+            assert_eq!(queue.add("a"), Added::Merged);
+            assert_eq!(queue.len(), 1);
+        }
+        assert_eq!(take_all(&queue), ["a"]);
+        assert_nothing_queued(&queue);
+    });
+}
+
+#[test] // C3
+fn a_key_that_is_processed_is_not_handed_out_however_often_it_is_added() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add("a");
+        let item = queue.get().unwrap();
+        for _ in 0..scaled(100) {
+            queue.add("a");
+            assert_nothing_queued(&queue);
+        }
+        queue.add("b");
+        assert_eq!(take_all(&queue), ["b"]);
+        drop(item);
+        assert_eq!(take_all(&queue), ["a"]);
+    });
+}
+
+#[test] // C4
+fn adds_during_processing_cause_exactly_one_more_delivery() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add("a");
+        let item = queue.get().unwrap();
+        assert_eq!(queue.add("a"), Added::Deferred);
+        for _ in 0..100 {
+            assert_eq!(queue.add("a"), Added::Merged);
+        }
+        item.done();
+        assert_eq!(take_all(&queue), ["a"]);
+        assert_nothing_queued(&queue);
+        assert_eq!(queue.add("a"), Added::Queued, "it is idle again");
+    });
+}
+
+#[test] // C4
+fn a_deferred_key_is_queued_at_the_tail_as_of_its_done() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add("a");
+        let item = queue.get().unwrap();
+        queue.add("a");
+        queue.add("after the add");
+        item.done();
+        queue.add("after the done");
+        assert_eq!(take_all(&queue), ["after the add", "a", "after the done"]);
+    });
+}
+
+#[test] // C4
+fn deferred_keys_queue_up_in_the_order_in_which_they_are_done() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add_all(0..5);
+        let mut items: Vec<_> = (0..5).map(|_| queue.get().unwrap()).collect();
+        for key in 0..5 {
+            assert_eq!(queue.add(key), Added::Deferred);
+        }
+        for done in [3, 0, 4, 1, 2] {
+            let place = items.iter().position(|item| **item == done).unwrap();
+            items.remove(place).done();
+        }
+        assert_eq!(take_all(&queue), [3, 0, 4, 1, 2]);
+    });
+}
+
+#[test] // C5
+fn every_accepted_add_is_followed_by_a_delivery() {
+    with_queues(|config| {
+        let queue = config.queue();
+        // All ways through the four states with up to six steps of add, get and done.
+        for script in (0..3_u32.pow(6)).step_by(if cfg!(miri) { 20 } else { 1 }) {
+            let mut script = script;
+            let mut item = None;
+            let mut owed = 0;
+            for _ in 0..6 {
+                match script % 3 {
+                    0 => {
+                        let added = queue.add("a");
+                        assert!(added.is_accepted());
+                        owed = 1;
+                    }
+                    1 => {
+                        if let Ok(got) = queue.try_get() {
+                            assert!(item.is_none(), "two holders");
+                            assert_eq!(owed, 1, "nobody asked for this delivery");
+                            owed = 0;
+                            item = Some(got);
+                        }
+                    }
+                    _ => item = None,
+                }
+                script /= 3;
+            }
+            drop(item);
+            assert_eq!(take_all(&queue).len(), owed);
+        }
+    });
+}
+
+// ---- answers --------------------------------------------------------------------------------
+
+#[test] // C6 C11
+fn add_add_ref_and_handle_answer_alike_in_every_state() {
+    let ways: [fn(&crate::common::Queue<String>) -> Added; 3] = [
+        |queue| queue.add("a".to_owned()),
+        |queue| queue.add_ref("a"),
+        |queue| queue.handle("a".to_owned()).add(),
+    ];
+    with_queues(|config| {
+        for way in ways {
+            let queue = config.queue::<String>();
+            assert_eq!(way(&queue), Added::Queued, "unknown");
+            assert_eq!(way(&queue), Added::Merged, "queued");
+            let item = queue.get().unwrap();
+            assert_eq!(way(&queue), Added::Deferred, "processing");
+            assert_eq!(way(&queue), Added::Merged, "processing and dirty");
+            item.done();
+            assert_eq!(way(&queue), Added::Merged, "queued by done");
+            let item = queue.get().unwrap();
+            item.done();
+            assert_eq!(way(&queue), Added::Queued, "idle");
+            let item = queue.get().unwrap();
+            queue.shut_down();
+            assert_eq!(way(&queue), Added::ShutDown, "processing, shut down");
+            item.done();
+            assert_eq!(way(&queue), Added::ShutDown, "idle, shut down");
+            assert!(queue.get().is_none());
+        }
+    });
+}
+
+#[test] // C6 S1
+fn a_shut_down_queue_refuses_keys_in_every_state() {
+    with_queues(|config| {
+        let queue = config.queue::<String>();
+        for key in ["queued", "processing", "dirty", "idle"] {
+            queue.add_ref(key);
+        }
+        let queued = queue.get().unwrap();
+        let processing = queue.get().unwrap();
+        let dirty = queue.get().unwrap();
+        queue.get().unwrap().done();
+        queue.add_ref("dirty");
+        queue.add_ref("queued");
+        queued.done();
+        queue.shut_down();
+        for key in ["queued", "processing", "dirty", "idle", "unknown"] {
+            assert_eq!(queue.add_ref(key), Added::ShutDown, "{key}");
+            assert_eq!(queue.add(key.to_owned()), Added::ShutDown, "{key}");
+            assert_eq!(queue.handle(key.to_owned()).add(), Added::ShutDown, "{key}");
+        }
+        assert_eq!(queue.add_all(["queued".to_owned(), "new".to_owned()]), 0);
+        drop((processing, dirty));
+        assert_eq!(take_all(&queue), ["queued", "dirty"]);
+    });
+}
+
+#[test] // C6
+fn add_all_counts_the_keys_that_became_queued() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add_all([1, 2]);
+        let item = queue.get().unwrap();
+        assert_eq!(*item, 1);
+        // 1 is deferred, 2 merged, 3 queued once, 4 queued.
+        assert_eq!(queue.add_all([1, 2, 3, 3, 4]), 2);
+        assert_eq!(queue.add_all([]), 0);
+        assert_eq!(queue.add_all([1, 2, 3, 4]), 0);
+        item.done();
+        assert_eq!(take_all(&queue), [2, 3, 4, 1]);
+    });
+}
+
+#[test] // C1
+fn add_all_keeps_the_order_of_its_iterator() {
+    with_queues(|config| {
+        let queue = config.queue();
+        // More than it announces at once, by more than one.
+        assert_eq!(queue.add_all((0..100).rev()), 100);
+        assert_eq!(take_all(&queue), (0..100).rev().collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn every_way_of_getting_answers_exactly() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let mut noop = std::task::Context::from_waker(Waker::noop());
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+        for limit in [Duration::ZERO, Duration::from_nanos(1)] {
+            let error = queue.get_timeout(limit).unwrap_err();
+            assert_eq!(error, GetTimeoutError::Timeout);
+        }
+        let mut future = queue.get_async();
+        assert!(poll(&mut future, Waker::noop()).is_pending());
+        queue.add_all(0..5);
+        let got = [
+            queue.get().unwrap(),
+            queue.try_get().unwrap(),
+            queue.get_timeout(Duration::ZERO).unwrap(),
+            queue.get_timeout(Duration::MAX).unwrap(),
+            match std::pin::Pin::new(&mut future).poll(&mut noop) {
+                Poll::Ready(item) => item.unwrap(),
+                Poll::Pending => panic!("woken, and a key is there"),
+            },
+        ];
+        assert_eq!(got.each_ref().map(|item| **item), [0, 1, 2, 3, 4]);
+        drop(got);
+        queue.shut_down();
+        assert!(queue.get().is_none());
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        for limit in [Duration::ZERO, Duration::MAX] {
+            let error = queue.get_timeout(limit).unwrap_err();
+            assert_eq!(error, GetTimeoutError::ShutDown);
+        }
+        assert!(queue.get_batch(10).is_none());
+        match poll(&mut queue.get_async(), Waker::noop()) {
+            Poll::Ready(None) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+// ---- guards ---------------------------------------------------------------------------------
+
+#[test] // C7
+fn dropping_an_item_is_done() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add("a");
+        let item = queue.get().unwrap();
+        assert_eq!((*item, item.key()), ("a", &"a"));
+        assert_eq!(queue.add("a"), Added::Deferred);
+        drop(item);
+        let item = queue.get().unwrap();
+        drop(item);
+        assert_eq!(queue.add("a"), Added::Queued, "idle: the drop was done");
+    });
+}
+
+#[test] // C8
+fn len_counts_queued_keys_only() {
+    with_queues(|config| {
+        let queue = config.queue();
+        assert!(queue.is_empty());
+        let handle = queue.handle("pinned");
+        assert_eq!(queue.len(), 0, "a handle adds nothing");
+        queue.add("a");
+        queue.add("b");
+        queue.add("b");
+        assert_eq!(queue.len(), 2);
+        let item = queue.get().unwrap();
+        assert_eq!(queue.len(), 1, "processing does not count");
+        queue.add("a");
+        assert_eq!(queue.len(), 1, "dirty does not count");
+        item.done();
+        assert_eq!(queue.len(), 2, "queued again");
+        handle.add();
+        assert_eq!(queue.len(), 3);
+        queue.shut_down();
+        assert_eq!(queue.len(), 3, "what is queued stays queued");
+        take_all(&queue);
+        assert_eq!(queue.len(), 0);
+    });
+}
+
+// ---- handles --------------------------------------------------------------------------------
+
+#[test] // C11
+fn handles_and_adds_meet_in_one_key() {
+    with_queues(|config| {
+        let queue = config.queue::<String>();
+        let handle = queue.handle("a".to_owned());
+        let twin = handle.clone();
+        let other = queue.handle("a".to_owned());
+        assert_eq!(handle.key(), "a");
+        assert_eq!(handle.add(), Added::Queued);
+        assert_eq!(twin.add(), Added::Merged);
+        assert_eq!(other.add(), Added::Merged);
+        assert_eq!(queue.add_ref("a"), Added::Merged);
+        let item = queue.get().unwrap();
+        assert_eq!(other.add(), Added::Deferred);
+        assert_eq!(handle.add(), Added::Merged);
+        item.done();
+        assert_eq!(take_all(&queue), ["a"]);
+    });
+}
+
+#[test] // C11
+#[cfg_attr(miri, ignore = "20 000 keys to make two shards sweep")]
+fn a_handle_keeps_its_key_through_shrinks_and_sweeps() {
+    with_these_queues(&Config::races(), |config| {
+        let queue = config.queue::<u64>();
+        let handles: Vec<_> = (0..1000).map(|key| queue.handle(key)).collect();
+        queue.shrink();
+        // Streams of other keys make the shards sweep.
+        for key in 1000..20_000 {
+            queue.add(key);
+            queue.get().unwrap().done();
+        }
+        queue.shrink();
+        for (key, handle) in handles.iter().enumerate() {
+            assert_eq!(*handle.key(), key as u64);
+            assert_eq!(handle.add(), Added::Queued);
+            assert_eq!(queue.add(key as u64), Added::Merged, "the same node");
+        }
+        assert_eq!(take_all(&queue), (0..1000).collect::<Vec<_>>());
+        drop(handles);
+        queue.shrink();
+        assert_eq!(queue.add(1), Added::Queued, "unpinned, and still good");
+    });
+}
+
+// ---- batches --------------------------------------------------------------------------------
+
+#[test] // C12
+fn a_batch_has_up_to_max_keys_in_order_each_its_own_guard() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add_all(0..10);
+        let batch = queue.get_batch(4).unwrap();
+        assert_eq!((batch.len(), batch.is_empty()), (4, false));
+        assert_eq!(
+            batch.iter().map(|item| **item).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
+        assert_eq!(queue.len(), 6);
+        for key in 0..4 {
+            assert_eq!(queue.add(key), Added::Deferred, "each is processed");
+        }
+        let mut items = batch.into_iter();
+        items.next().unwrap().done();
+        assert_eq!(queue.len(), 7, "one is done, three are not");
+        let third = items.nth(1).unwrap(); // passes over the second, which is done by that
+        drop(items);
+        assert_eq!(take_all(&queue), [4, 5, 6, 7, 8, 9, 0, 1, 3]);
+        drop(third);
+        assert_eq!(take_all(&queue), [2]);
+    });
+}
+
+#[test] // C12
+fn a_batch_takes_what_is_there_and_never_waits_for_more() {
+    with_queues(|config| {
+        let queue = config.queue();
+        queue.add_all(0..3);
+        assert_eq!(queue.get_batch(usize::MAX).unwrap().len(), 3);
+        for max in [0, 1] {
+            queue.add_all(0..3);
+            let batch = queue.get_batch(max).unwrap();
+            assert_eq!(batch.len(), 1, "a max of {max} is one key");
+            assert_eq!(queue.len(), 2);
+            drop(queue.get_batch(2));
+        }
+        // A deferred key is not there yet, so the batch must not hold it twice or wait for it.
+        queue.add(7);
+        let item = queue.get().unwrap();
+        queue.add(7);
+        queue.add(8);
+        assert_eq!(queue.get_batch(10).unwrap().len(), 1);
+        item.done();
+        queue.shut_down();
+        assert_eq!(queue.get_batch(10).unwrap().len(), 1);
+        assert!(queue.get_batch(10).is_none());
+    });
+}

@@ -1,0 +1,101 @@
+//! What signatures may say: defaults of the type parameters, and what is an error.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::catch_unwind;
+
+use keyqueue::limiter::default_controller;
+use keyqueue::worker::{GivenUp, Running, Workers};
+use keyqueue::{Added, Batch, GetAsync, Item, Remaining, WorkQueue};
+
+/// Workers over `queue`, and what is taken from it, by types that name the key alone.
+struct Named<'q> {
+    item: Item<'q, u64>,
+    batch: Batch<'q, u64>,
+    get: GetAsync<'q, u64>,
+    workers: Workers<'q, u64>,
+    running: Option<Running<u64>>,
+}
+
+#[test]
+fn types_name_the_key_alone_if_the_rest_is_the_default() {
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2]);
+    let named = Named {
+        item: queue.get().unwrap(),
+        batch: queue.get_batch(2).unwrap(),
+        get: queue.get_async(),
+        workers: Workers::new(&queue),
+        running: None,
+    };
+    assert_eq!((*named.item, named.batch.len()), (1, 1));
+    drop((named.item, named.batch, named.get));
+    queue.shut_down();
+    assert!(named.running.is_none());
+    named.workers.threads(1).run(|_| ()).unwrap();
+}
+
+#[test]
+fn what_a_worker_holds_may_be_used_in_catch_unwind() {
+    let queue = WorkQueue::new();
+    let handle = queue.handle("key");
+    assert!(catch_unwind(|| handle.add()).is_ok_and(Added::is_accepted));
+    let item = queue.get().unwrap();
+    let length = catch_unwind(|| {
+        queue.add("other");
+        item.len()
+    });
+    assert_eq!(length.unwrap(), 3);
+    let boxed = WorkQueue::builder().rate_limiter(default_controller::<&str>());
+    let queue = boxed.build().unwrap();
+    assert!(catch_unwind(move || queue.add("key")).is_ok());
+}
+
+/// An error with a source.
+#[derive(Debug)]
+struct Refused(fmt::Error);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl Error for Refused {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn what_is_left_or_given_up_is_an_error() {
+    fn error<E: Error>(error: &E) -> (String, bool) {
+        (error.to_string(), error.source().is_some())
+    }
+
+    let queue = WorkQueue::new();
+    queue.add_all(0..5);
+    let held = (queue.get(), queue.get());
+    let left: Remaining = queue.shut_down();
+    drop(held);
+    assert_eq!(
+        error(&left),
+        ("keys left: 3 queued, 2 processing, 0 delayed".into(), false)
+    );
+
+    let ends = std::sync::Mutex::new(Vec::new());
+    let queue = WorkQueue::new();
+    queue.add("key");
+    Workers::new(&queue)
+        .threads(1)
+        .max_retries(0)
+        .on_give_up(|_, end: GivenUp<Refused>| {
+            ends.lock().unwrap().push(end);
+            queue.shut_down();
+        })
+        .run(|_| Err::<(), _>(Refused(fmt::Error)))
+        .unwrap();
+    let end = ends.into_inner().unwrap().pop().unwrap();
+    // The text contains the function's error, so the source is the error below that.
+    assert_eq!(error(&end), ("refused (retries: 0)".into(), true));
+}

@@ -1,0 +1,372 @@
+//! Delays by a clock that is moved by hand: when a key is added, in which order, and what
+//! cancels a delay (D1, D2, D4, D6, D8, D9). Nothing here sleeps.
+
+use std::time::Duration;
+
+use crate::common::timed::{DAY, MS, NS, after, built, ms, taken, timed};
+use crate::common::{WakeCount, poll, scaled};
+use keyqueue::{Added, Clock, DelayPolicy, TryGetError, WorkQueue};
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Ticks of the sizes that there can be, and one that divides nothing evenly.
+fn ticks() -> [Duration; 4] {
+    [
+        Duration::from_micros(100),
+        Duration::from_nanos(333_333),
+        MS,
+        Duration::from_secs(60),
+    ]
+}
+
+// ---- when -----------------------------------------------------------------------------------
+
+#[test] // D1 D9
+fn a_delay_never_ends_early_and_a_tick_late_at_most() {
+    for tick in ticks() {
+        for begin in [Duration::ZERO, NS, tick - NS, tick, tick * 7 / 2, DAY + NS] {
+            for delay in [NS, tick - NS, tick, tick + NS, tick * 100, ms(86_399_999)] {
+                let case = format!("tick {tick:?}, called at {begin:?}, delay {delay:?}");
+                let (queue, time) = built(|builder| builder.tick(tick));
+                time.advance(begin);
+                assert_eq!(queue.add_after(1, delay), Added::Delayed, "{case}");
+                assert_eq!(after(&queue, &time, delay - NS), [], "early: {case}");
+                assert_eq!(after(&queue, &time, tick), [1], "late: {case}");
+            }
+        }
+    }
+}
+
+#[test] // D1: not a tick early either when the clock is far off the wheel's time
+fn a_delay_set_long_after_the_last_turn_counts_from_the_call() {
+    let (queue, time) = timed();
+    queue.add_after(1, MS);
+    time.advance(DAY);
+    // The wheel has not moved yet; this delay is far ahead of it, and short all the same.
+    queue.add_after(2, ms(5));
+    assert_eq!(after(&queue, &time, ms(5) - NS), [1]);
+    assert_eq!(after(&queue, &time, NS), [2]);
+}
+
+#[test] // D1
+fn a_delay_ends_once() {
+    let (queue, time) = timed();
+    queue.add_after(1, ms(5));
+    assert_eq!(after(&queue, &time, ms(5)), [1]);
+    assert_eq!(after(&queue, &time, 10 * YEAR), []);
+    assert_eq!(queue.fire_due(), 0);
+}
+
+#[test] // D1 D9: nothing but the clock moves a delay
+fn without_time_nothing_is_due() {
+    let (queue, time) = timed();
+    queue.add_after(1, NS);
+    for _ in 0..100 {
+        assert_eq!(queue.fire_due(), 0);
+    }
+    assert_eq!(queue.len(), 0);
+    assert_eq!(after(&queue, &time, MS), [1]);
+}
+
+#[test] // D2
+fn a_delay_of_zero_is_a_plain_add() {
+    let (queue, _time) = timed();
+    assert_eq!(queue.add_after(1, Duration::ZERO), Added::Queued);
+    assert_eq!(queue.add_after(1, Duration::ZERO), Added::Merged);
+    assert_eq!(queue.len(), 1, "without `fire_due`");
+    let item = queue.get().unwrap();
+    assert_eq!(queue.add_after(1, Duration::ZERO), Added::Deferred);
+    let handle = queue.handle(1);
+    assert_eq!(handle.add_after(Duration::ZERO), Added::Merged);
+    assert_eq!(item.retry_after(Duration::ZERO), Added::Merged);
+    assert_eq!(taken(&queue), [1]);
+    assert_eq!(handle.add_after(Duration::ZERO), Added::Queued);
+}
+
+// ---- the end of a delay is an add -----------------------------------------------------------
+
+#[test] // D4
+fn a_delay_that_ends_on_a_processing_key_makes_it_dirty() {
+    let (queue, time) = timed();
+    queue.add(1);
+    let item = queue.get().unwrap();
+    queue.add_after(1, ms(5));
+    time.advance(ms(5));
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(queue.len(), 0, "never two workers on one key");
+    assert_eq!(queue.add(1), Added::Merged, "dirty already");
+    item.done();
+    assert_eq!(taken(&queue), [1]);
+}
+
+#[test] // D4
+fn a_delay_that_ends_on_a_queued_key_is_merged() {
+    let (queue, time) = timed();
+    queue.add_after(1, ms(5));
+    queue.add_all([1, 2]);
+    time.advance(ms(5));
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(taken(&queue), [1, 2], "and keeps its place");
+}
+
+#[test] // D4
+fn a_delay_that_ends_queues_at_the_tail_and_wakes_a_waiter() {
+    let (queue, time) = timed();
+    queue.add_after(1, ms(5));
+    queue.add(2);
+    assert_eq!(after(&queue, &time, ms(5)), [2, 1]);
+    let (woken, waker) = WakeCount::new();
+    let mut task = queue.get_async();
+    assert!(poll(&mut task, &waker).is_pending());
+    queue.add_after(3, ms(5));
+    assert_eq!(woken.get(), 0);
+    time.advance(ms(5));
+    queue.fire_due();
+    assert_eq!(woken.get(), 1);
+    assert!(poll(&mut task, &waker).is_ready());
+}
+
+#[test] // C8
+fn a_delayed_key_does_not_count_as_queued() {
+    let (queue, time) = timed();
+    queue.add_after(1, ms(5));
+    assert!(queue.is_empty());
+    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    time.advance(ms(5));
+    queue.fire_due();
+    assert_eq!(queue.len(), 1);
+}
+
+// ---- cancelling -----------------------------------------------------------------------------
+
+#[test] // D6
+fn cancel_removes_the_delay_and_says_whether_there_was_one() {
+    let (queue, time) = timed();
+    assert!(!queue.cancel(&1), "unknown");
+    queue.add_after(1, ms(5));
+    queue.add_after(2, ms(5));
+    assert!(queue.cancel(&1));
+    assert!(!queue.cancel(&1));
+    assert_eq!(after(&queue, &time, DAY), [2]);
+    assert!(!queue.cancel(&2), "its delay is over");
+}
+
+#[test] // D6
+fn cancel_never_touches_a_queued_or_processing_key() {
+    let (queue, time) = timed();
+    queue.add(1);
+    assert!(!queue.cancel(&1));
+    queue.add_after(1, ms(5));
+    assert!(queue.cancel(&1), "the delay beside it");
+    assert_eq!(queue.len(), 1);
+    let item = queue.get().unwrap();
+    queue.add(1);
+    queue.add_after(1, ms(5));
+    assert!(queue.cancel(&1));
+    item.done();
+    assert_eq!(taken(&queue), [1], "dirty all the same");
+    assert_eq!(after(&queue, &time, DAY), []);
+}
+
+#[test] // D6: neither early nor twice, and with the same due tick
+fn a_key_delayed_again_after_a_cancel_fires_once() {
+    let (queue, time) = timed();
+    for _ in 0..100 {
+        queue.add_after(1, ms(5));
+        assert!(queue.cancel(&1));
+    }
+    queue.add_after(1, ms(5));
+    time.advance(ms(5));
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(taken(&queue), [1]);
+}
+
+#[test] // D6
+fn cancel_takes_a_borrowed_form() {
+    let (clock, _time) = Clock::mock();
+    let queue = WorkQueue::<String>::builder()
+        .clock(clock)
+        .manual_timers()
+        .build()
+        .unwrap();
+    queue.add_after("a".to_owned(), MS);
+    assert!(queue.cancel("a"));
+}
+
+// ---- lengths and order ----------------------------------------------------------------------
+
+#[test] // D8
+fn delays_of_any_length_end_in_due_order() {
+    let (queue, time) = timed();
+    let lengths = [
+        Duration::MAX,
+        200 * YEAR,
+        100 * YEAR - ms(10),
+        10 * YEAR,
+        DAY,
+        ms(65),
+        ms(64),
+        ms(63),
+        MS + NS,
+        MS,
+    ];
+    for (key, length) in (0..).zip(lengths) {
+        assert_eq!(queue.add_after(key, length), Added::Delayed, "{length:?}");
+    }
+    for (length, keys) in [
+        (MS, vec![9]),
+        (MS, vec![8]),
+        (ms(61), vec![7]),
+        (MS, vec![6]),
+        (MS, vec![5]),
+    ] {
+        assert_eq!(after(&queue, &time, length), keys);
+    }
+    assert_eq!(after(&queue, &time, DAY - ms(66)), []);
+    assert_eq!(after(&queue, &time, MS), [4]);
+    assert_eq!(after(&queue, &time, 10 * YEAR - DAY - NS), []);
+    assert_eq!(after(&queue, &time, NS), [3]);
+    assert_eq!(after(&queue, &time, 90 * YEAR - MS), [2]);
+    assert_eq!(after(&queue, &time, MS - NS), []);
+    assert_eq!(
+        after(&queue, &time, NS),
+        [0, 1],
+        "clamped to a hundred years"
+    );
+}
+
+#[test] // D8
+fn a_delay_of_ten_years_is_exact() {
+    let (queue, time) = timed();
+    queue.add_after(1, 10 * YEAR);
+    assert_eq!(after(&queue, &time, 10 * YEAR - NS), []);
+    assert_eq!(after(&queue, &time, NS), [1]);
+}
+
+#[test] // D8: no length of delay panics, at any time
+fn the_longest_delay_at_the_end_of_time_does_no_harm() {
+    for tick in ticks() {
+        let (queue, time) = built(|builder| builder.tick(tick));
+        for key in 0..3 {
+            queue.add_after(key, Duration::MAX);
+            time.advance(Duration::MAX);
+            queue.add_after(key, Duration::MAX);
+            queue.add_after(key, NS);
+            queue.fire_due();
+        }
+        let left = queue.shut_down();
+        assert_eq!(left.queued + left.delayed, 3, "tick {tick:?}");
+    }
+}
+
+#[test] // D8
+fn keys_of_different_ticks_come_out_in_due_order_and_of_one_tick_in_the_order_of_the_calls() {
+    let (queue, time) = timed();
+    // Two of each tick, called in an order that is all but sorted.
+    let delay = |key: u32| u64::from(key * 7919 % 500) + 1;
+    for key in 0..1000 {
+        queue.add_after(key, ms(delay(key)));
+    }
+    let mut expected: Vec<u32> = (0..1000).collect();
+    expected.sort_by_key(|&key| delay(key));
+    assert_eq!(after(&queue, &time, ms(500)), expected);
+}
+
+#[test] // D8: step by step, too, and over the edges of the wheel's levels
+#[cfg_attr(miri, ignore = "10 000 keys in one thread")]
+fn keys_come_out_tick_by_tick() {
+    let (queue, time) = timed();
+    for key in (0..10_000).rev() {
+        queue.add_after(key, ms(u64::from(key) + 1));
+    }
+    for key in 0..10_000 {
+        assert_eq!(after(&queue, &time, MS), [key]);
+    }
+}
+
+#[test] // D8: registered in crowds, which nobody has put into the wheel yet
+fn a_late_call_with_an_early_time_still_comes_first() {
+    const KEYS: u32 = scaled(20_000) as u32;
+    let (queue, time) = timed();
+    for key in 0..KEYS {
+        queue.add_after(key, ms(u64::from(KEYS - key)));
+    }
+    let all = after(&queue, &time, DAY);
+    assert!(all.iter().copied().eq((0..KEYS).rev()));
+}
+
+#[test] // D8: of a key that was moved the call that counts decides
+fn a_moved_delay_takes_its_place_by_its_new_time() {
+    let (queue, time) = built(|builder| builder.delay_policy(DelayPolicy::Replace));
+    queue.add_after(1, ms(10));
+    queue.add_after(2, ms(20));
+    queue.add_after(3, ms(30));
+    queue.add_after(1, ms(25));
+    queue.add_after(3, ms(20));
+    assert_eq!(after(&queue, &time, ms(30)), [2, 3, 1]);
+}
+
+#[test] // D8 D9
+fn a_leap_of_a_day_adds_everything_due_once_and_in_order() {
+    let (queue, time) = timed();
+    let hour = Duration::from_secs(3600);
+    for key in (0..48).rev() {
+        queue.add_after(key, hour * (key + 1));
+    }
+    time.advance(DAY);
+    assert_eq!(queue.fire_due(), 24);
+    assert!(taken(&queue).into_iter().eq(0..24));
+    assert_eq!(queue.fire_due(), 0);
+    assert!(after(&queue, &time, DAY).into_iter().eq(24..48));
+}
+
+// ---- other ways to delay --------------------------------------------------------------------
+
+#[test] // D1 C11
+fn a_handle_delays_by_the_same_rules() {
+    let (queue, time) = timed();
+    let handle = queue.handle(1);
+    assert_eq!(handle.add_after(ms(50)), Added::Delayed);
+    assert_eq!(queue.add_after(1, ms(30)), Added::Delayed);
+    assert_eq!(after(&queue, &time, ms(30)), [1]);
+    assert_eq!(handle.add_after(ms(30)), Added::Delayed);
+    assert!(queue.cancel(&1));
+    assert_eq!(after(&queue, &time, DAY), []);
+    handle.add_after(ms(30));
+    drop(handle);
+    assert_eq!(after(&queue, &time, ms(30)), [1], "it outlives the handle");
+    let handle = queue.handle(1);
+    drop(queue);
+    assert_eq!(handle.add_after(ms(30)), Added::ShutDown);
+}
+
+#[test] // D1 D4
+fn an_item_can_be_tried_again_after_a_while() {
+    let (queue, time) = timed();
+    queue.add(1);
+    let item = queue.get().unwrap();
+    assert_eq!(item.retry_after(ms(5)), Added::Delayed);
+    assert_eq!(queue.add(1), Added::Queued, "it is done");
+    assert_eq!(taken(&queue), [1]);
+    assert_eq!(after(&queue, &time, ms(5) - NS), []);
+    assert_eq!(after(&queue, &time, NS), [1]);
+}
+
+// ---- settings -------------------------------------------------------------------------------
+
+#[test]
+fn a_tick_out_of_range_is_refused_by_name_and_value() {
+    for (tick, value) in [
+        (Duration::ZERO, "0ns"),
+        (Duration::from_micros(100) - NS, "99.999µs"),
+        (Duration::from_secs(60) + NS, "60.000000001s"),
+        (Duration::MAX, "18446744073709551615.999999999s"),
+    ] {
+        let error = WorkQueue::<u32>::builder().tick(tick).build().unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("tick") && text.contains(value), "{text}");
+    }
+    for tick in [Duration::from_micros(100), Duration::from_secs(60)] {
+        assert!(WorkQueue::<u32>::builder().tick(tick).build().is_ok());
+    }
+}

@@ -1,0 +1,11 @@
+//! Keys that are added later.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod client_go;
+mod clock;
+mod order;
+mod rules;
+mod shutdown;
+mod threads;

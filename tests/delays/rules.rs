@@ -1,0 +1,199 @@
+//! Two delays of one key, and a plain add beside a delay: which of them counts (D3, D5). By a clock
+//! that is moved by hand; nothing here sleeps.
+
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::timed::{DAY, MS, after, built, ms, taken, timed};
+use keyqueue::{Added, Clock, DelayPolicy, WorkQueue};
+
+// ---- two delays of one key ------------------------------------------------------------------
+
+/// The times, in milliseconds, at which a key comes out that is delayed by each of `delays`.
+fn deliveries(policy: DelayPolicy, delays: &[u64]) -> Vec<u64> {
+    let (queue, time) = built(|builder| builder.delay_policy(policy));
+    for &delay in delays {
+        assert_eq!(queue.add_after(1, ms(delay)), Added::Delayed, "{policy:?}");
+    }
+    let mut at = Vec::new();
+    for now in 1..=200 {
+        at.extend(after(&queue, &time, MS).iter().map(|_| now));
+    }
+    at
+}
+
+#[test] // D3
+fn each_policy_picks_one_of_two_delays() {
+    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
+    for (policy, down, up) in [
+        (Earliest, 50, 50),
+        (Latest, 100, 100),
+        (Replace, 50, 100),
+        (KeepFirst, 100, 50),
+    ] {
+        assert_eq!(deliveries(policy, &[100, 50]), [down], "{policy:?} earlier");
+        assert_eq!(deliveries(policy, &[50, 100]), [up], "{policy:?} later");
+        assert_eq!(deliveries(policy, &[50, 50]), [50], "{policy:?} the same");
+    }
+}
+
+#[test] // D3
+fn each_policy_picks_one_of_many_delays() {
+    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
+    let delays = [70, 30, 90, 10, 120, 60];
+    for (policy, at) in [
+        (Earliest, 10),
+        (Latest, 120),
+        (Replace, 60),
+        (KeepFirst, 70),
+    ] {
+        assert_eq!(deliveries(policy, &delays), [at], "{policy:?}");
+    }
+}
+
+#[test] // D3
+fn earliest_is_the_default() {
+    assert_eq!(DelayPolicy::default(), DelayPolicy::Earliest);
+    let (queue, time) = timed();
+    queue.add_after(1, ms(100));
+    queue.add_after(1, ms(50));
+    assert_eq!(after(&queue, &time, ms(50)), [1]);
+    assert_eq!(after(&queue, &time, DAY), []);
+}
+
+#[test] // D3: what is compared is when they are due, not how long they are
+fn policies_compare_ready_times() {
+    let (queue, time) = timed();
+    queue.add_after(1, ms(100));
+    time.advance(ms(80));
+    queue.add_after(1, ms(50)); // due at 130
+    assert_eq!(after(&queue, &time, ms(20)), [1]);
+    assert_eq!(after(&queue, &time, DAY), []);
+}
+
+#[test] // D3
+fn a_delay_that_has_ended_is_no_rival_of_the_next() {
+    for policy in [DelayPolicy::Earliest, DelayPolicy::KeepFirst] {
+        let (queue, time) = built(|builder| builder.delay_policy(policy));
+        queue.add_after(1, ms(10));
+        assert_eq!(after(&queue, &time, ms(10)), [1]);
+        queue.add_after(1, ms(50));
+        assert_eq!(after(&queue, &time, ms(50)), [1], "{policy:?}");
+    }
+}
+
+#[test] // D3: with the latest a series of adds waits for a quiet moment
+fn latest_debounces() {
+    let (queue, time) = built(|builder| builder.delay_policy(DelayPolicy::Latest));
+    for _ in 0..100 {
+        queue.add_after(1, ms(10));
+        assert_eq!(after(&queue, &time, ms(9)), []);
+    }
+    assert_eq!(after(&queue, &time, ms(1)), [1]);
+}
+
+// ---- a plain add beside a delay -------------------------------------------------------------
+
+#[test] // D5
+fn a_plain_add_leaves_the_delay_alone() {
+    let (queue, time) = timed();
+    let handle = queue.handle(1);
+    let adds: [&dyn Fn() -> Added; 4] = [
+        &|| queue.add(1),
+        &|| queue.add_ref(&1),
+        &|| handle.add(),
+        &|| queue.add_after(1, Duration::ZERO),
+    ];
+    for add in adds {
+        queue.add_after(1, ms(50));
+        assert_eq!(add(), Added::Queued);
+        assert_eq!(after(&queue, &time, ms(49)), [1], "now");
+        assert_eq!(after(&queue, &time, MS), [1], "and again at its time");
+    }
+}
+
+#[test] // D5
+fn a_plain_add_supersedes_the_delay_if_asked_to() {
+    let (queue, time) = built(|builder| builder.supersede_delays(true));
+    let handle = queue.handle(1);
+    let adds: [&dyn Fn() -> Added; 5] = [
+        &|| queue.add(1),
+        &|| queue.add_ref(&1),
+        &|| handle.add(),
+        &|| queue.add_after(1, Duration::ZERO),
+        &|| match queue.add_all([1]) {
+            1 => Added::Queued,
+            _ => Added::Merged,
+        },
+    ];
+    for add in adds {
+        queue.add_after(1, ms(50));
+        assert_eq!(add(), Added::Queued);
+        assert!(!queue.cancel(&1), "nothing is pending any more");
+        assert_eq!(taken(&queue), [1]);
+        assert_eq!(after(&queue, &time, DAY), []);
+        assert_eq!(handle.add_after(ms(5)), Added::Delayed, "a new one may be");
+        assert_eq!(after(&queue, &time, ms(5)), [1]);
+    }
+}
+
+#[test] // D5: what supersedes is the add, whatever it finds the key doing
+fn a_merged_or_deferred_add_supersedes_as_well() {
+    let (queue, time) = built(|builder| builder.supersede_delays(true));
+    queue.add(1);
+    queue.add_after(1, ms(50));
+    assert_eq!(queue.add(1), Added::Merged);
+    assert!(!queue.cancel(&1));
+    let item = queue.get().unwrap();
+    queue.add_after(1, ms(50));
+    assert_eq!(queue.handle(1).add(), Added::Deferred);
+    assert!(!queue.cancel(&1));
+    item.done();
+    assert_eq!(taken(&queue), [1]);
+    assert_eq!(after(&queue, &time, DAY), []);
+}
+
+/// A key whose `Eq` panics at the call that makes the counter 0.
+#[derive(Debug)]
+struct Fussy(u32, Arc<AtomicUsize>);
+
+impl Hash for Fussy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialEq for Fussy {
+    fn eq(&self, other: &Self) -> bool {
+        assert_ne!(self.1.fetch_sub(1, Ordering::Relaxed), 1, "enough");
+        self.0 == other.0
+    }
+}
+
+impl Eq for Fussy {}
+
+#[test] // C5 D5: whichever comparison panics, the delay is pending or the key queued
+fn an_add_that_panics_does_not_lose_the_delay_it_supersedes() {
+    for panics_at in 1..=3 {
+        let calls = Arc::new(AtomicUsize::new(usize::MAX));
+        let (clock, time) = Clock::mock();
+        let queue = WorkQueue::builder()
+            .clock(clock)
+            .manual_timers()
+            .supersede_delays(true)
+            .build()
+            .unwrap();
+        queue.add_after(Fussy(1, Arc::clone(&calls)), ms(5));
+        calls.store(panics_at, Ordering::Relaxed);
+        let key = Fussy(1, Arc::clone(&calls));
+        let added = catch_unwind(AssertUnwindSafe(|| queue.add(key)));
+        calls.store(usize::MAX, Ordering::Relaxed);
+        time.advance(ms(5));
+        let fired = queue.fire_due();
+        assert_eq!(fired, usize::from(added.is_err()), "{panics_at}: {added:?}");
+        assert_eq!(queue.len(), 1);
+    }
+}

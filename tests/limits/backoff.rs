@@ -1,0 +1,360 @@
+//! Back-off: apimachinery's and client-go's tables under their names, then the contract's promises.
+
+use std::time::Duration;
+
+use crate::common::timed::{NS, ms, secs};
+use keyqueue::backoff::{Backoff, ExponentialBackoffManager, jitter, retry_with};
+use keyqueue::limiter::{ItemExponentialFailure, Jitter, Jittered, RateLimiter};
+use keyqueue::{Clock, MockClock};
+use proptest::prelude::*;
+
+fn doubling(duration: Duration, steps: u32) -> Backoff {
+    Backoff {
+        duration,
+        factor: 2.0,
+        steps,
+        ..Backoff::default()
+    }
+}
+
+fn steps(backoff: &Backoff, n: usize) -> Vec<Duration> {
+    let mut backoff = backoff.clone();
+    (0..n).map(|_| backoff.step()).collect()
+}
+
+// ---- flowcontrol's tables, on the limiter that does its job
+
+fn flowcontrol() -> (ItemExponentialFailure<str>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(secs(1), secs(50)).unwrap();
+    (limiter.with_clock(clock), mock)
+}
+
+#[test] // L3
+fn test_slow_backoff() {
+    let (limiter, mock) = flowcontrol();
+    for expected in [1, 2, 4, 8, 16, 32, 50, 50, 50].map(secs) {
+        assert_eq!(limiter.when("id"), expected);
+        mock.advance(secs(1));
+    }
+    limiter.forget("id");
+    assert_eq!(limiter.num_requeues("id"), 0);
+}
+
+#[test] // L12
+fn test_backoff_reset() {
+    let (limiter, mock) = flowcontrol();
+    for _ in 0..9 {
+        limiter.when("id");
+    }
+    mock.advance(secs(2 * 50 + 1));
+    assert_eq!(limiter.num_requeues("id"), 0);
+    assert_eq!(limiter.when("id"), secs(1));
+}
+
+#[test] // L12
+fn test_backoff_high_water_mark() {
+    let (limiter, mock) = flowcontrol();
+    for _ in 0..9 {
+        limiter.when("id");
+    }
+    mock.advance(secs(2 * 50 - 1));
+    assert_eq!(limiter.when("id"), secs(50));
+}
+
+#[test] // L12
+fn test_backoff_gc() {
+    let (limiter, mock) = flowcontrol();
+    limiter.when("id");
+    mock.advance(secs(51));
+    limiter.when("other");
+    assert_eq!(limiter.tracked(), 2, "kept within twice the maximum");
+    // Enough calls for the limiter to look after all of its memory, twice.
+    for _ in 0..2 {
+        mock.advance(secs(101));
+        for _ in 0..10_000 {
+            limiter.when("busy");
+        }
+    }
+    assert_eq!(limiter.tracked(), 1, "only the busy key is left");
+}
+
+#[test]
+fn test_backoff_with_jitter() {
+    let (inner, _mock) = flowcontrol();
+    let limiter = Jittered::new(inner, Jitter::Equal);
+    for exact in [1, 2, 4, 8, 16, 32, 50, 50].map(secs) {
+        let delay = limiter.when("id");
+        assert!(
+            exact / 2 <= delay && delay <= exact,
+            "{delay:?} of {exact:?}"
+        );
+    }
+}
+
+// ---- Backoff
+
+#[test] // L9
+fn test_backoff_step() {
+    let second = Backoff {
+        duration: secs(1),
+        ..Backoff::default()
+    };
+    let rows: &[(Backoff, &[u64])] = &[
+        (Backoff::default(), &[0, 0, 0, 0]),
+        (second.clone(), &[1, 1, 1]),
+        (
+            Backoff {
+                steps: 1,
+                ..second.clone()
+            },
+            &[1, 1, 1],
+        ),
+        (
+            Backoff {
+                factor: 1.0,
+                steps: 1,
+                ..second.clone()
+            },
+            &[1, 1, 1],
+        ),
+        (doubling(secs(1), 3), &[1, 2, 4, 8, 8, 8]),
+        (
+            Backoff {
+                cap: secs(3),
+                ..doubling(secs(1), 3)
+            },
+            &[1, 2, 3, 3, 3],
+        ),
+        (
+            Backoff {
+                cap: secs(3),
+                jitter: 0.5,
+                ..doubling(secs(1), 2)
+            },
+            &[1, 2, 3, 3],
+        ),
+        (
+            Backoff {
+                jitter: 4.0,
+                ..doubling(secs(1), 6)
+            },
+            &[1, 2, 4, 8, 16, 32],
+        ),
+    ];
+    for seed in 0..5 {
+        fastrand::seed(seed);
+        for (backoff, expected) in rows {
+            for (got, &seconds) in steps(backoff, expected.len()).into_iter().zip(*expected) {
+                let most = secs(seconds).mul_f64(1.0 + backoff.jitter);
+                let in_range = secs(seconds) <= got && got <= most;
+                assert!(in_range, "{got:?} for {seconds} s of {backoff:?}");
+            }
+        }
+    }
+}
+
+#[test] // L9
+fn the_first_delay_keeps_to_the_cap() {
+    for factor in [0.0, 0.5, 1.0, 2.0] {
+        let backoff = Backoff {
+            factor,
+            cap: secs(5),
+            ..doubling(secs(10), 9)
+        };
+        assert_eq!(backoff.clone().step(), secs(5), "factor {factor}");
+        assert!(
+            steps(&backoff, 12).iter().all(|&d| d <= secs(5)),
+            "factor {factor}"
+        );
+    }
+}
+
+#[test] // L9: apimachinery gives up after four of these.
+fn reaching_the_cap_does_not_end_the_retries() {
+    let backoff = Backoff {
+        cap: ms(8),
+        ..doubling(ms(1), 1000)
+    };
+    let delays: Vec<_> = backoff.clone().collect();
+    assert_eq!(delays.len(), 1000);
+    assert_eq!(delays[..4], [1, 2, 4, 8].map(ms));
+    assert!(delays[4..].iter().all(|&delay| delay == ms(8)));
+    let mut tries = 0;
+    let outcome: Result<(), ()> = retry_with(
+        backoff,
+        || {
+            tries += 1;
+            Err(())
+        },
+        |_| (),
+    );
+    assert_eq!((outcome, tries), (Err(()), 1000));
+}
+
+#[test] // L9
+fn an_iterator_gives_as_many_delays_as_there_are_steps() {
+    let mut backoff = doubling(ms(1), 3);
+    assert_eq!(backoff.size_hint(), (3, Some(3)));
+    assert_eq!(backoff.by_ref().collect::<Vec<_>>(), [1, 2, 4].map(ms));
+    assert_eq!((backoff.next(), backoff.next()), (None, None));
+    assert_eq!(backoff.step(), ms(8), "a step goes on for ever");
+    assert_eq!(doubling(ms(1), 0).next(), None);
+}
+
+#[test] // L9
+fn a_factor_below_one_decays_to_nothing() {
+    let backoff = Backoff {
+        factor: 0.5,
+        ..doubling(Duration::from_nanos(5), 9)
+    };
+    let nanos: Vec<_> = backoff.map(|delay| delay.as_nanos()).collect();
+    assert_eq!(nanos, [5, 2, 1, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test] // L9
+fn growth_saturates_without_a_cap() {
+    let delays = steps(&doubling(NS, u32::MAX), 200);
+    assert!(delays.is_sorted());
+    assert_eq!(
+        delays[93],
+        Duration::from_nanos(1 << 31) * (1 << 31) * (1 << 31)
+    );
+    assert_eq!(delays[94..], [Duration::MAX; 106]);
+}
+
+#[test] // L9
+fn jitter_adds_less_than_its_factor() {
+    let random: Vec<_> = (0..10_000).map(|_| jitter(secs(10), 0.5)).collect();
+    assert!(random.iter().all(|d| (secs(10)..secs(15)).contains(d)));
+    assert!(random.iter().any(|d| *d < ms(10_100)));
+    assert!(random.iter().any(|d| *d > ms(14_900)));
+}
+
+#[test] // L9
+fn test_jitter_until_negative_factor() {
+    for factor in [0.0, -0.0, -1.0, f64::NEG_INFINITY, f64::NAN] {
+        assert_eq!(jitter(secs(1), factor), secs(1));
+    }
+}
+
+proptest! {
+    // L9
+    #[test]
+    fn no_fields_at_all_make_a_step_panic_or_pass_the_cap(
+        duration in any::<Duration>(),
+        factor in prop_oneof![any::<f64>(), any::<u64>().prop_map(f64::from_bits)],
+        jitter in prop_oneof![Just(0.0), any::<u64>().prop_map(f64::from_bits)],
+        count in any::<u32>(),
+        cap in prop_oneof![Just(Duration::ZERO), any::<Duration>()],
+    ) {
+        let backoff = Backoff { duration, factor, jitter, steps: count, cap };
+        let valid = [factor, jitter].iter().all(|f| *f >= 0.0 && f.is_finite());
+        prop_assert_eq!(backoff.validate().is_ok(), valid);
+        let longest = if cap.is_zero() { Duration::MAX } else { cap };
+        for delay in steps(&backoff, 100) {
+            prop_assert!(jitter > 0.0 || delay <= longest, "{:?} of {:?}", delay, backoff);
+        }
+    }
+}
+
+#[test] // L13
+fn invalid_settings_are_refused_by_name() {
+    for (value, written) in [(-1.0, "-1.0"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+        let manager = |factor, jitter| {
+            let backoff = Backoff {
+                factor,
+                jitter,
+                ..doubling_to(secs(1), secs(2))
+            };
+            ExponentialBackoffManager::new(backoff, secs(3)).unwrap_err()
+        };
+        let backoff = |factor, jitter| {
+            let backoff = Backoff {
+                factor,
+                jitter,
+                ..Backoff::default()
+            };
+            backoff.validate().unwrap_err()
+        };
+        for (refused, field) in [
+            (manager(value, 0.0), "factor"),
+            (manager(2.0, value), "jitter"),
+            (backoff(value, 0.0), "factor"),
+            (backoff(2.0, value), "jitter"),
+        ] {
+            assert_eq!((refused.field(), refused.value()), (field, written));
+        }
+    }
+    let refused =
+        ExponentialBackoffManager::new(doubling_to(secs(2), secs(1)), secs(3)).unwrap_err();
+    assert_eq!((refused.field(), refused.value()), ("cap", "1s"));
+    assert_eq!(
+        refused.to_string(),
+        "back-off `cap` must not be below `duration`, 2s, but is 1s"
+    );
+}
+
+// ---- the manager
+
+fn doubling_to(duration: Duration, cap: Duration) -> Backoff {
+    Backoff {
+        duration,
+        factor: 2.0,
+        cap,
+        ..Backoff::default()
+    }
+}
+
+#[test] // L10
+fn a_manager_without_a_cap_grows_without_end() {
+    let mut manager =
+        ExponentialBackoffManager::new(doubling_to(secs(1), secs(0)), secs(9)).unwrap();
+    assert_eq!(manager.nth(12), Some(secs(1 << 12)));
+}
+
+fn manager(reset: Duration) -> (ExponentialBackoffManager, MockClock) {
+    let (clock, mock) = Clock::mock();
+    let manager = ExponentialBackoffManager::new(doubling_to(secs(1), secs(10)), reset).unwrap();
+    (manager.with_clock(clock), mock)
+}
+
+#[test] // L10
+fn test_exponential_backoff_manager_get_next_backoff() {
+    let (mut manager, mock) = manager(secs(10));
+    for expected in [1, 2, 4, 8, 10, 10, 10].map(secs) {
+        assert_eq!(manager.next(), Some(expected));
+    }
+    mock.advance(secs(11));
+    for expected in [1, 2, 4].map(secs) {
+        assert_eq!(manager.next(), Some(expected));
+    }
+}
+
+#[test] // L10: asked every 2 s for longer than `reset`, but never idle for so long.
+fn a_busy_manager_does_not_start_over() {
+    let (mut manager, mock) = manager(secs(10));
+    for expected in [1, 2, 4, 8, 10, 10, 10, 10, 10].map(secs) {
+        assert_eq!(manager.next(), Some(expected));
+        mock.advance(secs(2));
+    }
+    mock.advance(secs(8));
+    assert_eq!(manager.next(), Some(secs(10)), "idle for exactly `reset`");
+    mock.advance(secs(10) + NS);
+    assert_eq!(manager.next(), Some(secs(1)));
+}
+
+#[test] // L10
+fn test_jittered_backoff_manager_get_next_backoff() {
+    let backoff = Backoff {
+        jitter: 1.0,
+        ..doubling_to(secs(1), secs(10))
+    };
+    let jittered = ExponentialBackoffManager::new(backoff, secs(60)).unwrap();
+    for (delay, exact) in jittered.zip([1, 2, 4, 8, 10, 10, 10].map(secs)) {
+        assert!(
+            exact <= delay && delay < exact * 2,
+            "{delay:?} for {exact:?}"
+        );
+    }
+}

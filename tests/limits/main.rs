@@ -1,0 +1,10 @@
+//! Rate limits, back-off, and retries by them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod backoff;
+mod bucket;
+mod limiters;
+mod loops;
+mod retry;

@@ -1,0 +1,184 @@
+//! Trying again as the queue's limiter says (L1, L2): failures counted, waited for and forgotten, and a
+//! back-off that adds do not inflate. By a clock that is moved by hand; nothing here sleeps.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::common::timed::{NS, ms};
+use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow, RateLimiter};
+use keyqueue::{Added, Clock, MockClock, WorkQueue};
+
+type Queue = WorkQueue<u32, ItemExponentialFailure<u32>>;
+
+/// A queue with back-off from 5 ms, on a clock that stands still.
+fn exponential(max: Duration, steady: bool) -> (Queue, MockClock) {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(ms(5), max).unwrap();
+    let builder = WorkQueue::builder().rate_limiter(limiter.with_clock(clock.clone()));
+    let builder = builder.clock(clock).manual_timers().steady_backoff(steady);
+    (builder.build().unwrap(), time)
+}
+
+/// Whether the only delayed key is queued after `d` and not before. Takes it.
+fn comes_after(queue: &Queue, time: &MockClock, d: Duration) -> bool {
+    time.advance(d - NS);
+    let early = queue.fire_due();
+    time.advance(NS);
+    (early, queue.fire_due()) == (0, 1) && queue.try_get().is_ok()
+}
+
+#[test] // L1 L3
+fn a_retry_waits_as_long_as_the_limiter_says() {
+    let (queue, time) = exponential(ms(40), false);
+    queue.add(1);
+    for (failures, delay) in (1..).zip([5, 10, 20, 40, 40]) {
+        let item = queue.try_get().expect("its time has come");
+        assert_eq!(item.retry(), Added::Delayed);
+        assert_eq!(queue.num_requeues(&1), failures);
+        time.advance(ms(delay) - NS);
+        assert_eq!(queue.fire_due(), 0, "failure {failures}");
+        time.advance(NS);
+        assert_eq!(queue.fire_due(), 1, "failure {failures}");
+    }
+    queue.forget(&1);
+    assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
+    assert!(comes_after(&queue, &time, ms(5)));
+    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+    assert!(comes_after(&queue, &time, ms(10)));
+}
+
+#[test] // L1 L4
+fn a_retry_with_a_fast_and_slow_limiter() {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemFastSlow::new(ms(5), ms(1000), 2).unwrap();
+    let builder = WorkQueue::builder().rate_limiter(limiter.with_clock(clock.clone()));
+    let queue = builder.clock(clock).manual_timers().build().unwrap();
+    queue.add(1);
+    for delay in [5, 5, 1000] {
+        queue.try_get().unwrap().retry();
+        time.advance(ms(delay) - NS);
+        assert_eq!(queue.fire_due(), 0);
+        time.advance(NS);
+        assert_eq!(queue.fire_due(), 1);
+    }
+}
+
+/// The failures counted, as an event adds a key that waits for its back-off and it fails again,
+/// and after its back-off has passed and it fails once more.
+fn failures_by_events(steady: bool) -> Vec<u32> {
+    let (queue, time) = exponential(ms(1000), steady);
+    let mut counts = Vec::new();
+    let mut fail = || {
+        assert_eq!(queue.try_get().expect("queued").retry(), Added::Delayed);
+        counts.push(queue.num_requeues(&1));
+    };
+    queue.add(1);
+    fail();
+    queue.add(1); // an event, before the back-off is over
+    fail();
+    queue.add_rate_limited(2); // another key is no matter
+    time.advance(ms(5));
+    queue.fire_due();
+    fail();
+    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+    counts.push(queue.num_requeues(&1));
+    counts
+}
+
+#[test] // L1
+fn a_steady_backoff_counts_a_failure_for_each_backoff_that_was_waited_for() {
+    assert_eq!(failures_by_events(true), [1, 1, 2, 2]);
+    assert_eq!(failures_by_events(false), [1, 2, 3, 4]);
+}
+
+#[test] // L1 W2: a delay that is no back-off, such as that of a requeue-after, is none to wait for.
+fn a_steady_backoff_does_not_take_another_delay_for_its_own() {
+    for by_item in [true, false] {
+        let (queue, time) = exponential(ms(1000), true);
+        queue.add_after(1, ms(3_600_000));
+        if by_item {
+            queue.add(1); // an event, which fails
+            assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
+        } else {
+            assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+        }
+        assert_eq!(queue.num_requeues(&1), 1);
+        time.advance(ms(5));
+        assert_eq!(queue.fire_due(), 1, "tried again after its back-off");
+    }
+}
+
+#[test] // L1 W2: events that fail while a back-off waits count once, and the back-off stays.
+fn a_steady_backoff_is_waited_for_however_many_events_fail_before_its_end() {
+    let (queue, time) = exponential(ms(1000), true);
+    for (failures, delay) in (1..).zip([5, 10, 20]) {
+        queue.add_rate_limited(1);
+        for _ in 0..100 {
+            queue.add(1);
+            assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
+            assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+        }
+        assert_eq!(queue.num_requeues(&1), failures);
+        assert!(comes_after(&queue, &time, ms(delay)));
+    }
+}
+
+// ---- a limiter of one's own -----------------------------------------------------------------
+
+/// Delays by a tenth of a second for each letter, and notes what it is asked.
+#[derive(Default)]
+struct Letters {
+    calls: Mutex<Vec<(&'static str, String)>>,
+}
+
+impl Letters {
+    fn note(&self, call: &'static str, key: &str) {
+        self.calls.lock().unwrap().push((call, key.to_owned()));
+    }
+
+    fn calls(&self) -> Vec<(&'static str, String)> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+}
+
+impl RateLimiter<String> for Letters {
+    fn when(&self, key: &String) -> Duration {
+        self.note("when", key);
+        ms(100) * key.len() as u32
+    }
+
+    fn forget(&self, key: &String) {
+        self.note("forget", key);
+    }
+
+    fn num_requeues(&self, key: &String) -> u32 {
+        self.note("num_requeues", key);
+        7
+    }
+}
+
+#[test] // L1 L2
+fn a_limiter_of_ones_own_is_asked_once_and_not_by_a_queue_that_is_shut_down() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().rate_limiter(Letters::default());
+    let queue = builder.clock(clock).manual_timers().build().unwrap();
+    let key = || "four".to_owned();
+    assert_eq!(queue.add_rate_limited(key()), Added::Delayed);
+    assert_eq!(queue.rate_limiter().calls(), [("when", key())]);
+    time.advance(ms(400) - NS);
+    assert_eq!(queue.fire_due(), 0);
+    time.advance(NS);
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(queue.num_requeues(&key()), 7);
+    queue.forget(&key());
+    let calls = [("num_requeues", key()), ("forget", key())];
+    assert_eq!(queue.rate_limiter().calls(), calls);
+
+    queue.add("held".to_owned());
+    queue.shut_down();
+    assert_eq!(queue.add_rate_limited(key()), Added::ShutDown);
+    while let Some(item) = queue.get() {
+        assert_eq!(item.retry(), Added::ShutDown);
+    }
+    assert_eq!(queue.rate_limiter().calls(), []);
+}

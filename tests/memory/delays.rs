@@ -1,0 +1,134 @@
+//! What delays hold on to: an allocator counts. Each test runs in a process of its own.
+
+use std::time::Duration;
+
+use crate::common::heap::held;
+use crate::common::{alone, eventually, watchdog};
+use keyqueue::{Added, Clock, DelayPolicy, MockClock, WorkQueue};
+
+const MILLION: u64 = 1_000_000;
+/// What may stay allocated: the stale entries that are let be, and room in tables and slots.
+const CACHE: isize = 1 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn queue(policy: DelayPolicy) -> (WorkQueue<u64>, MockClock) {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = builder.delay_policy(policy).shards(16).build();
+    (queue.expect("in range"), time)
+}
+
+/// Does something a million times, and asserts that no more is held at any time than a cache.
+#[track_caller]
+fn assert_flat(mut step: impl FnMut(u64)) {
+    let before = held();
+    let mut most = 0;
+    for n in 0..MILLION {
+        step(n);
+        most = most.max(held() - before);
+    }
+    println!("at most {most} bytes more");
+    assert!(most <= CACHE, "{most} bytes more");
+}
+
+#[test] // D3 C10
+fn moving_one_delay_a_million_times_holds_no_more() {
+    alone(|| {
+        let (queue, _time) = queue(DelayPolicy::Replace);
+        assert_flat(|n| {
+            assert_eq!(
+                queue.add_after(1, HOUR + SECOND * (n % 1000) as u32),
+                Added::Delayed
+            );
+        });
+        assert_eq!(queue.shut_down().delayed, 1);
+    });
+}
+
+#[test] // D6 C10
+fn cancelling_one_delay_a_million_times_holds_no_more() {
+    alone(|| {
+        let (queue, _time) = queue(DelayPolicy::Earliest);
+        assert_flat(|_| {
+            assert_eq!(queue.add_after(1, HOUR), Added::Delayed);
+            assert!(queue.cancel(&1));
+        });
+        assert_eq!(queue.shut_down().delayed, 0);
+    });
+}
+
+#[test] // D6 C10
+fn cancelling_a_million_keys_holds_no_more() {
+    alone(|| {
+        let (queue, _time) = queue(DelayPolicy::Earliest);
+        assert_flat(|key| {
+            assert_eq!(queue.add_after(key, HOUR), Added::Delayed);
+            assert!(queue.cancel(&key));
+        });
+    });
+}
+
+#[test] // D6 C10
+fn a_burst_of_cancelled_delays_is_forgotten_by_the_next_turn() {
+    alone(|| {
+        let (queue, time) = queue(DelayPolicy::Earliest);
+        queue.fire_due();
+        let before = held();
+        for key in 0..MILLION {
+            queue.add_after(key, HOUR);
+        }
+        let each = (held() - before) / MILLION.cast_signed() as isize;
+        println!("{each} bytes a delayed u64 key");
+        assert!(each <= 128, "{each} bytes a delayed key");
+        for key in 0..MILLION {
+            assert!(queue.cancel(&key));
+        }
+        time.advance(SECOND);
+        assert_eq!(queue.fire_due(), 0);
+        queue.shrink();
+        let left = held() - before;
+        println!("{left} bytes left");
+        assert!(left <= CACHE, "{left} bytes left");
+    });
+}
+
+#[test] // D6 C10: though the thread has nothing to do for an hour
+fn the_timers_thread_wakes_to_sweep_a_burst_of_cancelled_delays() {
+    alone(|| {
+        let _watchdog = watchdog(120);
+        let queue = WorkQueue::builder().shards(16).build().unwrap();
+        queue.add_after(MILLION, HOUR);
+        let before = held();
+        for key in 0..MILLION {
+            queue.add_after(key, HOUR);
+        }
+        for key in 0..MILLION {
+            assert!(queue.cancel(&key));
+        }
+        eventually("the entries are swept", || {
+            queue.shrink();
+            held() - before <= CACHE
+        });
+    });
+}
+
+#[test] // C10
+fn a_burst_of_delays_that_fired_is_forgotten() {
+    alone(|| {
+        let (queue, time) = queue(DelayPolicy::Earliest);
+        let before = held();
+        for key in 0..MILLION {
+            queue.add_after(key, Duration::from_millis(1 + key % 1000));
+        }
+        time.advance(SECOND);
+        assert_eq!(queue.fire_due() as u64, MILLION);
+        while let Ok(item) = queue.try_get() {
+            item.done();
+        }
+        queue.shrink();
+        let left = held() - before;
+        println!("{left} bytes left");
+        assert!(left <= CACHE, "{left} bytes left");
+    });
+}

@@ -1,0 +1,15 @@
+//! What a queue holds, and what it allocates (C10).
+//!
+//! A global allocator counts. Each test runs in a process of its own; run with `--nocapture` to see the figures.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod delays;
+mod queue;
+mod steady;
+
+use common::heap::CountingHeap;
+
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap;

@@ -1,0 +1,330 @@
+//! What the queue holds, and what it allocates (C10).
+//!
+//! A global allocator counts. Each test runs in a process of its own; run with `--nocapture` to see the figures.
+//!
+//! # The fixed cache
+//!
+//! Of each shard's idle keys up to [`RESIDENTS`] are kept for good, and until the next sweep as many more:
+//! [`CACHE`] bytes a shard. An idle queue may hold so much beyond twice what an empty one does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::heap::held;
+use crate::common::{alone, eventually, poll, waiting, watchdog};
+use keyqueue::{Clock, MockClock, WorkQueue};
+
+// ---- the measured queue ---------------------------------------------------------------------
+
+const SHARDS: usize = 16;
+/// The queue's own fixed cache is 8192 nodes, an equal part in each shard.
+const RESIDENTS: usize = 8192 / SHARDS;
+/// A shard sweeps when half as many keys have come as it holds, so it may keep its residents twice:
+/// nodes in pages that are not full, a table with up to four places of 17 bytes for each, the memory
+/// of swept keys, and two pages.
+const CACHE: usize = 2 * RESIDENTS * (56 + 4 * 17 * 8 / 7) + 8192 + 2 * 4096;
+const MILLION: u64 = 1_000_000;
+
+/// A queue, and what it held when it was empty.
+struct Measured {
+    queue: WorkQueue<u64>,
+    /// The queue's clock, unless it is the real one.
+    time: MockClock,
+    before: isize,
+    empty: isize,
+}
+
+impl Measured {
+    fn new() -> Self {
+        let (clock, time) = Clock::mock();
+        Self::with(clock, time)
+    }
+
+    /// A queue whose waiting threads look by themselves when time has passed.
+    fn by_real_time() -> Self {
+        Self::with(Clock::new(), Clock::mock().1)
+    }
+
+    fn with(clock: Clock, time: MockClock) -> Self {
+        let before = held();
+        let builder = WorkQueue::builder().shards(SHARDS).clock(clock);
+        let queue = builder.build().unwrap();
+        queue.add(0);
+        queue.try_get().unwrap().done();
+        queue.shrink();
+        let empty = held() - before;
+        Measured {
+            queue,
+            time,
+            before,
+            empty,
+        }
+    }
+
+    fn held(&self) -> isize {
+        held() - self.before
+    }
+
+    #[track_caller]
+    fn assert_back_to_the_cache(&self, after: &str) {
+        let (held, empty) = (self.held(), self.empty);
+        let most = 2 * empty + (SHARDS * CACHE).cast_signed();
+        println!("{after}: {held} bytes held, empty {empty}, at most {most}");
+        assert!(
+            held <= most,
+            "{after}: {held} bytes held, not at most {most}"
+        );
+    }
+
+    fn is_back_to_the_cache(&self) -> bool {
+        self.held() <= 2 * self.empty + (SHARDS * CACHE).cast_signed()
+    }
+
+    #[track_caller]
+    fn assert_back_to_empty_by_shrink(&self) {
+        self.queue.shrink();
+        let (held, empty) = (self.held(), self.empty);
+        println!("after shrink: {held} bytes held, empty {empty}");
+        assert!(
+            held <= 2 * empty,
+            "{held} bytes held after shrink, empty {empty}"
+        );
+    }
+
+    /// Delivers exactly so many keys, and never looks at an empty queue.
+    fn deliver(&self, keys: u64) {
+        for _ in 0..keys {
+            self.queue.try_get().unwrap().done();
+        }
+    }
+}
+
+/// How a worker looks for more work.
+type Look = fn(&WorkQueue<u64>);
+
+// ---- after a burst --------------------------------------------------------------------------
+
+#[test] // C10
+fn a_burst_of_a_million_keys_is_forgotten_by_normal_use() {
+    alone(|| {
+        let looks: [(&str, Look); 3] = [
+            ("try_get", |queue| assert!(queue.try_get().is_err())),
+            ("get_timeout", |queue| {
+                assert!(queue.get_timeout(Duration::ZERO).is_err());
+            }),
+            ("get_async", |queue| {
+                assert!(poll(&mut queue.get_async(), Waker::noop()).is_pending());
+            }),
+        ];
+        for (way, look) in looks {
+            let measured = Measured::new();
+            assert_eq!(measured.queue.add_all(0..MILLION), MILLION as usize);
+            let each = (measured.held() - measured.empty) / MILLION.cast_signed() as isize;
+            println!("{each} bytes a queued u64 key");
+            assert!(each <= 96, "{each} bytes a queued u64 key");
+            measured.deliver(MILLION);
+            // A worker that looks for more work: nothing but what it does anyway.
+            look(&measured.queue);
+            measured.assert_back_to_the_cache(way);
+            measured.assert_back_to_empty_by_shrink();
+        }
+    });
+}
+
+#[test] // C10
+fn a_burst_is_forgotten_at_once_by_shrink() {
+    alone(|| {
+        let measured = Measured::new();
+        measured.queue.add_all(0..MILLION);
+        measured.deliver(MILLION);
+        measured.assert_back_to_empty_by_shrink();
+    });
+}
+
+#[test] // C10
+fn a_dropped_queue_leaves_nothing_behind() {
+    alone(|| {
+        let use_and_drop = || {
+            let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
+            // More than the ring holds, and idle ones beside those that are queued.
+            queue.add_all((0..10_000_u64).map(|key| key.to_string()));
+            (0..5000).for_each(|_| queue.try_get().unwrap().done());
+            let handle = queue.handle("idle".to_owned());
+            queue.add_after("delayed".to_owned(), Duration::from_secs(3600));
+            drop((queue, handle));
+        };
+        // What is made once a process or thread is there then.
+        use_and_drop();
+        let before = held();
+        use_and_drop();
+        assert_eq!(held(), before);
+    });
+}
+
+#[test] // C10
+fn a_stream_of_a_million_keys_never_holds_more_than_the_cache() {
+    alone(|| {
+        let measured = Measured::new();
+        let mut most = 0;
+        for key in 0..MILLION {
+            measured.queue.add(key);
+            measured.deliver(1);
+            most = most.max(measured.held());
+        }
+        println!("at most {most} bytes held");
+        measured.assert_back_to_the_cache("stream");
+        assert!(most <= 2 * measured.empty + (SHARDS * CACHE).cast_signed());
+        measured.assert_back_to_empty_by_shrink();
+    });
+}
+
+#[test] // C10
+fn a_stream_after_a_burst_clears_it_away_though_no_worker_ever_idles() {
+    alone(|| {
+        let measured = Measured::new();
+        measured.queue.add_all(0..100_000);
+        measured.deliver(99_999);
+        // One key is always queued: nobody ever finds the queue empty.
+        for key in 0..MILLION {
+            measured.queue.add(MILLION + key);
+            measured.deliver(1);
+        }
+        measured.assert_back_to_the_cache("stream after a burst");
+    });
+}
+
+#[test] // C10
+fn a_burst_between_threads_is_forgotten_by_the_consumer_that_waits() {
+    alone(|| {
+        let _watchdog = watchdog(60);
+        let measured = Measured::by_real_time();
+        let queue = &measured.queue;
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| while queue.get().is_some() {});
+            }
+            thread::scope(|scope| {
+                for n in 0..2 {
+                    scope.spawn(move || {
+                        (n..MILLION).step_by(2).for_each(|key| {
+                            queue.add(key);
+                        });
+                    });
+                }
+            });
+            eventually("all is delivered and the consumers wait", || {
+                queue.is_empty() && waiting(queue) == 2
+            });
+            // Nothing happens any more: the waiting threads look by themselves.
+            eventually("the burst is forgotten", || measured.is_back_to_the_cache());
+            queue.shut_down();
+        });
+    });
+}
+
+#[test] // C10
+fn keys_in_flight_when_a_worker_looked_are_forgotten_when_they_are_done() {
+    alone(|| {
+        let measured = Measured::new();
+        measured.queue.add_all(0..100_000);
+        let items = measured.queue.get_batch(100_000);
+        // Another worker looks for work, while all of these are busy.
+        assert!(measured.queue.try_get().is_err());
+        drop(items);
+        // The keys were new at the first look: this one waits for its time.
+        measured.time.advance(Duration::from_secs(1));
+        assert!(measured.queue.try_get().is_err());
+        measured.assert_back_to_the_cache("after a batch");
+    });
+}
+
+#[test] // C10
+fn a_burst_delivered_twice_is_forgotten_in_the_end() {
+    alone(|| {
+        let measured = Measured::new();
+        for _ in 0..2 {
+            measured.queue.add_all(0..100_000);
+            measured.deliver(100_000);
+        }
+        println!("{} bytes held", measured.held());
+        // The keys recurred: the first look spares them, the second, a moment later, does not.
+        for _ in 0..2 {
+            assert!(poll(&mut measured.queue.get_async(), Waker::noop()).is_pending());
+            measured.time.advance(Duration::from_secs(1));
+        }
+        measured.assert_back_to_the_cache("after two bursts of the same keys");
+    });
+}
+
+#[test] // C10
+fn keys_that_were_retried_are_forgotten_by_threads_that_wait() {
+    alone(|| {
+        let _watchdog = watchdog(120);
+        let tried: Vec<_> = (0..200_000).map(|_| AtomicBool::new(false)).collect();
+        let measured = Measured::by_real_time();
+        let queue = &measured.queue;
+        let runs = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Some(item) = queue.get() {
+                        runs.fetch_add(1, Ordering::Relaxed);
+                        if !tried[*item as usize].swap(true, Ordering::Relaxed) {
+                            item.retry_after(Duration::from_millis(1));
+                        }
+                    }
+                });
+            }
+            queue.add_all(0..200_000);
+            eventually("every key was retried", || {
+                runs.load(Ordering::Relaxed) >= 400_000
+            });
+            eventually("the burst is forgotten", || measured.is_back_to_the_cache());
+            queue.shut_down();
+        });
+    });
+}
+
+#[test] // C10
+fn keys_that_were_delayed_are_forgotten_by_the_timers_thread() {
+    alone(|| {
+        let _watchdog = watchdog(120);
+        let measured = Measured::by_real_time();
+        for key in 0..MILLION / 4 {
+            measured.queue.add_after(key, Duration::from_millis(1));
+        }
+        // Nobody ever finds the queue empty.
+        for _ in 0..MILLION / 4 {
+            eventually("a delay ends", || !measured.queue.is_empty());
+            measured.deliver(1);
+        }
+        eventually("the keys are forgotten", || measured.is_back_to_the_cache());
+    });
+}
+
+#[test] // C10
+fn the_values_of_forgotten_keys_are_dropped() {
+    alone(|| {
+        let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
+        let shared = Arc::new(());
+        let burst = || {
+            for key in 0..10_000 {
+                queue.add((key, Arc::clone(&shared)));
+            }
+            for _ in 0..10_000 {
+                queue.try_get().unwrap().done();
+            }
+        };
+        burst();
+        assert!(queue.try_get().is_err());
+        let kept = Arc::strong_count(&shared) - 1;
+        println!("{kept} keys kept");
+        assert!(kept <= SHARDS * RESIDENTS);
+        burst();
+        queue.shrink();
+        assert_eq!(Arc::strong_count(&shared), 1);
+    });
+}

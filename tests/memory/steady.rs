@@ -1,0 +1,197 @@
+//! What a queue allocates in the steady state: for keys that recur, and for getters that wait (C10).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::heap::{allocations, allocations_of, held};
+use crate::common::{WakeCount, alone, eventually, poll, waiting, watchdog};
+use keyqueue::{Added, WorkQueue};
+
+#[test] // C10
+fn recurring_keys_allocate_nothing() {
+    alone(|| {
+        for keys in [64, 1024, 100_000] {
+            // Room for all keys; the overflow behind the ring allocates.
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let cycle = || {
+                assert_eq!(queue.add_all(0..keys), keys);
+                for _ in 0..keys {
+                    queue.try_get().unwrap().done();
+                }
+            };
+            (0..3).for_each(|_| cycle());
+            let many = 1_000_000 / keys;
+            assert_eq!(
+                allocations_of(|| (0..many).for_each(|_| cycle())),
+                0,
+                "{keys} keys"
+            );
+        }
+    });
+}
+
+#[test] // C10
+fn recurring_keys_allocate_nothing_though_a_worker_idles_between_the_rounds() {
+    alone(|| {
+        for keys in [64, 1024, 100_000] {
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let cycle = || {
+                assert_eq!(queue.add_all(0..keys), keys);
+                while let Ok(item) = queue.try_get() {
+                    item.done();
+                }
+            };
+            (0..5).for_each(|_| cycle());
+            let many = 1_000_000 / keys;
+            let count = allocations_of(|| (0..many).for_each(|_| cycle()));
+            println!("{keys} keys: {count} allocations in {many} rounds");
+            assert_eq!(count, 0, "{keys} keys, {many} rounds");
+        }
+    });
+}
+
+#[test] // C10
+fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
+    alone(|| {
+        let _watchdog = watchdog(60);
+        for keys in [64, 1024, 100_000] {
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let delivered = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while queue.get().is_some() {
+                        delivered.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                let mut owed = 0;
+                // Each round is waited for, so that the consumer finds nothing and may sleep.
+                let mut round = || {
+                    owed += queue.add_all(0..keys);
+                    while delivered.load(Ordering::SeqCst) < owed {
+                        thread::yield_now();
+                    }
+                };
+                (0..5).for_each(|_| round());
+                let many = 1_000_000 / keys;
+                let count = allocations_of(|| (0..many).for_each(|_| round()));
+                println!("{keys} keys: {count} allocations in {many} rounds");
+                queue.shut_down();
+                assert_eq!(count, 0, "{keys} keys, {many} rounds");
+            });
+        }
+    });
+}
+
+#[test] // C10
+fn recurring_keys_allocate_nothing_though_a_worker_idles_between_two_of_them() {
+    alone(|| {
+        // A worker that keeps pace exactly finds nothing after each key; others after so many.
+        for batch in [1, 7, 100, 1000] {
+            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let round = || {
+                for key in 0..100_000 {
+                    queue.add(key);
+                    if key % batch == 0 {
+                        while let Ok(item) = queue.try_get() {
+                            item.done();
+                        }
+                    }
+                }
+            };
+            (0..5).for_each(|_| round());
+            let count = allocations_of(|| (0..10).for_each(|_| round()));
+            println!("a look after each {batch}: {count} allocations in 10 rounds");
+            assert_eq!(count, 0, "a look after each {batch}");
+        }
+    });
+}
+
+#[test] // C10
+fn adding_what_is_known_allocates_nothing() {
+    alone(|| {
+        let queue = WorkQueue::<String>::new();
+        let handle = queue.handle("namespace/object".to_owned());
+        let add = || queue.add_ref("namespace/object");
+        let count = allocations_of(|| {
+            for _ in 0..1000 {
+                assert_eq!(add(), Added::Queued);
+                assert_eq!(add(), Added::Merged);
+                assert_eq!(handle.add(), Added::Merged);
+                let item = queue.get().unwrap();
+                assert_eq!(add(), Added::Deferred);
+                item.done();
+                let Poll::Ready(Some(item)) = poll(&mut queue.get_async(), Waker::noop()) else {
+                    panic!("it was deferred");
+                };
+                assert_eq!(handle.add(), Added::Deferred);
+                drop(item);
+                queue.get_timeout(Duration::ZERO).unwrap().done();
+                drop(handle.clone());
+            }
+        });
+        assert_eq!(count, 0);
+    });
+}
+
+#[test] // C9 C10
+fn what_a_waiting_task_allocates_does_not_pile_up() {
+    alone(|| {
+        let queue = WorkQueue::new();
+        let (_, waker) = WakeCount::new();
+        let wait = || {
+            let mut task = queue.get_async();
+            assert!(poll(&mut task, &waker).is_pending());
+            queue.add(7);
+            assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+        };
+        (0..3000).for_each(|_| wait());
+        let before = held();
+        let count = allocations_of(|| (0..10_000).for_each(|_| wait()));
+        let grown = held() - before;
+        println!("{} allocations a wait of a task", count as f64 / 10_000.0);
+        // The test harness may allocate a little in a thread of its own.
+        assert!(grown.abs() < 4096, "{grown} bytes more");
+        assert!(count <= 20_000, "{count} allocations in 10000 waits");
+    });
+}
+
+#[test] // C9 C10
+fn what_a_waiting_thread_allocates_does_not_pile_up() {
+    alone(|| {
+        const WAITS: usize = 5000;
+        let _watchdog = watchdog(60);
+        let queue = WorkQueue::<usize>::new();
+        thread::scope(|scope| {
+            let consumer = scope.spawn(|| {
+                let mut before = (0, 0);
+                let mut delivered = 0;
+                while let Some(item) = queue.get() {
+                    item.done();
+                    delivered += 1;
+                    if delivered == 100 {
+                        before = (allocations(), held());
+                    }
+                    if delivered == WAITS {
+                        return (allocations() - before.0, held() - before.1);
+                    }
+                }
+                panic!("the queue was shut down");
+            });
+            for key in 0..WAITS {
+                eventually("the consumer waits", || waiting(&queue) == 1);
+                assert_eq!(queue.add(key % 10), Added::Queued);
+            }
+            let (count, grown) = consumer.join().unwrap();
+            println!(
+                "{} allocations a wait of a thread",
+                count as f64 / WAITS as f64
+            );
+            println!("{grown} bytes more held after {WAITS} waits");
+            assert!(count <= 2 * WAITS, "{count} allocations in {WAITS} waits");
+            // The other thread may be anywhere in formatting `waiting`.
+            assert!(grown.abs() < 4096, "{grown} bytes more");
+        });
+    });
+}

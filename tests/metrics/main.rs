@@ -1,0 +1,10 @@
+//! What a queue tells of itself: series and snapshots.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+#[cfg(feature = "metrics")]
+mod recorder;
+#[cfg(feature = "metrics")]
+mod series;
+mod snapshot;

@@ -1,0 +1,467 @@
+//! The series of a named queue, as an exporter gets them (promises M1 to M4).
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{alone, eventually, watchdog};
+use crate::recorder::Recorded;
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::limiter::NoLimit;
+use keyqueue::worker::Workers;
+use keyqueue::{Builder, Clock, DefaultHasher, MockClock, WorkQueue};
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+fn builder(recorded: &Recorded) -> (Builder<&'static str, NoLimit, DefaultHasher>, MockClock) {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder()
+        .name("pods")
+        .clock(clock)
+        .manual_timers()
+        .recorder(recorded.recorder());
+    (builder, time)
+}
+
+fn queue() -> (WorkQueue<&'static str>, MockClock, Recorded) {
+    let recorded = Recorded::default();
+    let (builder, time) = builder(&recorded);
+    (builder.build().unwrap(), time, recorded)
+}
+
+#[test] // M1
+fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
+    let (queue, _, recorded) = queue();
+    queue.report();
+    let mut names = recorded.series();
+    names.retain(|(_, _, name)| name == "pods");
+    let kinds: Vec<(&str, &str)> = names
+        .iter()
+        .map(|(kind, series, _)| (*kind, series.as_str()))
+        .collect();
+    for series in [
+        ("gauge", "workqueue_depth"),
+        ("counter", "workqueue_adds_total"),
+        ("histogram", "workqueue_queue_duration_seconds"),
+        ("histogram", "workqueue_work_duration_seconds"),
+        ("gauge", "workqueue_unfinished_work_seconds"),
+        ("gauge", "workqueue_longest_running_processor_seconds"),
+        ("counter", "workqueue_retries_total"),
+    ] {
+        assert!(kinds.contains(&series), "{series:?} is not in {kinds:?}");
+        let help = recorded.help(series.1);
+        assert!(help.ends_with('.'), "{series:?}: {help:?}");
+    }
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
+}
+
+#[test] // M2: the walk of client-go's TestMetrics.
+fn the_series_follow_a_key_as_client_gos_do() {
+    let (queue, time, recorded) = queue();
+    let value = |series: &str| {
+        queue.report();
+        recorded.value(series, "pods")
+    };
+    let samples = |series: &str| {
+        queue.report();
+        recorded.samples(series, "pods")
+    };
+    let (depth, adds) = ("workqueue_depth", "workqueue_adds_total");
+    let latency = "workqueue_queue_duration_seconds";
+    let work = "workqueue_work_duration_seconds";
+
+    queue.add("foo");
+    assert_eq!((value(adds), value(depth)), (1.0, 1.0));
+    time.advance(us(50));
+
+    let item = queue.get().unwrap();
+    assert_eq!(samples(latency), [50e-6]);
+    assert_eq!(value(depth), 0.0);
+
+    // Re-added while it is processed, any number of times.
+    time.advance(us(25));
+    for _ in 0..5 {
+        queue.add("foo");
+    }
+    assert_eq!((value(adds), value(depth)), (2.0, 1.0));
+
+    item.done();
+    assert_eq!(samples(work), [25e-6]);
+    assert_eq!(value(depth), 1.0, "it is queued now");
+
+    time.advance(us(25));
+    let item = queue.get().unwrap();
+    assert_eq!(
+        samples(latency),
+        [50e-6, 25e-6],
+        "from the add, not from the done"
+    );
+    assert_eq!(value(depth), 0.0);
+
+    time.advance(us(1000));
+    assert_eq!(value("workqueue_unfinished_work_seconds"), 0.001);
+    assert_eq!(value("workqueue_longest_running_processor_seconds"), 0.001);
+    item.done();
+    assert_eq!(samples(work), [25e-6, 0.001]);
+    assert_eq!(value("workqueue_unfinished_work_seconds"), 0.0);
+    assert_eq!(value("workqueue_longest_running_processor_seconds"), 0.0);
+    assert_eq!((value(adds), value(depth)), (2.0, 0.0));
+    assert_eq!(value("workqueue_retries_total"), 0.0);
+}
+
+#[test] // M2: what client-go's test does not tell apart, for there the key is done at once.
+fn a_key_added_while_it_is_processed_waits_from_that_add_on() {
+    let (queue, time, recorded) = queue();
+    queue.add("a");
+    let item = queue.get().unwrap();
+    time.advance(us(10));
+    queue.add("a");
+    time.advance(us(100));
+    item.done();
+    time.advance(us(1));
+    drop(queue.get());
+    queue.report();
+    let waited = recorded.samples("workqueue_queue_duration_seconds", "pods");
+    assert_eq!(waited, [0.0, 101e-6]);
+    let worked = recorded.samples("workqueue_work_duration_seconds", "pods");
+    assert_eq!(worked, [0.0, 110e-6]);
+}
+
+#[test] // M2
+fn unfinished_is_the_sum_and_longest_the_maximum_of_what_is_in_flight() {
+    let (queue, time, recorded) = queue();
+    queue.add_all(["a", "b"]);
+    let a = queue.get().unwrap();
+    time.advance(us(3_000_000));
+    let b = queue.get().unwrap();
+    time.advance(us(1_000_000));
+    queue.report();
+    let values = || {
+        let value = |series| recorded.value(series, "pods");
+        (
+            value("workqueue_unfinished_work_seconds"),
+            value("workqueue_longest_running_processor_seconds"),
+        )
+    };
+    assert_eq!(values(), (5.0, 4.0));
+    a.done();
+    queue.report();
+    assert_eq!(values(), (1.0, 1.0));
+    // client-go's freeze at a shut-down; these go on, and end at 0.
+    queue.shut_down();
+    time.advance(us(1_000_000));
+    queue.report();
+    assert_eq!(values(), (2.0, 2.0));
+    b.done();
+    queue.report();
+    assert_eq!(values(), (0.0, 0.0));
+}
+
+// Retries are accepted adds with a delay, also of none, and also those that lose to another.
+#[test] // M2
+fn every_accepted_add_with_a_delay_is_a_retry() {
+    let (queue, _, recorded) = queue();
+    queue.add_after("a", us(5000));
+    queue.add_after("a", us(9000));
+    queue.add_after("b", Duration::ZERO);
+    queue.add_rate_limited("c");
+    queue.get().unwrap().retry();
+    queue.add("a");
+    queue.report();
+    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 5.0);
+    queue.shut_down();
+    queue.add_after("a", us(5000));
+    queue.add_after("b", Duration::ZERO);
+    queue.report();
+    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 5.0);
+}
+
+#[test] // M3
+fn delays_merges_cancels_sweeps_and_the_oldest_key_are_reported() {
+    let (queue, time, recorded) = queue();
+    let value = |series: &str| {
+        queue.report();
+        recorded.value(series, "pods")
+    };
+    queue.add_after("late", us(5_000_000));
+    queue.add_after("later", us(9_000_000));
+    assert_eq!(value("workqueue_delayed"), 2.0);
+    assert!(queue.cancel("later"));
+    assert_eq!(value("workqueue_delayed"), 1.0);
+    assert_eq!(value("workqueue_cancelled_delays_total"), 1.0);
+    time.advance(us(5_000_000));
+    queue.fire_due();
+    assert_eq!(value("workqueue_delayed"), 0.0);
+    assert_eq!(value("workqueue_cancelled_delays_total"), 1.0);
+
+    time.advance(us(2_000_000));
+    queue.add("young");
+    assert_eq!(value("workqueue_oldest_queued_seconds"), 2.0);
+    assert_eq!(value("workqueue_merged_adds_total"), 0.0);
+    queue.add("young");
+    queue.add_ref(&"young");
+    queue.handle("young").add();
+    assert_eq!(value("workqueue_merged_adds_total"), 3.0);
+    drop(queue.get());
+    drop(queue.get());
+    assert_eq!(value("workqueue_oldest_queued_seconds"), 0.0);
+
+    let before = value("workqueue_sweeps_total");
+    queue.shrink();
+    assert!(value("workqueue_sweeps_total") > before);
+    assert_eq!(
+        value("workqueue_adds_total"),
+        2.0,
+        "all of this were two adds"
+    );
+}
+
+#[test] // M3
+fn keys_that_the_worker_loop_gives_up_are_counted() {
+    let recorded = Recorded::default();
+    let queue = WorkQueue::builder()
+        .name("pods")
+        .rate_limiter(ItemExponentialFailure::new(us(0), us(0)).unwrap())
+        .manual_timers()
+        .recorder(recorded.recorder())
+        .build()
+        .unwrap();
+    queue.add_all(["good", "bad", "worse"]);
+    let gave_up = |_: &&str, _| {
+        if queue.is_empty() {
+            queue.shut_down();
+        }
+    };
+    let workers = Workers::new(&queue).threads(1).max_retries(2);
+    let ran = workers.on_give_up(gave_up).run(|key| match *key {
+        "good" => Ok(()),
+        "bad" => Err("bad"),
+        _ => panic!("worse"),
+    });
+    ran.unwrap();
+    queue.report();
+    assert_eq!(recorded.value("workqueue_given_up_total", "pods"), 2.0);
+    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 4.0);
+    assert_eq!(recorded.value("workqueue_adds_total", "pods"), 7.0);
+    let worked = recorded.samples("workqueue_work_duration_seconds", "pods");
+    assert_eq!(worked.len(), 7);
+}
+
+/// Counts of many threads add up, and no sample is told twice or not at all.
+#[test]
+fn nothing_is_lost_under_load() {
+    const KEYS: u64 = 20_000;
+    let _watchdog = watchdog(120);
+    let recorded = Recorded::default();
+    let queue = WorkQueue::builder()
+        .name("pods")
+        .recorder(recorded.recorder())
+        .build()
+        .unwrap();
+    let queue = Arc::new(queue);
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let queue = &queue;
+            scope.spawn(move || {
+                for key in 0..KEYS {
+                    queue.add(4 * key + worker);
+                }
+            });
+            scope.spawn(|| {
+                while let Some(item) = queue.get() {
+                    drop(item);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let all = (4 * KEYS) as f64;
+            let mut last = 0.0;
+            while last < all {
+                queue.report();
+                let adds = recorded.value("workqueue_adds_total", "pods");
+                assert!(adds >= last && adds <= all, "{adds} after {last}");
+                last = adds;
+            }
+            queue.shut_down();
+        });
+    });
+    queue.report();
+    for series in [
+        "workqueue_queue_duration_seconds",
+        "workqueue_work_duration_seconds",
+    ] {
+        let samples = recorded.samples(series, "pods");
+        assert_eq!(samples.len() as u64, 4 * KEYS, "{series}");
+        assert!(samples.iter().all(|s| (0.0..60.0).contains(s)), "{series}");
+    }
+    assert_eq!(recorded.value("workqueue_depth", "pods"), 0.0);
+}
+
+#[test]
+fn two_queues_of_one_name_are_told_apart_and_a_name_is_free_again() {
+    let recorded = Recorded::default();
+    let queue = || builder(&recorded).0.build().unwrap();
+    let (first, second) = (queue(), queue());
+    first.add("a");
+    second.add_all(["a", "b"]);
+    first.report();
+    second.report();
+    let depth = |name| recorded.value("workqueue_depth", name);
+    assert_eq!((depth("pods"), depth("pods#2")), (1.0, 2.0));
+    drop(first);
+    let third = queue();
+    third.add_all(["a", "b", "c"]);
+    third.report();
+    assert_eq!((depth("pods"), depth("pods#2")), (3.0, 2.0));
+    // Another recorder is another matter.
+    let elsewhere = Recorded::default();
+    let other = builder(&elsewhere).0.build().unwrap();
+    other.report();
+    assert_eq!(elsewhere.value("workqueue_depth", "pods"), 0.0);
+}
+
+#[test]
+fn the_gauges_of_a_dropped_queue_are_zero_and_its_counters_stay() {
+    let recorded = Recorded::default();
+    let (builder, time) = builder(&recorded);
+    let queue = builder.build().unwrap();
+    queue.add_all(["a", "b", "c"]);
+    queue.add_after("d", us(1000));
+    drop(queue.get());
+    time.advance(us(1_000_000));
+    queue.report();
+    assert_eq!(recorded.value("workqueue_depth", "pods"), 2.0);
+    queue.add("e"); // told by the drop
+    drop(queue);
+    for (kind, series, name) in recorded.series() {
+        if kind == "gauge" {
+            assert_eq!(recorded.value(&series, &name), 0.0, "{series}");
+        }
+    }
+    assert_eq!(recorded.value("workqueue_adds_total", "pods"), 4.0);
+}
+
+#[test] // M4
+fn an_unnamed_queue_and_one_that_is_not_timed_report_nothing() {
+    let recorded = Recorded::default();
+    let unnamed = WorkQueue::builder().recorder(recorded.recorder());
+    let off = WorkQueue::builder()
+        .name("off")
+        .timing(false)
+        .recorder(recorded.recorder());
+    for builder in [unnamed, off] {
+        let queue = builder.build().unwrap();
+        queue.add("a");
+        drop(queue.get());
+        queue.report();
+        drop(queue);
+    }
+    assert_eq!(recorded.series(), []);
+}
+
+/// Whether the process has a thread of this name, which the system cuts at 15 bytes.
+#[cfg(target_os = "linux")]
+fn has_thread(name: &str) -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.flatten().any(|task| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+    })
+}
+
+// S6, and client-go's TestMetricShutdown: reports come by themselves, and no more after the end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thread_reports_from_the_first_add_to_the_end_of_the_last_queue() {
+    // The other tests of this process have threads, too.
+    alone(|| {
+        const THREAD: &str = "keyqueue-metric";
+        let _watchdog = watchdog(60);
+        let recorded = Recorded::default();
+        let queue = |name: &str| {
+            let builder = WorkQueue::builder().name(name);
+            builder.recorder(recorded.recorder()).build().unwrap()
+        };
+        let (first, second) = (queue("first"), queue("second"));
+        assert!(!has_thread(THREAD), "a constructor starts no thread");
+        first.add("a");
+        second.add("a");
+        eventually("the thread is there", || has_thread(THREAD));
+        let depth = |name| recorded.try_value("workqueue_depth", name).unwrap_or(0.0);
+        eventually("both report", || {
+            depth("first") == 1.0 && depth("second") == 1.0
+        });
+        drop(second);
+        assert!(has_thread(THREAD), "one queue is left");
+
+        let item = first.get().unwrap();
+        first.shut_down();
+        let unfinished = || recorded.value("workqueue_unfinished_work_seconds", "first");
+        eventually("it goes on", || unfinished() > 0.0);
+        item.done();
+        // Shut down and at rest: nothing is left to be told.
+        eventually("the end", || unfinished() == 0.0 && !has_thread(THREAD));
+        drop(first);
+
+        let third = queue("third");
+        third.add("a");
+        eventually("it is there again", || has_thread(THREAD));
+        drop(third);
+        // Joined by the drop; the system may need a moment to take it off its list.
+        eventually("the thread is gone", || !has_thread(THREAD));
+    });
+}
+
+/// A drop wakes the thread in order to join it: it does not wait for the half second to pass.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_drop_does_not_wait_for_the_next_report() {
+    alone(|| {
+        let _watchdog = watchdog(20); // Half a second each would be more.
+        for _ in 0..80 {
+            let queue = WorkQueue::builder().name("short-lived").build().unwrap();
+            queue.add("a");
+        }
+    });
+}
+
+/// A recorder that panics takes down neither the thread nor the queue.
+#[test]
+fn a_recorder_that_panics_is_called_again() {
+    let _watchdog = watchdog(60);
+    let recorded = Recorded::default();
+    recorded.panic_next();
+    let builder = WorkQueue::builder().name("panics");
+    let queue = builder.recorder(recorded.recorder()).build().unwrap();
+    queue.add("a");
+    eventually("the panic", || recorded.has_panicked());
+    eventually("a report", || {
+        recorded.try_value("workqueue_depth", "panics") == Some(1.0)
+    });
+}
+
+/// A recorder may use the queue that reports to it.
+#[test]
+fn a_recorder_that_calls_the_queue_does_not_deadlock() {
+    let _watchdog = watchdog(60);
+    let recorded = Recorded::default();
+    let builder = WorkQueue::builder().name("calls back").manual_timers();
+    let queue = builder.recorder(recorded.recorder()).build().unwrap();
+    let queue = Arc::new(queue);
+    let called = Arc::new(AtomicUsize::new(0));
+    recorded.call_back({
+        let (queue, called) = (Arc::clone(&queue), Arc::clone(&called));
+        move || {
+            queue.report();
+            queue.add("b");
+            assert_eq!(queue.len(), 2);
+            called.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    queue.add("a");
+    queue.report();
+    assert_eq!(called.load(Ordering::Relaxed), 1);
+    queue.report();
+    assert_eq!(recorded.value("workqueue_depth", "calls back"), 2.0);
+}

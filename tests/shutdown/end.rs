@@ -1,0 +1,120 @@
+//! The end of a queue: adds that race with it, handles that outlive it, and no thread that does
+//! (S1, S6).
+
+use std::sync::{Arc, Barrier};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{Config, alone, poll, scaled, watchdog, with_queues, with_these_queues};
+use keyqueue::{Added, WorkQueue};
+
+#[test] // S6 C11
+fn a_handle_that_outlives_its_queue_is_refused() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let key = Arc::new("a");
+        let fresh = queue.handle(Arc::clone(&key));
+        let queued = queue.handle(Arc::new("b"));
+        assert_eq!(queued.add(), Added::Queued);
+        drop(queue);
+        for _ in 0..2 {
+            assert_eq!(fresh.add(), Added::ShutDown);
+            assert_eq!(queued.add(), Added::ShutDown);
+        }
+        assert_eq!(**fresh.key(), "a");
+        assert_eq!(fresh.clone().add(), Added::ShutDown);
+        drop(queued);
+        assert_eq!(Arc::strong_count(&key), 2, "kept by its handle");
+        drop(fresh);
+        assert_eq!(Arc::strong_count(&key), 1, "the last handle ends all");
+    });
+}
+
+#[test] // S6 C11
+fn handles_race_with_the_end_of_their_queue() {
+    let _watchdog = watchdog(60);
+    let key = Arc::new(7);
+    for _ in 0..scaled(500) {
+        let queue = Arc::new(WorkQueue::new());
+        let start = Arc::new(Barrier::new(3));
+        let adders: Vec<_> = (0..2)
+            .map(|_| {
+                let handle = queue.handle(Arc::clone(&key));
+                let start = Arc::clone(&start);
+                thread::spawn(move || {
+                    start.wait();
+                    while handle.add() != Added::ShutDown {}
+                })
+            })
+            .collect();
+        start.wait();
+        drop(queue);
+        for adder in adders {
+            adder.join().unwrap();
+        }
+    }
+    assert_eq!(Arc::strong_count(&key), 1);
+}
+
+#[test] // S1 S3
+fn an_add_that_races_with_the_shut_down_is_refused_or_delivered() {
+    with_these_queues(&Config::races(), |config| {
+        for round in 0..scaled(1000) {
+            let queue = config.queue::<u64>();
+            let handle = queue.handle(0);
+            let start = Barrier::new(3);
+            let add = |first: u64, add: &dyn Fn(u64) -> Added| {
+                start.wait();
+                (first..)
+                    .map(add)
+                    .take_while(|added| added.is_accepted())
+                    .filter(|added| *added != Added::Merged)
+                    .count()
+            };
+            thread::scope(|scope| {
+                let keys = scope.spawn(|| add(1, &|key| queue.add(key)));
+                let known = scope.spawn(|| add(0, &|_| handle.add()));
+                start.wait();
+                for _ in 0..round {
+                    std::hint::spin_loop();
+                }
+                queue.shut_down();
+                let mut delivered = 0;
+                while let Some(item) = queue.get() {
+                    delivered += 1;
+                    item.done();
+                }
+                assert_eq!(delivered, keys.join().unwrap() + known.join().unwrap());
+            });
+            assert!(queue.get().is_none());
+            assert!(queue.shut_down().is_nothing());
+        }
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test] // S6
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_queue_starts_no_thread() {
+    fn threads() -> usize {
+        std::fs::read_dir("/proc/self/task").unwrap().count()
+    }
+    alone(|| {
+        let before = threads();
+        let queues: Vec<WorkQueue<u64>> = (0..20).map(|_| WorkQueue::new()).collect();
+        for queue in &queues {
+            queue.add_all(0..10_000);
+            while let Ok(item) = queue.try_get() {
+                item.done();
+            }
+            drop(queue.get_timeout(Duration::from_micros(1)));
+            assert!(poll(&mut queue.get_async(), Waker::noop()).is_pending());
+            queue.shrink();
+            queue.shut_down_with_drain();
+        }
+        assert_eq!(threads(), before);
+        drop(queues);
+        assert_eq!(threads(), before);
+    });
+}

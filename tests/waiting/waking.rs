@@ -1,0 +1,397 @@
+//! Waiting: who is woken, who takes his wake-up with him and who may not, and what it costs (C9).
+//!
+//! Tasks are mostly polled by hand, with wakers that count: that makes "woken exactly once" and
+//! "passed on" statements about numbers. For the races see `races.rs`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{
+    Config, Queue, WakeCount, alone, assert_nothing_queued, eventually, poll, waiting, watchdog,
+    with_queues,
+};
+use keyqueue::{Added, GetTimeoutError};
+
+// ---- whom an add wakes ----------------------------------------------------------------------
+
+#[cfg(target_os = "linux")]
+#[test] // C9
+#[cfg_attr(miri, ignore = "reads /proc")]
+fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// How often the thread has gone to sleep, once it sleeps: a wake-up in vain makes it more.
+    fn sleeps(thread: &std::path::Path) -> Option<usize> {
+        let status = fs::read_to_string(thread.join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        field("State:")?.trim().starts_with('S').then_some(())?;
+        field("voluntary_ctxt_switches:")?.trim().parse().ok()
+    }
+
+    let _watchdog = watchdog(60);
+    let queue = Config::usual().queue();
+    let mut tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let (count, waker) = WakeCount::new();
+            (queue.get_async(), count, waker)
+        })
+        .collect();
+    let (threads, started) = std::sync::mpsc::channel();
+    let (got, gets) = std::sync::mpsc::channel();
+    // Should an assertion fail, whoever still waits is let go, so that the scope ends.
+    struct ShutDownOnDrop<'q>(&'q Queue<usize>);
+    impl Drop for ShutDownOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.shut_down();
+        }
+    }
+    thread::scope(|scope| {
+        let _release = ShutDownOnDrop(&queue);
+        for (future, _, waker) in &mut tasks {
+            assert!(poll(future, waker).is_pending());
+            let (queue, threads, got) = (&queue, threads.clone(), got.clone());
+            scope.spawn(move || {
+                let name = fs::read_link("/proc/thread-self").unwrap();
+                let thread = PathBuf::from("/proc").join(name);
+                threads.send(thread.clone()).unwrap();
+                if let Some(item) = queue.get() {
+                    got.send((thread, *item)).unwrap();
+                }
+            });
+        }
+        let mut asleep: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        for thread in started.iter().take(100) {
+            asleep.insert(thread, 0);
+        }
+        eventually("all wait", || waiting(&queue) == 200);
+        for (thread, count) in &mut asleep {
+            eventually("the thread sleeps", || {
+                sleeps(thread).is_some_and(|now| {
+                    *count = now;
+                    true
+                })
+            });
+        }
+        for key in 0..200_usize {
+            assert_eq!(queue.add(key), Added::Queued);
+            assert_eq!(waiting(&queue), 199 - key, "one was taken off the list");
+            let woken: Vec<_> = tasks.iter().map(|(_, count, _)| count.get()).collect();
+            match woken.iter().sum() {
+                0 => {
+                    let (thread, delivered) = gets.recv().unwrap();
+                    assert_eq!(delivered, key);
+                    asleep.remove(&thread).expect("a thread that slept");
+                }
+                1 => {
+                    let place = woken.iter().position(|&count| count == 1).unwrap();
+                    let (mut future, _, waker) = tasks.swap_remove(place);
+                    match poll(&mut future, &waker) {
+                        Poll::Ready(Some(item)) => assert_eq!(*item, key),
+                        other => panic!("the woken task gets the key, not {other:?}"),
+                    }
+                }
+                more => panic!("one add woke {more} tasks"),
+            }
+            if key % 8 == 0 {
+                for (thread, count) in &asleep {
+                    assert_eq!(sleeps(thread), Some(*count), "woken in vain");
+                }
+            }
+        }
+        assert!(tasks.is_empty() && asleep.is_empty());
+    });
+}
+
+#[test] // C9
+fn a_bulk_of_keys_wakes_as_many_tasks() {
+    with_queues(|config| {
+        for keys in [1, 2, 31, 32, 33, 40, 64, 99, 100, 200] {
+            let queue = config.queue();
+            let (count, waker) = WakeCount::new();
+            let mut tasks: Vec<_> = (0..100).map(|_| queue.get_async()).collect();
+            for task in &mut tasks {
+                assert!(poll(task, &waker).is_pending());
+            }
+            assert_eq!(queue.add_all(0..keys), keys);
+            assert_eq!(count.get(), keys.min(100));
+            let ready: Vec<_> = tasks.iter_mut().map(|task| poll(task, &waker)).collect();
+            let got = ready
+                .iter()
+                .filter(|got| matches!(got, Poll::Ready(Some(_))));
+            assert_eq!(got.count(), keys.min(100));
+        }
+    });
+}
+
+#[test] // C9
+fn a_key_of_a_bulk_is_delivered_before_its_iterator_has_the_next() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let mut next = 0;
+        let (mut count, mut waker) = WakeCount::new();
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &waker).is_pending());
+        let slow = std::iter::from_fn(|| {
+            if next > 0 {
+                assert_eq!(count.get(), 1, "woken while the iterator is about to wait");
+                assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+                (count, waker) = WakeCount::new();
+                task = queue.get_async();
+                assert!(poll(&mut task, &waker).is_pending());
+            }
+            next += 1;
+            (next < 40).then_some(next)
+        });
+        assert_eq!(queue.add_all(slow), 39);
+    });
+}
+
+#[test] // C6 C9
+fn adds_that_queue_nothing_wake_nobody() {
+    with_queues(|config| {
+        let queue = config.queue::<String>();
+        queue.add_ref("processing");
+        let item = queue.get().unwrap();
+        let (count, waker) = WakeCount::new();
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &waker).is_pending());
+        let handle = queue.handle("processing".to_owned());
+        assert_eq!(queue.add("processing".to_owned()), Added::Deferred);
+        assert_eq!(queue.add_ref("processing"), Added::Merged);
+        assert_eq!(handle.add(), Added::Merged);
+        assert_eq!(queue.add_all(["processing".to_owned()]), 0);
+        assert_eq!(count.get(), 0);
+        item.done();
+        assert_eq!(count.get(), 1, "the dirty key's done is like an add");
+        assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+    });
+}
+
+#[test] // C9 C11
+fn every_way_of_adding_wakes_a_task() {
+    let ways: [fn(&Queue<String>); 4] = [
+        |queue| assert!(queue.add("a".to_owned()).is_accepted()),
+        |queue| assert!(queue.add_ref("a").is_accepted()),
+        |queue| assert!(queue.handle("a".to_owned()).add().is_accepted()),
+        |queue| assert_eq!(queue.add_all(["a".to_owned()]), 1),
+    ];
+    with_queues(|config| {
+        let queue = config.queue::<String>();
+        // Twice: of an unknown key, and of a known one.
+        for way in ways.iter().chain(&ways) {
+            let (count, waker) = WakeCount::new();
+            let mut task = queue.get_async();
+            assert!(poll(&mut task, &waker).is_pending());
+            way(&queue);
+            assert_eq!(count.get(), 1);
+            assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+        }
+    });
+}
+
+// ---- who leaves half-way --------------------------------------------------------------------
+
+#[test] // C9
+fn a_notified_task_that_is_dropped_passes_its_wake_up_on() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let (first_count, first_waker) = WakeCount::new();
+        let (second_count, second_waker) = WakeCount::new();
+        let mut first = queue.get_async();
+        let mut second = queue.get_async();
+        assert!(poll(&mut first, &first_waker).is_pending());
+        assert!(poll(&mut second, &second_waker).is_pending());
+        queue.add(1);
+        assert_eq!((first_count.get(), second_count.get()), (1, 0));
+        drop(first);
+        assert_eq!((first_count.get(), second_count.get()), (1, 1));
+        assert!(matches!(
+            poll(&mut second, &second_waker),
+            Poll::Ready(Some(_))
+        ));
+
+        // And to a thread.
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &first_waker).is_pending());
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| *queue.get().unwrap());
+            eventually("both wait", || waiting(&queue) == 2);
+            queue.add(2);
+            drop(task);
+            assert_eq!(thread.join().unwrap(), 2);
+        });
+    });
+}
+
+#[test] // C9
+fn notified_tasks_dropped_in_a_chain_pass_on_every_wake_up() {
+    let queue = Config::usual().queue();
+    let mut tasks = Vec::new();
+    for _ in 0..100 {
+        let (count, waker) = WakeCount::new();
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &waker).is_pending());
+        tasks.push((task, count, waker));
+    }
+    queue.add_all(0..3);
+    // Whoever is woken is dropped, but for the last three.
+    while tasks.len() > 3 {
+        let woken = tasks.iter().position(|(_, count, _)| count.get() > 0);
+        drop(tasks.remove(woken.expect("three are woken at any time")));
+    }
+    for (mut task, count, waker) in tasks {
+        assert_eq!(count.get(), 1);
+        assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+    }
+}
+
+#[test] // C9
+fn a_dropped_task_that_was_not_notified_takes_no_wake_up_with_it() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let (count, waker) = WakeCount::new();
+        let mut kept = queue.get_async();
+        let mut dropped = queue.get_async();
+        assert!(poll(&mut dropped, &waker).is_pending());
+        assert!(poll(&mut kept, &waker).is_pending());
+        drop(dropped);
+        assert_eq!((count.get(), waiting(&queue)), (0, 1));
+        queue.add(1);
+        assert_eq!(count.get(), 1);
+        assert!(matches!(poll(&mut kept, &waker), Poll::Ready(Some(_))));
+        drop(queue.get_async()); // never polled
+        assert_nothing_queued(&queue);
+    });
+}
+
+#[test] // C9
+fn a_task_overtaken_by_another_getter_waits_again() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let (count, waker) = WakeCount::new();
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &waker).is_pending());
+        for key in 0..5 {
+            queue.add(key);
+            assert_eq!(count.get(), key + 1);
+            assert_eq!(*queue.try_get().unwrap(), key);
+            assert!(poll(&mut task, &waker).is_pending());
+            assert_eq!(waiting(&queue), 1);
+        }
+        queue.add(5);
+        assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(item)) if *item == 5));
+    });
+}
+
+#[test] // C9
+fn a_pending_task_polled_again_waits_once_and_is_reached_by_its_latest_waker() {
+    with_queues(|config| {
+        let queue = config.queue();
+        let (old_count, old) = WakeCount::new();
+        let (new_count, new) = WakeCount::new();
+        let mut task = queue.get_async();
+        for _ in 0..3 {
+            assert!(poll(&mut task, &old).is_pending());
+        }
+        assert!(poll(&mut task, &new).is_pending());
+        assert_eq!(waiting(&queue), 1);
+        queue.add(1);
+        assert_eq!((old_count.get(), new_count.get()), (0, 1));
+        assert!(matches!(poll(&mut task, &old), Poll::Ready(Some(_))));
+    });
+}
+
+#[test] // C9
+fn a_timed_thread_that_gives_up_leaves_nothing_behind() {
+    with_queues(|config| {
+        let queue = config.queue();
+        for micros in [0, 1, 100, 1000] {
+            let error = queue
+                .get_timeout(Duration::from_micros(micros))
+                .unwrap_err();
+            assert_eq!(error, GetTimeoutError::Timeout);
+            assert_eq!(waiting(&queue), 0);
+        }
+        let (count, waker) = WakeCount::new();
+        let mut task = queue.get_async();
+        assert!(poll(&mut task, &waker).is_pending());
+        queue.add(1);
+        assert_eq!(count.get(), 1);
+    });
+}
+
+#[test]
+fn getting_is_a_future_that_can_move_between_threads() {
+    fn is_send<F: Future + Send>(_: &F) {}
+    let queue = Config::usual().queue::<String>();
+    is_send(&queue.get_async());
+    is_send(&queue.drain_async());
+}
+
+// ---- what waiting costs ---------------------------------------------------------------------
+
+/// A consumer that counts what it delivers.
+async fn consume(queue: Arc<Queue<usize>>, delivered: Arc<AtomicUsize>) {
+    while let Some(item) = queue.get_async().await {
+        delivered.fetch_add(1, Ordering::SeqCst);
+        item.done();
+    }
+}
+
+/// Has a hundred threads and a hundred tasks wait, and measures the process while they do.
+#[cfg(unix)]
+fn cost_of_waiting(time: Duration) {
+    let _watchdog = watchdog(60 + time.as_secs());
+    let queue = Arc::new(Config::usual().queue());
+    let delivered = Arc::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    for _ in 0..100 {
+        runtime.spawn(consume(Arc::clone(&queue), Arc::clone(&delivered)));
+    }
+    thread::scope(|scope| {
+        for n in 0..100 {
+            let queue = &queue;
+            scope.spawn(move || match n % 2 {
+                0 => assert!(queue.get().is_none()),
+                _ => assert!(queue.get_timeout(Duration::from_secs(3600)).is_err()),
+            });
+        }
+        eventually("all wait", || waiting(&queue) == 200);
+        eventually("all sleep", || {
+            used_in(Duration::from_millis(20)).as_micros() < 500
+        });
+        let used = used_in(time);
+        println!("200 waiters used {used:?} in {time:?}");
+        assert!(used < Duration::from_millis(5), "used {used:?} in {time:?}");
+        queue.shut_down();
+    });
+}
+
+/// The processor time this process uses in some time. This one has to sleep: it is about time.
+#[cfg(unix)]
+fn used_in(time: Duration) -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let used = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
+    let before = used();
+    thread::sleep(time);
+    used() - before
+}
+
+#[cfg(unix)]
+#[test] // C9
+fn two_hundred_waiters_cost_no_processor_time() {
+    alone(|| cost_of_waiting(Duration::from_secs(1)));
+}
+
+#[cfg(unix)]
+#[test] // C9
+#[ignore = "takes 10 s, in which nothing else may run; `.ci/run ignored` runs it"]
+fn two_hundred_waiters_cost_no_processor_time_for_ten_seconds() {
+    alone(|| cost_of_waiting(Duration::from_secs(10)));
+}

@@ -1,0 +1,11 @@
+//! The worker loop.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod outcomes;
+mod panics;
+mod tasks;
+mod threads;
+#[cfg(feature = "tracing")]
+mod tracing;

@@ -1,0 +1,342 @@
+//! The worker loop: what becomes of a key (promises W2 and W3; for W1 and W4 see `threads.rs`),
+//! with controller-runtime's tests of its controller loop by their sentences, where they apply. What it
+//! tests beyond has no counterpart here: an error that is not to be retried is an `Ok` after it was
+//! logged, and an error beside a requeue-after, of which the error wins there, cannot be returned.
+//!
+//! Where delays matter, one worker is a future that the test polls, on a queue with a mocked clock and
+//! manual timers: then nothing happens unless the test does it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::common::WakeCount;
+use crate::common::timed::ms;
+use keyqueue::limiter::{Bucket, ItemExponentialFailure, NoLimit, RateLimiter};
+use keyqueue::worker::{GivenUp, Outcome, Reason, Workers};
+use keyqueue::{Added, Clock, ConfigError, MockClock, WorkQueue};
+
+fn exponential(clock: Clock) -> ItemExponentialFailure<u64> {
+    let limiter = ItemExponentialFailure::new(ms(5), Duration::from_secs(1000)).unwrap();
+    limiter.with_clock(clock)
+}
+
+/// A queue with back-off from 5 ms, and time that the test passes.
+fn backing_off() -> (WorkQueue<u64, ItemExponentialFailure<u64>>, MockClock) {
+    let (clock, time) = Clock::mock();
+    (with_limiter(exponential(clock), &time), time)
+}
+
+fn with_limiter<L>(limiter: L, time: &MockClock) -> WorkQueue<u64, L> {
+    let builder = WorkQueue::builder().rate_limiter(limiter);
+    builder.clock(time.clock()).manual_timers().build().unwrap()
+}
+
+type Run = std::pin::Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>;
+
+/// A key that was given up.
+type End = (u64, GivenUp<String>);
+
+/// Polls the workers until they wait.
+fn until_idle<F: Future + Unpin>(run: &mut F) -> Poll<F::Output> {
+    let (wakes, waker) = WakeCount::new();
+    loop {
+        let before = wakes.get();
+        let polled = crate::common::poll(run, &waker);
+        if polled.is_ready() || wakes.get() == before {
+            return polled;
+        }
+    }
+}
+
+/// One worker that lets every key fail until it is told otherwise, with what it needs to be watched.
+struct Bench<L> {
+    queue: Arc<WorkQueue<u64, L>>,
+    time: MockClock,
+    next: Arc<Mutex<Result<Outcome, String>>>,
+    /// When a key was delivered, in milliseconds.
+    deliveries: Arc<Mutex<Vec<u128>>>,
+    given_up: Arc<Mutex<Vec<End>>>,
+    run: Run,
+}
+
+impl<L: RateLimiter<u64> + 'static> Bench<L> {
+    fn new(queue: WorkQueue<u64, L>, time: MockClock, max_retries: Option<u32>) -> Self {
+        let queue = Arc::new(queue);
+        let next = Arc::new(Mutex::new(Err("not yet".to_owned())));
+        let deliveries = Arc::new(Mutex::new(Vec::new()));
+        let given_up = Arc::new(Mutex::new(Vec::new()));
+        let mut workers = Workers::shared(Arc::clone(&queue)).tasks(1).on_give_up({
+            let given_up = Arc::clone(&given_up);
+            move |key, end| given_up.lock().unwrap().push((*key, end))
+        });
+        if let Some(retries) = max_retries {
+            workers = workers.max_retries(retries);
+        }
+        let run = Box::pin(workers.run_async({
+            let (next, deliveries) = (Arc::clone(&next), Arc::clone(&deliveries));
+            let clock = time.clock();
+            async move |_: &u64| {
+                deliveries.lock().unwrap().push(clock.now().as_millis());
+                next.lock().unwrap().clone()
+            }
+        }));
+        Bench {
+            queue,
+            time,
+            next,
+            deliveries,
+            given_up,
+            run,
+        }
+    }
+
+    fn next(&self, result: Result<Outcome, &str>) {
+        *self.next.lock().unwrap() = result.map_err(str::to_owned);
+    }
+
+    /// Lets so many milliseconds pass, one by one.
+    fn pass(&mut self, millis: u64) {
+        assert!(until_idle(&mut self.run).is_pending());
+        for _ in 0..millis {
+            self.time.advance(ms(1));
+            self.queue.fire_due();
+            assert!(until_idle(&mut self.run).is_pending());
+        }
+    }
+
+    /// The deliveries since the last call.
+    fn deliveries(&self) -> Vec<u128> {
+        std::mem::take(&mut self.deliveries.lock().unwrap())
+    }
+
+    fn given_up(&self) -> Vec<End> {
+        std::mem::take(&mut self.given_up.lock().unwrap())
+    }
+}
+
+fn bench(max_retries: Option<u32>) -> Bench<ItemExponentialFailure<u64>> {
+    let (queue, time) = backing_off();
+    Bench::new(queue, time, max_retries)
+}
+
+// ---- W2 -------------------------------------------------------------------------------------
+
+#[test] // W2; c-r: "should requeue a Request if there is an error and continue processing items"
+fn an_error_requeues_the_key_and_the_worker_goes_on() {
+    let mut bench = bench(None);
+    bench.queue.add(1);
+    bench.pass(0);
+    assert_eq!(bench.queue.num_requeues(&1), 1);
+
+    bench.next(Ok(Outcome::Done));
+    bench.queue.add(2);
+    bench.pass(4);
+    assert_eq!(bench.deliveries(), [0, 0]);
+    bench.pass(1);
+    assert_eq!(bench.deliveries(), [5]);
+    assert_eq!(bench.queue.num_requeues(&1), 0);
+    assert_eq!(bench.given_up(), []);
+}
+
+#[test] // W2; c-r: "should not reset backoff until there's a non-error result"
+fn the_back_off_grows_until_there_is_a_result_without_error() {
+    let mut bench = bench(None);
+    bench.queue.add(1);
+    bench.pass(5 + 10 + 20);
+    assert_eq!(bench.deliveries(), [0, 5, 15, 35]);
+    bench.next(Ok(Outcome::Done));
+    bench.pass(40);
+    assert_eq!(bench.deliveries(), [75]);
+
+    bench.next(Err("again"));
+    bench.queue.add(1);
+    bench.pass(5);
+    assert_eq!(bench.deliveries(), [75, 80]);
+}
+
+#[test] // W2
+fn after_the_set_number_of_retries_a_key_is_forgotten_and_reported() {
+    let mut bench = bench(Some(3));
+    bench.queue.add(7);
+    bench.pass(5 + 10 + 19);
+    assert_eq!(bench.given_up(), []);
+    bench.pass(1);
+    assert_eq!(bench.deliveries(), [0, 5, 15, 35]);
+    let (key, end) = bench.given_up().pop().unwrap();
+    assert_eq!(end.to_string(), "not yet (retries: 3)");
+    assert_eq!((key, end.reason), (7, Reason::MaxRetries));
+    assert_eq!(bench.queue.num_requeues(&7), 0);
+    bench.pass(1000);
+    assert_eq!(bench.deliveries(), []);
+
+    // Added once more it is a new key.
+    bench.queue.add(7);
+    bench.pass(5);
+    assert_eq!(bench.deliveries().len(), 2);
+}
+
+#[test] // W2
+fn with_no_retries_the_first_error_is_the_end() {
+    let mut bench = bench(Some(0));
+    bench.queue.add(7);
+    bench.pass(1000);
+    assert_eq!(bench.deliveries(), [0]);
+    assert_eq!(bench.given_up().pop().unwrap().1.retries, 0);
+}
+
+#[test] // W2
+fn a_success_in_between_starts_the_count_again() {
+    let mut bench = bench(Some(1));
+    for _ in 0..3 {
+        bench.next(Err("again"));
+        bench.queue.add(1);
+        bench.pass(4);
+        bench.next(Ok(Outcome::Done));
+        bench.pass(1);
+    }
+    assert_eq!((bench.deliveries().len(), bench.given_up()), (6, vec![]));
+}
+
+/// Lets a key fail, succeed after all, and fail again on a limiter that does not count.
+fn retries_are_counted_without(limiter: impl RateLimiter<u64> + 'static, time: MockClock) {
+    let mut bench = Bench::new(with_limiter(limiter, &time), time, Some(2));
+    bench.queue.add(1);
+    bench.pass(1000);
+    assert_eq!(bench.deliveries().len(), 3);
+    assert_eq!(bench.given_up().pop().unwrap().1.retries, 2);
+
+    // Another starts at nothing, and so does this one.
+    bench.queue.add_all([1, 2]);
+    bench.pass(1000);
+    assert_eq!(bench.deliveries().len(), 6);
+    assert_eq!(bench.given_up().len(), 2);
+    bench.next(Ok(Outcome::Done));
+    bench.queue.add(1);
+    bench.pass(0);
+    bench.next(Err("again"));
+    bench.queue.add(1);
+    bench.pass(1000);
+    assert_eq!((bench.deliveries().len(), bench.given_up().len()), (4, 1));
+}
+
+#[test] // W2
+fn the_retries_of_a_limiter_that_does_not_count_are_counted() {
+    let (clock, time) = Clock::mock();
+    retries_are_counted_without(NoLimit, time.clone());
+    let bucket = Bucket::new(10.0, 1).unwrap().with_clock(clock);
+    retries_are_counted_without(bucket, time);
+}
+
+#[test] // W2: the limiter forgets a key while it is worked on, and so never counts beyond one.
+fn work_that_outlasts_the_memory_of_the_limiter_is_still_given_up() {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(ms(1), ms(10)).unwrap();
+    let queue = with_limiter(limiter.with_clock(clock), &time);
+    queue.add(7);
+    let given_up = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).tasks(1).max_retries(3);
+    let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end.retries)));
+    let tries = AtomicUsize::new(0);
+    let mut run = Box::pin(workers.run_async(async |_: &u64| {
+        tries.fetch_add(1, Ordering::SeqCst);
+        time.advance(ms(10_000));
+        Err::<(), _>("timed out")
+    }));
+    for _ in 0..10 {
+        assert!(until_idle(&mut run).is_pending());
+        time.advance(ms(10));
+        queue.fire_due();
+    }
+    drop(run);
+    assert_eq!(given_up.into_inner().unwrap(), [(7, 3)]);
+    assert_eq!(tries.into_inner(), 4);
+}
+
+#[test] // W2 C4
+fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
+    let queue = WorkQueue::new();
+    queue.add(1);
+    let ends = AtomicUsize::new(0);
+    let workers = Workers::new(&queue).threads(1).max_retries(0);
+    let workers = workers.on_give_up(|key, _| {
+        let added = queue.add(*key);
+        match ends.fetch_add(1, Ordering::SeqCst) {
+            0 => assert_eq!(added, Added::Deferred),
+            _ => drop(queue.shut_down()),
+        }
+    });
+    workers.run(|_| Err::<(), _>(())).unwrap();
+    // The second add came before the shut-down.
+    assert_eq!(ends.into_inner(), 3);
+}
+
+#[test] // W2 S1
+fn an_error_after_the_shut_down_is_reported_as_such() {
+    let mut bench = bench(Some(5));
+    bench.queue.add_all([1, 2]);
+    assert_eq!(bench.queue.shut_down().queued, 2);
+    assert_eq!(until_idle(&mut bench.run), Poll::Ready(Ok(())));
+    let ends = bench.given_up();
+    assert_eq!(ends.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 2]);
+    for (_, end) in ends {
+        assert_eq!((end.retries, end.reason), (0, Reason::ShutDown));
+        assert_eq!(end.to_string(), "not yet (retries: 0, shut down)");
+    }
+}
+
+#[test] // W2: also without a limit of retries, and with a limiter that does not count.
+fn the_retries_before_a_shut_down_are_told() {
+    let queue = WorkQueue::new();
+    queue.add(1);
+    let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let workers = Workers::new(&queue).threads(1);
+    let workers = workers.on_give_up(|_, end| told.lock().unwrap().push((end.retries, end.reason)));
+    let run = workers.run(|_| {
+        if tries.fetch_add(1, Ordering::SeqCst) == 3 {
+            queue.shut_down();
+        }
+        Err::<(), _>(())
+    });
+    run.unwrap();
+    assert_eq!(told.into_inner().unwrap(), [(3, Reason::ShutDown)]);
+}
+
+// ---- W3 -------------------------------------------------------------------------------------
+
+#[test] // W3; c-r: "should requeue after a duration (but not rate-limited)", and forget before
+fn requeue_after_forgets_first_and_then_delays() {
+    let mut bench = bench(None);
+    bench.queue.add(1);
+    bench.pass(5);
+    assert_eq!(bench.queue.num_requeues(&1), 2);
+    bench.next(Ok(Outcome::RequeueAfter(ms(100))));
+    bench.pass(10);
+    assert_eq!(bench.deliveries(), [0, 5, 15]);
+    assert_eq!(bench.queue.num_requeues(&1), 0);
+    bench.pass(99);
+    assert_eq!(bench.deliveries(), []);
+
+    // The back-off starts where it began.
+    bench.next(Err("again"));
+    bench.pass(1 + 5);
+    assert_eq!(bench.deliveries(), [115, 120]);
+}
+
+#[test] // W3 D2
+fn requeue_after_nothing_queues_the_key_at_the_tail_at_once() {
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2]);
+    let seen = Mutex::new(Vec::new());
+    let run = Workers::new(&queue).threads(1).run(|key: &u64| {
+        let mut seen = seen.lock().unwrap();
+        seen.push(*key);
+        if seen.len() == 4 {
+            queue.shut_down();
+        }
+        Outcome::RequeueAfter(Duration::ZERO)
+    });
+    run.unwrap();
+    assert_eq!(seen.into_inner().unwrap(), [1, 2, 1, 2, 1]);
+}

@@ -1,0 +1,255 @@
+//! Workers that are futures: on several executors, how many keys at a time, and what dropping does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::common::{WakeCount, assert_nothing_queued, take_all, watchdog};
+use futures_lite::future::yield_now;
+use keyqueue::worker::{Failure, Outcome, Reason, Workers};
+use keyqueue::{Added, WorkQueue};
+
+/// Polls until nothing more happens without something from outside.
+fn run_idle<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    let (wakes, waker) = WakeCount::new();
+    loop {
+        let before = wakes.get();
+        let polled = crate::common::poll(future, &waker);
+        if polled.is_ready() || wakes.get() == before {
+            return polled;
+        }
+    }
+}
+
+#[test] // W1 W4
+fn tasks_of_tokio_work_off_a_shared_queue() {
+    const KEYS: usize = 2000;
+    let _watchdog = watchdog(60);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let queue = Arc::new(WorkQueue::<usize>::new());
+        let worked = Arc::new(Mutex::new(HashSet::new()));
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let (queue, worked) = (Arc::clone(&queue), Arc::clone(&worked));
+                tokio::spawn(async move {
+                    let work = async move |key: &usize| {
+                        tokio::time::sleep(Duration::from_micros(10)).await;
+                        worked.lock().unwrap().insert(*key);
+                        Ok::<_, String>(Outcome::Done)
+                    };
+                    Workers::shared(queue).tasks(8).run_async(work).await
+                })
+            })
+            .collect();
+        queue.add_all(0..KEYS);
+        queue.drain_async().await;
+        for worker in workers {
+            worker.await.unwrap().unwrap();
+        }
+        assert_eq!(worked.lock().unwrap().len(), KEYS);
+    });
+}
+
+#[test] // W1
+fn any_executor_will_do() {
+    let _watchdog = watchdog(60);
+    let run = async || {
+        let queue = WorkQueue::new();
+        let sum = AtomicUsize::new(0);
+        queue.add_all(1..=100);
+        queue.shut_down();
+        let work = async |key: &usize| {
+            yield_now().await;
+            sum.fetch_add(*key, Ordering::Relaxed);
+        };
+        Workers::new(&queue).tasks(7).run_async(work).await.unwrap();
+        sum.into_inner()
+    };
+    assert_eq!(pollster::block_on(run()), 5050);
+    assert_eq!(smol::block_on(run()), 5050);
+    assert_eq!(futures_lite::future::block_on(run()), 5050);
+}
+
+#[test] // W1
+fn no_more_keys_are_in_work_than_there_are_tasks_and_no_fewer() {
+    let queue = WorkQueue::new();
+    queue.add_all(0..10);
+    let in_work = Cell::new(0);
+    let work = async |_: &u64| {
+        in_work.set(in_work.get() + 1);
+        pending::<()>().await;
+    };
+    let mut run = Box::pin(Workers::new(&queue).tasks(3).run_async(work));
+    assert!(run_idle(&mut run).is_pending());
+    assert_eq!((in_work.get(), queue.len()), (3, 7));
+}
+
+#[test]
+fn a_wake_up_polls_the_one_that_was_woken() {
+    let queue = WorkQueue::new();
+    let polls = RefCell::new([0; 4]);
+    let wakers = RefCell::new([const { None::<Waker> }; 4]);
+    let work = async |key: &usize| {
+        poll_fn(|context| {
+            polls.borrow_mut()[*key] += 1;
+            wakers.borrow_mut()[*key] = Some(context.waker().clone());
+            Poll::<()>::Pending
+        })
+        .await;
+    };
+    let mut run = Box::pin(Workers::new(&queue).tasks(4).run_async(work));
+    queue.add_all(0..4);
+    assert!(run_idle(&mut run).is_pending());
+    assert_eq!(*polls.borrow(), [1; 4]);
+
+    // Twice, and so once: nothing happened in between.
+    wakers.borrow()[2].as_ref().unwrap().wake_by_ref();
+    wakers.borrow()[2].as_ref().unwrap().wake_by_ref();
+    assert!(run_idle(&mut run).is_pending());
+    assert_eq!(*polls.borrow(), [1, 1, 2, 1]);
+
+    // Wakers may outlive what they wake.
+    drop(run);
+    for waker in wakers.into_inner().into_iter().flatten() {
+        waker.wake();
+    }
+}
+
+#[test]
+fn a_wake_up_that_comes_from_another_thread_at_any_time_is_not_lost() {
+    const KEYS: usize = 20_000;
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::new();
+    let (ring, rings) = std::sync::mpsc::channel::<Waker>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || rings.into_iter().for_each(Waker::wake));
+        scope.spawn(|| {
+            queue.add_all(0..KEYS);
+            queue.shut_down();
+        });
+        let worked = Cell::new(0);
+        let work = async |_: &usize| {
+            let mut rung = false;
+            poll_fn(|context| {
+                if std::mem::replace(&mut rung, true) {
+                    return Poll::Ready(());
+                }
+                ring.send(context.waker().clone()).unwrap();
+                Poll::Pending
+            })
+            .await;
+            worked.set(worked.get() + 1);
+        };
+        let run = Workers::new(&queue).tasks(16).run_async(work);
+        pollster::block_on(run).unwrap();
+        assert_eq!(worked.get(), KEYS);
+        drop(ring);
+    });
+}
+
+#[test]
+fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::new();
+    queue.add("again");
+    let rounds = Cell::new(0);
+    let work = async |_: &&str| {
+        rounds.set(rounds.get() + 1);
+        Outcome::RequeueAfter(Duration::ZERO)
+    };
+    let mut run = pin!(Workers::new(&queue).tasks(2).run_async(work));
+    let mut context = Context::from_waker(Waker::noop());
+    for poll in 1..=100 {
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        assert!(rounds.get() <= 2 * poll, "{} in {poll}", rounds.get());
+    }
+    assert!(rounds.get() >= 50, "{}", rounds.get());
+}
+
+#[test] // W2
+fn a_panic_within_the_work_counts_as_an_error() {
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2, 3]);
+    let given_up = Mutex::new(Vec::new());
+    let good = Cell::new(0);
+    let work = async |key: &u64| {
+        yield_now().await;
+        assert_ne!(*key, 2, "two");
+        good.set(good.get() + 1);
+    };
+    let workers = Workers::new(&queue).tasks(2).max_retries(1);
+    let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end)));
+    let mut run = Box::pin(workers.run_async(work));
+    assert!(run_idle(&mut run).is_pending());
+    queue.shut_down();
+    assert_eq!(run_idle(&mut run), Poll::Ready(Ok(())));
+
+    drop(run);
+    let (key, end) = given_up.into_inner().unwrap().pop().unwrap();
+    assert!(matches!(&end.failure, Failure::Panic(text) if text.contains("two")));
+    assert_eq!((key, end.retries, end.reason), (2, 1, Reason::MaxRetries));
+    assert_eq!(good.get(), 2);
+}
+
+#[test] // W4
+fn it_ends_only_when_the_keys_in_flight_are_finished() {
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2]);
+    let gate = Cell::new(false);
+    let work = async |_: &u64| {
+        while !gate.get() {
+            yield_now().await;
+        }
+    };
+    let mut run = pin!(Workers::new(&queue).tasks(2).run_async(work));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(run.as_mut().poll(&mut context).is_pending());
+    let left = queue.shut_down();
+    assert_eq!((left.queued, left.processing), (0, 2));
+    for _ in 0..100 {
+        assert!(run.as_mut().poll(&mut context).is_pending());
+    }
+    gate.set(true);
+    assert_eq!(run_idle(&mut run), Poll::Ready(Ok(())));
+    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+}
+
+#[test] // W4
+fn dropping_it_leaves_nothing_processing_and_takes_no_queued_key_away() {
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2, 3, 4]);
+    let work = async |_: &u64| pending::<()>().await;
+    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(work));
+    assert!(run_idle(&mut run).is_pending());
+    assert_eq!(queue.add(1), Added::Deferred);
+    drop(run);
+
+    // 2 is done; 1 was added while it was in work, and comes once more.
+    assert_eq!(take_all(&queue), [3, 4, 1]);
+    assert_nothing_queued(&queue);
+    assert_eq!(queue.add(2), Added::Queued);
+    assert_eq!(crate::common::waiting(&queue), 0);
+}
+
+#[test] // W1
+fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
+    for tasks in [0, (1 << 16) + 1, usize::MAX] {
+        let queue = WorkQueue::new();
+        queue.add(1);
+        let run = Workers::new(&queue).tasks(tasks).run_async(async |_| ());
+        let refused = pollster::block_on(run).unwrap_err();
+        assert_eq!(refused.field(), "tasks");
+        assert_eq!(refused.value(), tasks.to_string());
+        assert_eq!(queue.len(), 1);
+    }
+}

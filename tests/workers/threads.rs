@@ -1,0 +1,364 @@
+//! Workers that are threads: how many there are, what panics do to them, how they end.
+
+use std::error::Error;
+use std::io;
+use std::panic::panic_any;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{alone, alone_under, eventually, watchdog};
+use keyqueue::limiter::RateLimiter;
+use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Running, Workers};
+use keyqueue::{Added, WorkQueue};
+
+// ---- W1 -------------------------------------------------------------------------------------
+
+#[test] // W1
+fn so_many_threads_work_on_so_many_keys_at_once() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::new();
+    queue.add_all(0..8);
+    queue.shut_down();
+    let (all, most) = (Barrier::new(4), AtomicUsize::new(0));
+    let in_work = AtomicUsize::new(0);
+    Workers::new(&queue)
+        .threads(4)
+        .run(|_| {
+            most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            all.wait(); // Goes on only when four are here.
+            in_work.fetch_sub(1, Ordering::SeqCst);
+        })
+        .unwrap();
+    assert_eq!(most.into_inner(), 4);
+}
+
+#[test] // W1
+fn a_single_worker_is_the_calling_thread() {
+    let queue = WorkQueue::new();
+    queue.add(1);
+    queue.shut_down();
+    let caller = thread::current().id();
+    let run = Workers::new(&queue).threads(1);
+    run.run(|_| assert_eq!(thread::current().id(), caller))
+        .unwrap();
+}
+
+#[test] // W1
+fn a_function_may_return_what_it_likes() {
+    fn worked<R: IntoOutcome>(f: impl Fn(&u64) -> R + Sync) -> usize {
+        let queue = WorkQueue::new();
+        queue.add_all([1, 2]);
+        queue.shut_down();
+        let count = AtomicUsize::new(0);
+        let workers = Workers::new(&queue).threads(1);
+        let run = workers.run(|key| {
+            count.fetch_add(1, Ordering::Relaxed);
+            f(key)
+        });
+        run.map(|()| count.into_inner()).unwrap()
+    }
+    assert_eq!(worked(|_| ()), 2);
+    assert_eq!(worked(|_| Outcome::Done), 2);
+    assert_eq!(worked(|_| Ok::<_, std::io::Error>(Outcome::Done)), 2);
+    assert_eq!(worked(|_| Ok::<(), Box<dyn std::error::Error>>(())), 2);
+}
+
+#[test] // W1
+fn a_number_of_threads_out_of_range_is_refused_by_name_and_takes_no_key() {
+    for threads in [0, (1 << 13) + 1, 60_000, usize::MAX] {
+        let queue = Arc::new(WorkQueue::<u64>::new());
+        queue.add(1);
+        let run = Workers::new(&queue).threads(threads).run(|_| ());
+        let shared = Workers::shared(Arc::clone(&queue));
+        let spawn = shared.threads(threads).spawn(|_| ());
+        for refused in [run.unwrap_err(), spawn.unwrap_err()] {
+            assert_eq!(refused.field(), "threads");
+            assert_eq!(refused.value(), threads.to_string());
+        }
+        assert_eq!(queue.len(), 1);
+        assert_eq!(Arc::strong_count(&queue), 1);
+    }
+}
+
+#[test] // W1
+fn a_name_with_a_nul_in_it_names_threads() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::builder().name("a\0b").build().unwrap();
+    queue.add_all([1, 2]);
+    queue.shut_down();
+    let (together, names) = (Barrier::new(2), Mutex::new(Vec::new()));
+    let workers = Workers::new(&queue).threads(2);
+    let run = workers.run(|_| {
+        together.wait();
+        let name = thread::current().name().map(str::to_owned);
+        names.lock().unwrap().push(name.unwrap_or_default());
+    });
+    run.unwrap();
+    let names = names.into_inner().unwrap();
+    assert!(
+        names.contains(&"keyqueue-worker-1 ab".to_owned()),
+        "{names:?}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test] // W1
+fn more_threads_than_can_be_started_are_refused_and_none_is_left() {
+    // Room for some hundreds of stacks.
+    let limits = Some("ulimit -v 1500000");
+    alone_under(limits, || {
+        let _watchdog = watchdog(60);
+        let queue = Arc::new(WorkQueue::<u64>::new());
+        queue.add(1);
+        let run = Workers::new(&queue).threads(1 << 13).run(|_| ());
+        let shared = Workers::shared(Arc::clone(&queue));
+        let spawn = shared.threads(1 << 13).spawn(|_| ());
+        for refused in [run.unwrap_err(), spawn.unwrap_err()] {
+            assert_eq!((refused.field(), refused.value()), ("threads", "8192"));
+            assert!(refused.to_string().contains("can be started"), "{refused}");
+            let source = refused.source().and_then(|source| source.downcast_ref());
+            let kind = source.map(io::Error::kind);
+            assert_eq!(kind, Some(io::ErrorKind::WouldBlock), "{refused:?}");
+        }
+        assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
+    });
+}
+
+// ---- panics (W2) --------------------------------------------------------------------------------
+
+#[test] // W2; c-r: "should recover from panics"
+fn a_panic_is_an_error() {
+    /// Panics again as it is dropped.
+    struct Nasty;
+    impl Drop for Nasty {
+        fn drop(&mut self) {
+            panic!("from the payload");
+        }
+    }
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2, 3, 4]);
+    let ends = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).threads(1).max_retries(0);
+    let workers = workers.on_give_up(|_, end: GivenUp<()>| {
+        ends.lock().unwrap().push(end.failure);
+        if ends.lock().unwrap().len() == 4 {
+            queue.shut_down();
+        }
+    });
+    let run = workers.run(|key| -> Result<(), ()> {
+        match key {
+            1 => panic!("a text"),
+            2 => panic!("key {key}"),
+            3 => panic_any(3),
+            _ => panic_any(Nasty),
+        }
+    });
+    run.unwrap();
+    let panics = [
+        "a text",
+        "key 2",
+        "a value that is not a string",
+        "a value that is not a string",
+    ];
+    let panics = panics.map(|text| Failure::Panic(text.to_owned()));
+    assert_eq!(ends.into_inner().unwrap(), panics);
+}
+
+#[test] // W1 W2 C5
+fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
+    const KEYS: usize = 300;
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::new();
+    let worked: Vec<_> = (0..KEYS).map(|_| AtomicBool::new(false)).collect();
+    let (calls, left) = (AtomicUsize::new(0), AtomicUsize::new(KEYS));
+    let together = Barrier::new(4);
+    queue.add_all(0..KEYS + 4);
+    let workers = Workers::new(&queue).threads(4);
+    let run = workers.run(|&key| {
+        if key >= KEYS {
+            // After all others, as they are retried at once: only four live workers come past.
+            if left.load(Ordering::SeqCst) > 0 {
+                return Outcome::RequeueAfter(Duration::ZERO);
+            }
+            together.wait();
+            queue.shut_down();
+            return Outcome::Done;
+        }
+        assert_ne!(calls.fetch_add(1, Ordering::SeqCst) % 3, 2, "every third");
+        assert!(!worked[key].swap(true, Ordering::SeqCst), "{key} again");
+        left.fetch_sub(1, Ordering::SeqCst);
+        Outcome::Done
+    });
+    run.unwrap();
+    assert!(worked.iter().all(|worked| worked.load(Ordering::SeqCst)));
+    assert!(calls.into_inner() >= KEYS * 3 / 2 - 1);
+    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+}
+
+#[test] // W2
+fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2]);
+    queue.shut_down();
+    let told = AtomicUsize::new(0);
+    let workers = Workers::new(&queue).threads(1).on_give_up(|_, _| {
+        told.fetch_add(1, Ordering::SeqCst);
+        panic!("from the hook");
+    });
+    workers.run(|_| Err::<(), _>(())).unwrap();
+    assert_eq!(told.into_inner(), 2);
+    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+}
+
+#[test] // W2
+fn a_limiter_or_an_error_that_panics_kills_no_worker() {
+    struct Broken;
+    impl RateLimiter<u64> for Broken {
+        fn when(&self, _: &u64) -> Duration {
+            panic!("from when");
+        }
+        fn forget(&self, _: &u64) {
+            panic!("from forget");
+        }
+        fn num_requeues(&self, _: &u64) -> u32 {
+            0
+        }
+    }
+    struct Nasty;
+    impl Drop for Nasty {
+        fn drop(&mut self) {
+            panic!("from the error");
+        }
+    }
+    let queue = WorkQueue::builder().rate_limiter(Broken).build().unwrap();
+    queue.add_all([1, 2, 3]);
+    let told = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).threads(1);
+    let workers = workers.on_give_up(|key, end| told.lock().unwrap().push((*key, end.reason)));
+    let run = workers.run(|key| match key {
+        1 => Ok(()),
+        2 => Err(Nasty),
+        _ => {
+            queue.shut_down();
+            Err(Nasty)
+        }
+    });
+    run.unwrap();
+    let told = told.into_inner().unwrap();
+    assert_eq!(told, [(2, Reason::Limiter), (3, Reason::ShutDown)]);
+    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+}
+
+// ---- W4 -------------------------------------------------------------------------------------
+
+#[test] // W4
+fn it_returns_only_after_the_keys_in_flight_are_finished() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::new();
+    let (begun, gate) = (Barrier::new(3), Barrier::new(3));
+    let (finished, returned) = (AtomicUsize::new(0), AtomicBool::new(false));
+    queue.add_all([1, 2]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let workers = Workers::new(&queue).threads(2);
+            let run = workers.run(|_| {
+                begun.wait();
+                gate.wait();
+                assert!(!returned.load(Ordering::SeqCst));
+                finished.fetch_add(1, Ordering::SeqCst);
+            });
+            run.unwrap();
+            returned.store(true, Ordering::SeqCst);
+            assert_eq!(finished.load(Ordering::SeqCst), 2);
+        });
+        begun.wait();
+        assert_eq!(queue.shut_down().processing, 2);
+        gate.wait();
+    });
+    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+}
+
+#[test] // W4
+fn workers_of_a_handle_stop_and_end_from_outside() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    let (sender, worked) = mpsc::channel();
+    let workers = Workers::shared(Arc::clone(&queue)).threads(3);
+    let running = workers.spawn(move |key: &u64| sender.send(*key)).unwrap();
+    queue.add_all(0..100);
+    assert_eq!(worked.iter().take(100).sum::<u64>(), 4950);
+    assert!(!running.is_finished());
+    running.stop();
+    eventually("the threads end", || running.is_finished());
+    running.join();
+    assert_eq!(queue.add(1), Added::ShutDown);
+    assert_eq!(Arc::strong_count(&queue), 1);
+}
+
+#[test] // W4 S6
+fn dropping_the_handle_works_off_what_is_queued_and_ends_the_workers() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    let worked = Arc::new(AtomicUsize::new(0));
+    queue.add_all(0..100);
+    let workers = Workers::shared(Arc::clone(&queue)).threads(2);
+    let count = Arc::clone(&worked);
+    let running = workers.spawn(move |_: &u64| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    drop(running.unwrap());
+    assert_eq!(worked.load(Ordering::SeqCst), 100);
+    assert_eq!(Arc::strong_count(&queue), 1);
+}
+
+#[test] // W4
+fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
+    let _watchdog = watchdog(60);
+    for join in [true, false] {
+        let queue = Arc::new(WorkQueue::new());
+        let handle = Arc::new(Mutex::new(None));
+        let (sender, ended) = mpsc::channel();
+        let mine = Arc::clone(&handle);
+        let workers = Workers::shared(Arc::clone(&queue)).threads(3);
+        let running = workers.spawn(move |_: &u64| {
+            let running: Running<_, _, _> = mine.lock().unwrap().take().expect("one key only");
+            if join {
+                assert_eq!(running.stop().processing, 1);
+                running.join();
+            } else {
+                drop(running);
+            }
+            sender.send(()).unwrap();
+        });
+        *handle.lock().unwrap() = Some(running.unwrap());
+        queue.add(1);
+        assert_eq!(ended.recv(), Ok(()));
+        assert_eq!(queue.add(2), Added::ShutDown);
+        // The thread that joined the others ends by itself.
+        eventually("all workers end", || Arc::strong_count(&queue) == 1);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test] // W4; c-r: "should not leak goroutines when stopped"
+fn stopped_workers_leave_no_thread_behind() {
+    alone(|| {
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let before = threads();
+        for _ in 0..20 {
+            let queue = Arc::new(WorkQueue::new());
+            queue.add_after(1, Duration::from_secs(3600));
+            let workers = Workers::shared(Arc::clone(&queue)).threads(4);
+            let running = workers.spawn(|_: &u64| ()).unwrap();
+            let scoped = WorkQueue::<u64>::new();
+            scoped.shut_down();
+            Workers::new(&scoped).threads(4).run(|_| ()).unwrap();
+            assert!(threads() > before);
+            drop(running);
+        }
+        // A joined thread may be listed for a moment.
+        eventually("no thread is left", || threads() == before);
+    });
+}

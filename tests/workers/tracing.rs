@@ -1,0 +1,199 @@
+//! The spans and events of the worker loop.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{Outcome, Workers};
+use keyqueue::{Clock, WorkQueue};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Fields by name, as text.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+impl Fields {
+    fn get(&self, field: &str) -> &str {
+        self.0.get(field).map_or("-", String::as_str)
+    }
+}
+
+/// What was closed, and what was said within it.
+#[derive(Clone, Default)]
+struct Collected {
+    spans: Arc<Mutex<Vec<Fields>>>,
+    /// Level, fields, and the number of spans it was in.
+    events: Arc<Mutex<Vec<(String, Fields, usize)>>>,
+}
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Collected {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        assert_eq!(attributes.metadata().target(), "keyqueue");
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        context.span(id).unwrap().extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).unwrap();
+        record.record(span.extensions_mut().get_mut::<Fields>().unwrap());
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let depth = context.event_scope(event).into_iter().flatten().count();
+        let level = event.metadata().level().to_string();
+        self.events.lock().unwrap().push((level, fields, depth));
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id).unwrap();
+        let fields = span.extensions().get::<Fields>().unwrap().clone();
+        self.spans.lock().unwrap().push(fields);
+    }
+}
+
+type Queue = WorkQueue<&'static str, ItemExponentialFailure<&'static str>>;
+
+/// A queue with keys of every fate, that have waited for 2 s.
+fn queue() -> Queue {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO).unwrap();
+    let queue = WorkQueue::builder()
+        .name("pods")
+        .clock(clock)
+        .rate_limiter(limiter)
+        .manual_timers()
+        .build()
+        .unwrap();
+    queue.add_all(["good", "later", "bad", "worse"]);
+    time.advance(Duration::from_secs(2));
+    queue
+}
+
+fn work(queue: &Queue, key: &str) -> Result<Outcome, &'static str> {
+    tracing::info!(target: "mine", "work");
+    match key {
+        "good" => Ok(Outcome::Done),
+        "later" => Ok(Outcome::RequeueAfter(Duration::from_secs(1))),
+        "bad" => Err("bad"),
+        _ => {
+            if queue.num_requeues(&"worse") == 1 {
+                queue.shut_down();
+            }
+            panic!("worse")
+        }
+    }
+}
+
+fn check(collected: &Collected) {
+    let spans = collected.spans.lock().unwrap();
+    let row = |span: &Fields| {
+        let field = |name| span.get(name).to_owned();
+        (field("key"), field("attempt"), field("outcome"))
+    };
+    let rows: Vec<_> = spans.iter().map(row).collect();
+    let expected = [
+        ("\"good\"", "1", "done"),
+        ("\"later\"", "1", "requeue_after"),
+        ("\"bad\"", "1", "retry"),
+        ("\"worse\"", "1", "retry"),
+        ("\"bad\"", "2", "given_up"),
+        ("\"worse\"", "2", "given_up"),
+    ];
+    let expected = expected.map(|(key, n, outcome)| (key.into(), n.into(), outcome.into()));
+    assert_eq!(rows, expected);
+    assert!(spans.iter().all(|span| span.get("queue") == "pods"));
+    assert_eq!(spans[0].get("queue_seconds"), "2.0");
+
+    let events = collected.events.lock().unwrap();
+    let of = |level: &str| {
+        let of = events.iter().filter(move |event| event.0 == level);
+        of.map(|event| (event.1.clone(), event.2))
+            .collect::<Vec<_>>()
+    };
+    // Each in its span, the user's own as well.
+    assert!(events.iter().all(|event| event.2 == 1), "{events:?}");
+    assert_eq!(of("INFO").len(), 6);
+    let panics = of("ERROR");
+    assert_eq!(panics.len(), 2);
+    assert!(
+        panics
+            .iter()
+            .all(|(event, _)| event.0.values().any(|value| value == "worse"))
+    );
+    let reasons: Vec<_> = of("WARN")
+        .iter()
+        .map(|e| (e.0.get("reason").to_owned(), e.0.get("retries").to_owned()))
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            ("max_retries".into(), "1".into()),
+            ("max_retries".into(), "1".into())
+        ]
+    );
+}
+
+#[test]
+fn every_delivered_key_has_a_span_that_says_how_it_ended() {
+    let collected = Collected::default();
+    let subscriber = tracing_subscriber::registry().with(collected.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        let queue = queue();
+        let workers = Workers::new(&queue).threads(1).max_retries(1).trace_keys();
+        workers.run(|key| work(&queue, key)).unwrap();
+    });
+    check(&collected);
+}
+
+#[test]
+fn tasks_have_the_same_spans() {
+    let collected = Collected::default();
+    let subscriber = tracing_subscriber::registry().with(collected.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        let queue = queue();
+        let workers = Workers::new(&queue).tasks(1).max_retries(1).trace_keys();
+        pollster::block_on(workers.run_async(async |key: &&'static str| work(&queue, key)))
+            .unwrap();
+    });
+    check(&collected);
+}
+
+#[test]
+fn a_key_is_not_written_unless_asked_for() {
+    let collected = Collected::default();
+    let subscriber = tracing_subscriber::registry().with(collected.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        let queue = WorkQueue::new();
+        queue.add("secret");
+        queue.shut_down();
+        Workers::new(&queue).threads(1).run(|_| ()).unwrap();
+    });
+    let spans = collected.spans.lock().unwrap();
+    assert_eq!(spans.len(), 1);
+    for field in ["key", "queue", "queue_seconds"] {
+        assert_eq!(spans[0].get(field), "-", "{field}");
+    }
+    assert_eq!(
+        (spans[0].get("attempt"), spans[0].get("outcome")),
+        ("1", "done")
+    );
+}
