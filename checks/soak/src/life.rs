@@ -113,9 +113,7 @@ impl Life {
                 self.check_drained();
             }
             End::DrainTimeout => {
-                while let Err(left) = queue.drain_timeout(Duration::from_micros(300)) {
-                    assert_eq!(left.delayed, 0, "S5: a drain leaves no delays: {left:?}");
-                }
+                while queue.drain_timeout(Duration::from_micros(300)).is_err() {}
                 self.check_drained();
             }
             End::Released => thread::scope(|scope| {
@@ -140,20 +138,29 @@ impl Life {
     /// the queue was at rest, if it was.
     fn check(&self, owned: &[Owned], found: Option<Remaining>, resting: Option<usize>) -> Counts {
         let left = self.queue.shut_down();
-        assert!(left.is_nothing(), "S1, S5: {left:?} after the end");
+        assert_eq!(
+            left.queued + left.processing,
+            0,
+            "S1: {left:?} after the end"
+        );
         let (all, at_rest) = (self.delivers_delays(), resting.is_some());
         let mut dropped = 0;
         for key in owned {
             dropped += usize::from(key.check_after_the_end(self, all || at_rest));
         }
+        let pending = match (all, at_rest) {
+            (true, _) => 0,
+            (false, true) => owned.iter().filter(|key| key.may_be_pending()).count(),
+            (false, false) => owned.len(),
+        };
+        assert!(
+            left.delayed >= dropped && (self.plan.mixed || left.delayed <= pending),
+            "S5: {dropped} of {pending} delays were dropped, {left:?} reported"
+        );
         if let Some(found) = found {
-            let pending = match at_rest {
-                true => owned.iter().filter(|key| key.may_be_pending()).count(),
-                false => owned.len(),
-            };
-            assert!(
-                found.delayed >= dropped && (self.plan.mixed || found.delayed <= pending),
-                "S5: {dropped} of {pending} delays were dropped, {found:?} reported"
+            assert_eq!(
+                found.delayed, left.delayed,
+                "S5: each call reports the same"
             );
             if let (Some(delayed), false) = (resting, self.plan.mixed) {
                 assert!(
