@@ -49,6 +49,11 @@ miri() {
     cargo +nightly miri test -p keyqueue "$@"
 }
 
+stress() {
+    echo "== stress"
+    cargo +nightly miri test -p keyqueue-soak
+}
+
 # races SEEDS: small races, each once with every seed.
 races() {
     MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --lib -- --exact \
@@ -71,7 +76,7 @@ case ${1:-short} in
 short)
     miri --lib -- state:: sync:: ring:: table:: keys::delay wait:: keys::times slab::tests::a_ slab::tests::numbers \
         keys::tests::drops::a_panicking keys::tests::a_stream keys::tests::a_sweep
-    miri --test stress
+    stress
     MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..${MIRI_SEEDS:-2}" miri --lib -- --exact \
         keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed
     visibility "${MIRI_SEEDS:-20}"
@@ -80,7 +85,8 @@ long)
     # Without the wheel, the limiters and numbers, which are safe code in one thread.
     miri --lib -- --skip wheel --skip limiter --skip nanos
     miri --test core -- states::
-    miri --test shutdown --test stress
+    miri --test shutdown
+    stress
     miri --test delays -- shutdown::
     races "${MIRI_SEEDS:-8}"
     visibility "${MIRI_SEEDS:-20}"

@@ -8,10 +8,11 @@
 #         checked by the models with loom, and by Miri (.ci/jobs/miri.sh).
 # address: use after free, out of bounds; and leaks, at the end of each test binary.
 #
-# The tests are the crate's own, `unit` those in src/, and the linearizability of checks/model/.
+# The tests are the crate's own, `unit` those in src/, the linearizability of checks/model/, and `stress` those of
+# checks/soak/.
 #
 #     SANITIZER_TESTS      only these: "stress shutdown". The default is all of them.
-#     SANITIZER_SECONDS    how long the stress test lasts, 10 by default.
+#     SANITIZER_SECONDS    how long the stress tests last, 10 by default.
 #     SANITIZER_HISTORIES  how many histories the linearizability takes, 3000 by default.
 #
 # Takes a nightly toolchain if one is installed, and otherwise stable with its gates open. With the
@@ -52,6 +53,7 @@ for test in "${tests[@]}"; do
     package=keyqueue target=--test=$test
     [[ $test != unit ]] || target=--lib
     [[ $test != linearizability ]] || package=keyqueue-model
+    [[ $test != stress ]] || package=keyqueue-soak target=--bins
     [[ " ${packages[*]} " == *" --package=$package "* ]] || packages+=("--package=$package")
     targets+=("$target")
 done

@@ -11,8 +11,8 @@ type Span = (u64, u64);
 #[derive(Default, Debug)]
 struct Events {
     now: u64,
-    adds: Vec<(u8, Span)>,
-    takes: Vec<(u8, Span)>,
+    adds: Vec<(u64, Span)>,
+    takes: Vec<(u64, Span)>,
     /// Calls that found nothing.
     misses: Vec<Span>,
 }
@@ -34,13 +34,13 @@ impl History {
     }
 
     /// Notes that an add of the key, called at `from`, has returned and was accepted.
-    pub fn added(&self, number: u8, from: u64) {
+    pub fn added(&self, number: u64, from: u64) {
         let to = self.now();
         self.events().adds.push((number, (from, to)));
     }
 
     /// Notes that a getter that asked at `from` has got the key.
-    pub fn taken(&self, number: u8, from: u64) {
+    pub fn taken(&self, number: u64, from: u64) {
         let to = self.now();
         self.events().takes.push((number, (from, to)));
     }
@@ -54,7 +54,7 @@ impl History {
     /// Checks the order (C1), and that nobody has overlooked a key.
     pub fn check(&self) {
         let events = self.events();
-        let taken = |number: u8| {
+        let taken = |number: u64| {
             let mut takes = events.takes.iter().filter(|take| take.0 == number);
             let (take, again) = (takes.next(), takes.next());
             assert!(again.is_none(), "C2: key {number} was taken twice");

@@ -1,4 +1,4 @@
-//! What the scenarios share: how one is run, the threads in it, and the books that are kept of it.
+//! What the scenarios share: how one is run, the threads in it, and the order of what happens in it.
 //!
 //! The scenarios are in `tests/`. Run them with
 //!
@@ -10,7 +10,6 @@
 mod bell;
 mod crew;
 mod history;
-mod ledger;
 mod run;
 
 use std::collections::hash_map::DefaultHasher;
@@ -25,7 +24,7 @@ use shuttle::thread::yield_now;
 pub use bell::Bell;
 pub use crew::Crew;
 pub use history::History;
-pub use ledger::{Key, Ledger};
+pub use keyqueue_model::ledger::{Key, Ledger};
 pub use run::check;
 
 /// A hasher that answers the same in every run: schedules are replayed.
@@ -55,19 +54,20 @@ pub fn once_in(times: u32) -> bool {
 }
 
 /// One of the numbers below `end`, as [`once_in`].
-pub fn below(end: u8) -> u8 {
+pub fn below(end: u64) -> u64 {
     thread_rng().gen_range(0..end)
 }
 
-/// Lets other threads go on, up to so many times.
-pub fn dawdle(most: u8) {
+/// Lets other threads go on, up to `most` times.
+pub fn dawdle(most: u64) {
     (0..below(most + 1)).for_each(|_| yield_now());
 }
 
-/// Works on a key for a while, and keeps the books of it.
+/// Works on a key for a while.
 pub fn work(item: Delivery<'_>, ledger: &Ledger) {
-    ledger.begin(&item);
+    let number = item.number;
+    ledger.begin(number);
     dawdle(2);
-    ledger.end(&item);
+    ledger.end(number);
     item.done();
 }

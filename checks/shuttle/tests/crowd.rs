@@ -14,15 +14,15 @@ use shuttle::sync::Arc;
 /// A tick.
 const MS: Duration = Duration::from_millis(1);
 /// No delay is longer.
-const LONGEST: u8 = 3;
+const LONGEST: u64 = 3;
 
 /// Keys that everybody adds; the next four are one producer's each, and only delayed.
-const SHARED: u8 = 4;
-const KEYS: u8 = SHARED + 4;
+const SHARED: u64 = 4;
+const KEYS: u64 = SHARED + 4;
 
 struct Place {
     queue: Arc<Queue>,
-    ledger: StdArc<Ledger>,
+    ledger: Ledger,
     clock: Clock,
     time: MockClock,
     /// Whether delays end by `fire_due` and not by the timer's own thread.
@@ -44,7 +44,7 @@ impl Place {
         });
         Place {
             queue,
-            ledger: Ledger::new(KEYS),
+            ledger: Ledger::new(KEYS, true),
             clock,
             time,
             manual,
@@ -52,16 +52,16 @@ impl Place {
         }
     }
 
-    fn produce(&self, own: u8) {
+    fn produce(&self, own: u64) {
         let Place { queue, ledger, .. } = self;
         // Half-way through a tick: it ends with the tick, no earlier.
-        let delay = MS * u32::from(1 + below(LONGEST)) - MS / 2;
+        let delay = MS * (1 + below(LONGEST)) as u32 - MS / 2;
         ledger.not_before(own, self.clock.now() + delay);
         ledger.add(own, || queue.add_after(ledger.key(own), delay));
         for _ in 0..4 {
             let number = below(SHARED);
             if once_in(4) {
-                let delay = MS * u32::from(below(LONGEST));
+                let delay = MS * below(LONGEST) as u32;
                 ledger.add(number, || queue.add_after(ledger.key(number), delay));
             } else {
                 ledger.add(number, || queue.add(ledger.key(number)));
@@ -71,14 +71,14 @@ impl Place {
 
     fn work(&self, item: Delivery<'_>) {
         let Place { queue, ledger, .. } = self;
-        ledger.begin(&item);
-        ledger.check_time(&item, self.clock.now());
         let number = item.number;
+        ledger.check_time(number, self.clock.now());
+        ledger.begin(number);
         if number < SHARED && once_in(6) {
             ledger.add(number, || queue.add(ledger.key(number)));
         }
         dawdle(2);
-        ledger.end(&item);
+        ledger.end(number);
         item.done();
         self.bell.ring();
     }

@@ -14,24 +14,24 @@ use shuttle::sync::Arc;
 const MS: Duration = Duration::from_millis(1);
 
 /// Keys that everybody adds through handles.
-const SHARED: u8 = 2;
-/// Each producer adds so many keys once,
-const ONCE: u8 = 4;
-/// and so many after a delay, which it may cancel.
-const DELAYED: u8 = 2;
-const PRODUCERS: u8 = 4;
-const KEYS: u8 = SHARED + PRODUCERS * (ONCE + DELAYED);
+const SHARED: u64 = 2;
+/// Each producer adds this many keys once,
+const ONCE: u64 = 4;
+/// and this many after a delay, which it may cancel.
+const DELAYED: u64 = 2;
+const PRODUCERS: u64 = 4;
+const KEYS: u64 = SHARED + PRODUCERS * (ONCE + DELAYED);
 
-fn is_added_once(number: u8) -> bool {
+fn is_added_once(number: u64) -> bool {
     number >= SHARED && (number - SHARED) % (ONCE + DELAYED) < ONCE
 }
 
 struct Books {
-    ledger: StdArc<Ledger>,
+    ledger: Ledger,
     history: History,
 }
 
-fn produce(queue: &Queue, books: &Books, producer: u8) {
+fn produce(queue: &Queue, books: &Books, producer: u64) {
     let Books { ledger, history } = books;
     let first = SHARED + producer * (ONCE + DELAYED);
     let shared = below(SHARED);
@@ -46,8 +46,8 @@ fn produce(queue: &Queue, books: &Books, producer: u8) {
         }
     }
     for number in first + ONCE..first + ONCE + DELAYED {
-        ledger.droppable(number);
-        let added = ledger.add(number, || queue.add_after(ledger.key(number), MS));
+        let added = queue.add_after(ledger.key(number), MS);
+        ledger.count(number, added);
         dawdle(2);
         // D6: one of the two ends the delay; after a shut-down a third may have dropped it.
         if once_in(2) && queue.cancel(&number) {
@@ -92,10 +92,9 @@ fn consume(queue: &Queue, books: &Books) {
 fn a_drain_ends_what_overflows() {
     check("overflow", 6000, || {
         let (clock, time) = Clock::mock();
-        let ledger = Ledger::new(KEYS);
         let queue = queue(1, |builder| builder.clock(clock).manual_timers());
         let books = StdArc::new(Books {
-            ledger: StdArc::clone(&ledger),
+            ledger: Ledger::new(KEYS, true),
             history: History::default(),
         });
         let share = || (Arc::clone(&queue), StdArc::clone(&books));
@@ -118,7 +117,7 @@ fn a_drain_ends_what_overflows() {
             for _ in 0..3 {
                 dawdle(20);
                 sweeper.shrink();
-                assert!(sweeper.len() <= usize::from(KEYS), "C8");
+                assert!(sweeper.len() <= KEYS as usize, "C8");
             }
         });
 
@@ -150,14 +149,14 @@ fn a_drain_ends_what_overflows() {
             other.ledger.drained();
         });
         queue.shut_down_with_drain();
-        ledger.drained();
+        books.ledger.drained();
         drainers.join();
         producers.join();
         consumers.join();
-        ledger.check();
+        books.ledger.check();
         books.history.check();
         assert_eq!(queue.len(), 0);
         queue.shrink();
-        assert_eq!(ledger.alive(), 0, "C10: keys that nobody needs");
+        assert_eq!(books.ledger.alive(), 0, "C10: keys that nobody needs");
     });
 }

@@ -2,7 +2,7 @@
 #![cfg(keyqueue_shuttle)]
 
 use std::sync::Arc as StdArc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keyqueue::{Added, Clock, TryGetError};
@@ -15,22 +15,21 @@ use shuttle::sync::Arc;
 const MS: Duration = Duration::from_millis(1);
 
 /// Keys that everybody adds.
-const SHARED: u8 = 3;
-const PRODUCERS: u8 = 3;
-/// Each producer adds so many keys of its own once, and as many others after a delay.
-const OWN: u8 = 3;
+const SHARED: u64 = 3;
+const PRODUCERS: u64 = 3;
+/// Each producer adds this many keys of its own once, and as many others after a delay.
+const OWN: u64 = 3;
 /// The first that is delayed.
-const DELAYED: u8 = SHARED + PRODUCERS * OWN;
+const DELAYED: u64 = SHARED + PRODUCERS * OWN;
 const DRAINERS: usize = 3;
-const KEYS: u8 = DELAYED + PRODUCERS * OWN;
+const KEYS: u64 = DELAYED + PRODUCERS * OWN;
 
-fn produce(queue: &Queue, ledger: &Ledger, producer: u8) {
+fn produce(queue: &Queue, ledger: &Ledger, producer: u64) {
     let shared = below(SHARED);
     let handle = queue.handle(ledger.key(shared));
     for own in producer * OWN..(producer + 1) * OWN {
         let (once, delayed, number) = (SHARED + own, DELAYED + own, below(SHARED));
-        ledger.droppable(delayed);
-        ledger.add(delayed, || queue.add_after(ledger.key(delayed), MS));
+        ledger.count(delayed, queue.add_after(ledger.key(delayed), MS));
         ledger.add(once, || queue.add(ledger.key(once)));
         ledger.add(number, || queue.add(ledger.key(number)));
         ledger.add(shared, || handle.add());
@@ -48,9 +47,9 @@ fn work_and_add(item: Delivery<'_>, queue: &Queue, ledger: &Ledger, over: bool) 
     if number >= SHARED || once_in(2) {
         return work(item, ledger);
     }
-    ledger.begin(&item);
+    ledger.begin(number);
     ledger.add(number, || queue.add(ledger.key(number)));
-    ledger.end(&item);
+    ledger.end(number);
 }
 
 /// Ends the queue in one of several ways; answers how many delays that dropped, where it is known.
@@ -62,7 +61,7 @@ fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
     let release = once_in(2);
     let held = if release { queue.try_get().ok() } else { None };
     if let Some(item) = &held {
-        ledger.begin(item);
+        ledger.begin(item.number);
     }
     let waiting = StdArc::new(AtomicUsize::new(DRAINERS));
     let mut drainers = Crew::default();
@@ -92,7 +91,7 @@ fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
     }
     drainers.join();
     if let Some(item) = held {
-        ledger.end(&item);
+        ledger.end(item.number);
         item.done();
     }
     None
@@ -104,7 +103,9 @@ fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
 fn a_shut_down_ends_anything() {
     check("shut_down", 6000, || {
         let (clock, time) = Clock::mock();
-        let ledger = Ledger::new(KEYS);
+        let ledger = StdArc::new(Ledger::new(KEYS, true));
+        // A getter has received `None`.
+        let over = StdArc::new(AtomicBool::new(false));
         let queue = queue(2, |builder| builder.clock(clock));
         let share = || (Arc::clone(&queue), StdArc::clone(&ledger));
 
@@ -119,12 +120,13 @@ fn a_shut_down_ends_anything() {
         });
         for _ in 0..2 {
             let (queue, ledger) = share();
+            let over = StdArc::clone(&over);
             crew.thread("getter", move || {
                 loop {
-                    let over = ledger.is_over();
+                    let was_over = over.load(Ordering::Relaxed);
                     match queue.get() {
-                        Some(item) => work_and_add(item, &queue, &ledger, over),
-                        None => return ledger.note_over(),
+                        Some(item) => work_and_add(item, &queue, &ledger, was_over),
+                        None => return over.store(true, Ordering::Relaxed),
                     }
                 }
             });
@@ -132,10 +134,10 @@ fn a_shut_down_ends_anything() {
         let (getter, books) = share();
         crew.task(async move {
             loop {
-                let over = books.is_over();
+                let was_over = over.load(Ordering::Relaxed);
                 match getter.get_async().await {
-                    Some(item) => work_and_add(item, &getter, &books, over),
-                    None => return books.note_over(),
+                    Some(item) => work_and_add(item, &getter, &books, was_over),
+                    None => return over.store(true, Ordering::Relaxed),
                 }
             }
         });
@@ -145,7 +147,10 @@ fn a_shut_down_ends_anything() {
         crew.join();
         ledger.check();
         if let Some(dropped) = dropped {
-            let (delays, delivered) = ledger.delays(DELAYED..KEYS);
+            let of_all = |count: fn(&Ledger, u64) -> u64| -> u64 {
+                (DELAYED..KEYS).map(|number| count(&ledger, number)).sum()
+            };
+            let (delays, delivered) = (of_all(Ledger::delays), of_all(Ledger::deliveries));
             assert_eq!(delivered + dropped, delays, "S5: {dropped} were reported");
         }
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);

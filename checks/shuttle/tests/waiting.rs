@@ -6,7 +6,6 @@ use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use keyqueue::Added;
 use keyqueue_shuttle_tests::{
     Bell, Crew, Delivery, Ledger, Queue, below, check, dawdle, once_in, queue, work,
 };
@@ -14,17 +13,17 @@ use shuttle::future::block_on;
 use shuttle::sync::Arc;
 
 /// Each round has producers of keys of their own,
-const PRODUCERS: u8 = 3;
+const PRODUCERS: u64 = 3;
 /// two each,
-const OWN: u8 = 2;
+const OWN: u64 = 2;
 /// and ends when all of them are done, so that no later key wakes who should have been woken before.
-const ROUNDS: u8 = 4;
-const KEYS: u8 = PRODUCERS * OWN;
+const ROUNDS: u64 = 4;
+const KEYS: u64 = PRODUCERS * OWN;
 
 /// What the getters share.
 struct Place {
     queue: Arc<Queue>,
-    ledger: StdArc<Ledger>,
+    ledger: Ledger,
     /// Rung after each delivery.
     bell: Bell,
 }
@@ -36,7 +35,7 @@ impl Place {
     }
 }
 
-fn produce(place: &Place, producer: u8) {
+fn produce(place: &Place, producer: u64) {
     let Place { queue, ledger, .. } = place;
     for number in producer * OWN..=producer * OWN + below(OWN) {
         ledger.add(number, || queue.add(ledger.key(number)));
@@ -47,16 +46,9 @@ fn produce(place: &Place, producer: u8) {
 }
 
 /// A thread's worth of keys at once.
-fn produce_in_bulk(place: &Place, producer: u8) {
-    let Place { queue, ledger, .. } = place;
-    let keys = producer * OWN..(producer + 1) * OWN;
-    let versions: Vec<_> = keys.clone().map(|key| ledger.announce(key)).collect();
-    let queued = queue.add_all(keys.clone().map(|key| ledger.key(key)));
-    assert!(queued <= usize::from(OWN), "C6: {queued} were queued");
-    for (key, version) in keys.zip(versions) {
-        // Like a delay, it may have caused a delivery: the answer does not tell of which key it did.
-        ledger.note(key, version, Added::Delayed);
-    }
+fn produce_in_bulk(place: &Place, producer: u64) {
+    let keys: Vec<_> = (producer * OWN..(producer + 1) * OWN).collect();
+    place.ledger.add_all(&place.queue, &keys);
 }
 
 /// Waits for so short a time that it gives up mostly.
@@ -91,11 +83,10 @@ fn get_batches(place: &Place) {
 #[test]
 fn no_key_is_left_beside_a_sleeper() {
     check("waiting", 6000, || {
-        let ledger = Ledger::new(KEYS);
         let ring = if once_in(2) { 1 } else { 4 };
         let place = StdArc::new(Place {
             queue: queue(ring, |builder| builder),
-            ledger: StdArc::clone(&ledger),
+            ledger: Ledger::new(KEYS, true),
             bell: Bell::default(),
         });
         let share = || StdArc::clone(&place);
@@ -141,12 +132,12 @@ fn no_key_is_left_beside_a_sleeper() {
                 });
             }
             hasty.join();
-            place.bell.wait_until(|| ledger.is_served());
+            place.bell.wait_until(|| place.ledger.is_served());
         }
         place.queue.shut_down();
         patient.join();
-        ledger.check();
+        place.ledger.check();
         place.queue.shrink();
-        assert_eq!(ledger.alive(), 0, "C10: keys that nobody needs");
+        assert_eq!(place.ledger.alive(), 0, "C10: keys that nobody needs");
     });
 }

@@ -7,16 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{GetAsync, GetTimeoutError, Item, TryGetError};
+use keyqueue::{Added, GetAsync, GetTimeoutError, Item, TryGetError};
+use keyqueue_model::ledger::Key;
 
-use crate::key::Numbered;
-use crate::ledger::{Counts, Ledger};
 use crate::life::Life;
 use crate::plan::Taking;
 
-type Limiter = keyqueue::limiter::ItemExponentialFailure<Numbered>;
-type Got<'q> = Item<'q, Numbered, Limiter, keyqueue::DefaultHasher>;
-type Future<'q> = GetAsync<'q, Numbered, Limiter, keyqueue::DefaultHasher>;
+type Limiter = keyqueue::limiter::ItemExponentialFailure<Key>;
+type Got<'q> = Item<'q, Key, Limiter, keyqueue::DefaultHasher>;
+type Future<'q> = GetAsync<'q, Key, Limiter, keyqueue::DefaultHasher>;
 
 /// How the work on a key ends.
 enum Ending {
@@ -26,52 +25,46 @@ enum Ending {
     Panic,
 }
 
-/// One consumer.
-struct Consumer<'a> {
-    ledger: &'a Ledger,
-    mixed: bool,
-    counts: Counts,
+/// Works on a key.
+fn work(life: &Life, number: u64) {
+    if !life.is_plain(number)
+        && let Some(late) = life.ledger.check_time(number, life.clock.now())
+    {
+        let mut lateness = life.lateness.lock().expect("no panic is survived");
+        lateness
+            .record(late.as_micros() as u64)
+            .expect("it resizes itself");
+    }
+    life.ledger.begin(number);
+    match fastrand::u16(..) {
+        0..256 => thread::yield_now(),
+        256..260 => thread::sleep(Duration::from_micros(50)),
+        _ => {}
+    }
+    life.ledger.end(number);
 }
 
-impl<'a> Consumer<'a> {
-    fn new(life: &'a Life) -> Self {
-        Consumer {
-            ledger: &life.ledger,
-            mixed: life.plan.mixed,
-            counts: Counts::default(),
+fn take(life: &Life, item: Got<'_>) {
+    let number = item.number;
+    work(life, number);
+    match ending(life, number) {
+        Ending::Done => item.done(),
+        // Without the panic hook, which ends the process.
+        Ending::Panic => {
+            let held = AssertUnwindSafe(item);
+            let panicked = catch_unwind(move || {
+                let _held = held;
+                resume_unwind(Box::new("as intended"));
+            });
+            assert!(panicked.is_err(), "C7: a panic goes on past an item");
         }
-    }
-
-    fn take(&mut self, item: Got<'_>) {
-        let number = item.number;
-        self.ledger.work(number);
-        match ending(self.ledger, self.mixed, number) {
-            Ending::Done => item.done(),
-            // Without the panic hook, which ends the process.
-            Ending::Panic => {
-                let held = AssertUnwindSafe(item);
-                let panicked = catch_unwind(move || {
-                    let _held = held;
-                    resume_unwind(Box::new("as intended"));
-                });
-                assert!(panicked.is_err(), "C7: a panic goes on past an item");
-            }
-            Ending::Again(delay) => _ = self.counts.note(item.retry_after(delay)),
-            Ending::Failed => _ = self.counts.note(item.retry()),
-        }
+        Ending::Again(delay) => life.ledger.count(number, item.retry_after(delay)),
+        Ending::Failed => life.ledger.count(number, item.retry()),
     }
 }
 
-impl Drop for Consumer<'_> {
-    fn drop(&mut self) {
-        // Not adds of a producer.
-        self.counts.adds = 0;
-        self.ledger.count(&self.counts);
-    }
-}
-
-fn ending(ledger: &Ledger, mixed: bool, key: u64) -> Ending {
-    if !mixed || !ledger.is_plain(key) {
+fn ending(life: &Life, number: u64) -> Ending {
+    if !life.plan.mixed || !life.is_plain(number) {
         return Ending::Done;
     }
     match fastrand::u8(..) {
@@ -84,18 +77,17 @@ fn ending(ledger: &Ledger, mixed: bool, key: u64) -> Ending {
 
 pub(crate) fn consume(life: &Life, taking: Taking) {
     let queue = &life.queue;
-    let mut consumer = Consumer::new(life);
     match taking {
         Taking::Get => {
             while let Some(item) = queue.get() {
-                consumer.take(item);
+                take(life, item);
             }
             assert!(queue.get().is_none(), "S1: `None` is for ever");
         }
         Taking::Timeout => loop {
             let limit = Duration::from_micros(fastrand::u64(0..2000));
             match queue.get_timeout(limit) {
-                Ok(item) => consumer.take(item),
+                Ok(item) => take(life, item),
                 Err(GetTimeoutError::Timeout) => {}
                 Err(GetTimeoutError::ShutDown) => break,
             }
@@ -107,15 +99,15 @@ pub(crate) fn consume(life: &Life, taking: Taking) {
             };
             let taken = batch.len();
             assert!((1..=most).contains(&taken), "C12: {taken} of {most}");
-            batch.into_iter().for_each(|item| consumer.take(item));
+            batch.into_iter().for_each(|item| take(life, item));
         },
         Taking::Async => pollster::block_on(task(life)),
-        Taking::Fickle => fickle(life, &mut consumer),
-        Taking::Idle => idle(life, &mut consumer, false),
-        Taking::Stuck => idle(life, &mut consumer, true),
+        Taking::Fickle => fickle(life),
+        Taking::Idle => idle(life, false),
+        Taking::Stuck => idle(life, true),
         Taking::Try => loop {
             match queue.try_get() {
-                Ok(item) => consumer.take(item),
+                Ok(item) => take(life, item),
                 Err(TryGetError::Empty) => thread::yield_now(),
                 Err(TryGetError::ShutDown) => break,
             }
@@ -126,18 +118,17 @@ pub(crate) fn consume(life: &Life, taking: Taking) {
 
 /// A consumer that is a task.
 pub(crate) async fn task(life: &Life) {
-    let mut consumer = Consumer::new(life);
     while let Some(item) = life.queue.get_async().await {
-        consumer.take(item);
+        take(life, item);
     }
 }
 
 /// Waits, but more often than not changes its mind.
-fn fickle(life: &Life, consumer: &mut Consumer<'_>) {
+fn fickle(life: &Life) {
     loop {
         let mut future = life.queue.get_async();
         match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(item)) => consumer.take(item),
+            Poll::Ready(Some(item)) => take(life, item),
             Poll::Ready(None) => return,
             Poll::Pending => {
                 for _ in 0..fastrand::u32(0..2000) {
@@ -152,7 +143,7 @@ fn fickle(life: &Life, consumer: &mut Consumer<'_>) {
 
 /// Has some futures at once, and leaves them alone for a while after each poll; if `stuck`, until the end once the
 /// producers have stopped. A wake-up that comes meanwhile is not seen by anybody for that long.
-fn idle(life: &Life, consumer: &mut Consumer<'_>, stuck: bool) {
+fn idle(life: &Life, stuck: bool) {
     let new = || [(); 4].map(|()| life.queue.get_async());
     let mut futures: [Future<'_>; 4] = new();
     loop {
@@ -163,7 +154,7 @@ fn idle(life: &Life, consumer: &mut Consumer<'_>, stuck: bool) {
         }
         for future in &mut futures {
             match Pin::new(&mut *future).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Some(item)) => consumer.take(item),
+                Poll::Ready(Some(item)) => take(life, item),
                 Poll::Ready(None) => return,
                 Poll::Pending if fastrand::bool() => *future = life.queue.get_async(),
                 Poll::Pending => continue,
@@ -181,23 +172,19 @@ fn idle(life: &Life, consumer: &mut Consumer<'_>, stuck: bool) {
 }
 
 fn workers(life: &Life) {
-    let (ledger, mixed) = (&life.ledger, life.plan.mixed);
     let ran = Workers::new(&life.queue)
         .threads(2)
         .max_retries(3)
         .on_give_up(|_, _| {})
         .run(|key| {
-            ledger.work(key.number);
-            let outcome = match ending(ledger, mixed, key.number) {
+            work(life, key.number);
+            let outcome = match ending(life, key.number) {
                 Ending::Done | Ending::Panic => return Ok(Outcome::Done),
                 Ending::Again(delay) => Ok(Outcome::RequeueAfter(delay)),
                 Ending::Failed => Err("made to fail"),
             };
             // It comes back, unless its retries are used up or the queue is shut down.
-            ledger.count(&Counts {
-                perhaps: 1,
-                ..Counts::default()
-            });
+            life.ledger.count(key.number, Added::Delayed);
             outcome
         });
     ran.expect("two threads are in range, and the system has them");

@@ -1,19 +1,18 @@
 //! One life of a queue: everybody at work, the end, and what must hold then.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use keyqueue::{Clock, Remaining, State};
+use keyqueue_model::ledger::Ledger;
 use tokio::runtime::Runtime;
 
 use crate::consume::{consume, task};
-use crate::key::{Numbered, alive};
-use crate::ledger::{Counts, Ledger};
 use crate::owner::{Owned, own};
 use crate::plan::{Adding, End, Plan, Queue, Taking};
 use crate::produce::produce;
@@ -24,13 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Life {
     pub(crate) plan: Plan,
     pub(crate) queue: Queue,
+    pub(crate) clock: Clock,
     pub(crate) ledger: Ledger,
+    /// By how many microseconds delays of owners came late.
+    pub(crate) lateness: Mutex<Histogram<u64>>,
     stop: AtomicBool,
 }
 
 /// What a life did.
 pub(crate) struct Done {
-    pub(crate) counts: Counts,
+    pub(crate) adds: u64,
+    pub(crate) deliveries: u64,
     pub(crate) lateness: Histogram<u64>,
 }
 
@@ -40,9 +43,9 @@ impl Life {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// A key to be given to the queue.
-    pub(crate) fn name(&self, number: u64) -> Numbered {
-        Numbered::new(number, self.plan.counted)
+    /// Whether the key is added at once, and not an owner's.
+    pub(crate) fn is_plain(&self, number: u64) -> bool {
+        number < self.plan.keys
     }
 
     /// Whether the end delivers what is delayed.
@@ -57,7 +60,7 @@ impl Life {
         let begun = Instant::now();
         loop {
             let served = self.ledger.is_served() && owned.iter().all(|key| key.is_delivered(self));
-            if let (true, Some(delayed)) = (served, self.delayed_alone()) {
+            if let Some(delayed) = served.then(|| self.delayed_alone()).flatten() {
                 return delayed;
             }
             assert!(
@@ -84,8 +87,7 @@ impl Life {
     fn end(&self) -> Option<Remaining> {
         let queue = &self.queue;
         if self.delivers_delays() {
-            // Ordering: Relaxed; the drain orders it before the deliveries that it makes.
-            self.ledger.early.store(true, Ordering::Relaxed);
+            self.ledger.allow_early();
         }
         match self.plan.end {
             End::AtRest | End::ShutDown => return Some(queue.shut_down()),
@@ -129,14 +131,13 @@ impl Life {
 
     /// S3
     fn check_drained(&self) {
-        let in_flight = self.ledger.in_flight();
-        assert_eq!(in_flight, 0, "S3: a drain returned with keys in flight");
+        self.ledger.drained();
         assert_eq!(self.queue.len(), 0, "S3: a drain returned with keys queued");
     }
 
     /// Checks what is known once all threads and tasks have ended. `resting` is how many keys had a delay when
     /// the queue was at rest, if it was.
-    fn check(&self, owned: &[Owned], found: Option<Remaining>, resting: Option<usize>) -> Counts {
+    fn check(&self, owned: &[Owned], found: Option<Remaining>, resting: Option<usize>) {
         let left = self.queue.shut_down();
         assert_eq!(
             left.queued + left.processing,
@@ -169,7 +170,6 @@ impl Life {
                 );
             }
         }
-        self.ledger.check()
     }
 }
 
@@ -192,10 +192,12 @@ fn drive(life: &Life) {
 pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
     fastrand::seed(plan.seed);
     let clock = Clock::new();
-    let delayed = plan.delayed * plan.owners;
+    let keys = plan.keys + plan.delayed * plan.owners;
     let life = Arc::new(Life {
         queue: plan.queue(&clock),
-        ledger: Ledger::new(clock, plan.keys, delayed),
+        clock,
+        ledger: Ledger::new(keys, plan.counted),
+        lateness: Mutex::new(Histogram::new(2).expect("two digits are in range")),
         plan,
         stop: AtomicBool::new(false),
     });
@@ -231,8 +233,8 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
             .map(|&adding| begin(Role::Producer(adding)))
             .collect();
         let owners: Vec<_> = (0..life.plan.owners)
-            .map(|n| life.ledger.plain + n * life.plan.delayed)
-            .map(|first| scope.spawn(move || own(life, first as u64)))
+            .map(|n| life.plan.keys + n * life.plan.delayed)
+            .map(|first| scope.spawn(move || own(life, first)))
             .collect();
         let join = |owners: Vec<thread::ScopedJoinHandle<'_, Vec<Owned>>>| -> Vec<Owned> {
             let owned = owners.into_iter().map(|owner| owner.join().expect("alive"));
@@ -244,7 +246,7 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
             return (join(owners), found, None);
         }
         // Ordering: Relaxed; a hint.
-        life.stop.store(true, Ordering::Relaxed);
+        life.stop.store(life.plan.adds.is_none(), Ordering::Relaxed);
         for producer in producers {
             producer.join().expect("alive");
         }
@@ -258,12 +260,18 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
             task.await.expect("no task panics or is aborted");
         }
     });
-    let counts = life.check(&owned, found, resting);
+    life.check(&owned, found, resting);
+    let (adds, deliveries) = life.ledger.check();
     life.queue.shrink();
-    assert_eq!(alive(), 0, "C10: keys alive after a shut-down and `shrink`");
-    let lateness = life.ledger.lateness.lock().expect("no panic is survived");
+    assert_eq!(
+        life.ledger.alive(),
+        0,
+        "C10: keys alive after a shut-down and `shrink`"
+    );
+    let lateness = life.lateness.lock().expect("no panic is survived");
     Done {
-        counts,
+        adds,
+        deliveries,
         lateness: lateness.clone(),
     }
 }

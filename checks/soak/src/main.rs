@@ -8,35 +8,40 @@
 //!
 //! | promise | checked | where |
 //! | --- | --- | --- |
-//! | C3: a key has one holder | at each delivery | [`ledger`] |
-//! | C5: no add is lost | as each life ends: every key's last delivery saw its last accepted version | [`ledger`] |
-//! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the answers of adds | [`ledger`] |
+//! | C3: a key has one holder | at each delivery | [`Ledger`] |
+//! | C5: no add is lost | as each life ends: every key's last delivery saw its last accepted version | [`Ledger`] |
+//! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the answers of adds | [`Ledger`] |
 //! | C8, C9: no key waits while its consumers sleep | in each life that ends at rest, before its shut-down | [`life`] |
 //! | C7: an item that is dropped by a panic is done | in each delivery that panics | [`consume`] |
-//! | C10: no memory is lost, no key stays alive | after each life | [`memory`], [`key`] |
+//! | C10: no memory is lost, no key stays alive | after each life | [`memory`], [`Ledger`] |
 //! | D1: no delay is early; D3, D6: each ends once, a cancelled one never | at each delivery, and at each step of the delays' owner | [`owner`] |
 //! | S1 to S5, S7: ends | as each life ends | [`life`] |
 //!
-//! A promise that is broken ends the process at once, with the life's plan and the seed. So does a life that
+//! [`Ledger`]: keyqueue_model::ledger::Ledger
+//!
+//! A promise that is broken ends the process at once, with the life's plan; the seed is printed first. So does a life that
 //! comes to no end.
 
 mod consume;
-mod key;
-mod ledger;
 mod life;
 mod memory;
 mod owner;
 mod plan;
 mod produce;
 mod report;
+#[cfg(test)]
+mod stress;
 
+use std::io::{Write, stderr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
 
+use crate::life::Done;
 use crate::plan::Plan;
 use crate::report::Report;
 
@@ -73,7 +78,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 fn fail(why: &str) -> ! {
     let now = NOW.lock().map(|now| now.clone()).unwrap_or_default();
-    eprintln!("soak failed: {why}\nin {now}");
+    // Not by `eprintln`, which a test would keep to itself until it ends.
+    _ = writeln!(stderr(), "soak failed: {why}\nin {now}");
     std::process::exit(1);
 }
 
@@ -99,6 +105,18 @@ fn watch_for_hangs() {
     });
 }
 
+/// Lives a life; [`fail`] prints its plan if it does not end well.
+fn live(plan: Plan, tasks: &Runtime) -> Done {
+    if let Ok(mut now) = NOW.lock() {
+        // Ordering: Relaxed; a count.
+        *now = format!("life {}: {plan:#?}", LIVES.load(Ordering::Relaxed));
+    }
+    let done = life::run(plan, tasks);
+    // Ordering: Relaxed; a count.
+    LIVES.fetch_add(1, Ordering::Relaxed);
+    done
+}
+
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -106,22 +124,14 @@ fn main() -> anyhow::Result<()> {
     end_at_first_panic();
     watch_for_hangs();
 
-    let tasks = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()?;
+    let tasks = Builder::new_multi_thread().worker_threads(2).build()?;
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut report = Report::new(Duration::from_secs(options.every));
     let mut memory = memory::Watch::default();
     let begun = Instant::now();
     let end = Duration::from_secs_f64(60.0 * options.minutes);
     while begun.elapsed() < end {
-        let plan = Plan::random(&mut rng, options.stuck);
-        if let Ok(mut now) = NOW.lock() {
-            *now = format!("life {} of seed {seed}: {plan:#?}", report.lives());
-        }
-        let done = life::run(plan, &tasks);
-        // Ordering: Relaxed; a count.
-        LIVES.fetch_add(1, Ordering::Relaxed);
+        let done = live(Plan::random(&mut rng, options.stuck), &tasks);
         memory.life_ended();
         report.life_ended(&done, &memory);
     }

@@ -12,18 +12,13 @@
 //! A delay that does not come for long is a failure, too, not only one that is early: whoever sleeps past it
 //! would wake up at the shut-down at the latest, and nobody would know.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use keyqueue::{Added, KeyHandle};
+use keyqueue_model::ledger::Key;
 
-use crate::key::Numbered;
-use crate::ledger::{Counts, Key};
 use crate::life::Life;
-
-// Ordering: Relaxed everywhere here; see `ledger.rs`.
-const R: Ordering = Ordering::Relaxed;
 
 /// No delay may be later, however busy the machine is.
 const LATEST: Duration = Duration::from_secs(30);
@@ -34,20 +29,22 @@ const MOST_CALLS: u64 = 5;
 /// A key, as its owner sees it.
 pub(crate) struct Owned {
     number: u64,
-    handle: Option<KeyHandle<Numbered>>,
+    handle: Option<KeyHandle<Key>>,
     /// Whether it is delayed again while it waits.
     again: bool,
     /// Delays set since the key was at rest.
     calls: u64,
     /// Deliveries before that.
     before: u64,
-    /// When the last of the delays ends.
-    due: u64,
+    /// When the first of the delays ends, at the earliest.
+    first_due: Duration,
+    /// When the last one ends.
+    last_due: Duration,
 }
 
 impl Owned {
     fn deliveries(&self, life: &Life) -> u64 {
-        life.ledger.key(self.number).deliveries() - self.before
+        life.ledger.deliveries(self.number) - self.before
     }
 
     fn check_not_too_many(&self, deliveries: u64) {
@@ -83,54 +80,52 @@ impl Owned {
     }
 
     /// A random step; false if the queue is shut down.
-    fn step(&mut self, life: &Life, counts: &mut Counts) -> bool {
-        let key = life.ledger.key(self.number);
+    fn step(&mut self, life: &Life) -> bool {
         if self.calls == 0 {
-            self.before = key.deliveries();
-            self.due = 0;
-            // Ordering: Relaxed; as above.
-            key.not_before.store(u64::MAX, R);
-            return self.delay(life, key, counts);
+            self.before = life.ledger.deliveries(self.number);
+            (self.first_due, self.last_due) = (Duration::MAX, Duration::ZERO);
+            return self.delay(life);
         }
         let deliveries = self.deliveries(life);
         self.check_not_too_many(deliveries);
-        let late = life.ledger.nanos(Duration::ZERO).saturating_sub(self.due);
+        let late = life.clock.now().saturating_sub(self.last_due);
         assert!(
-            deliveries > 0 || late < LATEST.as_nanos() as u64,
-            "D1: key {} is {late} ns late",
+            deliveries > 0 || late < LATEST,
+            "D1: key {} is {late:?} late",
             self.number
         );
         if self.again {
             if self.calls < MOST_CALLS && fastrand::u8(..8) == 0 {
-                return self.delay(life, key, counts);
+                return self.delay(life);
             }
         } else if deliveries == 1 {
             self.calls = 0;
         } else if fastrand::u8(..8) == 0 {
-            self.cancel(life, counts);
+            self.cancel(life);
         }
         true
     }
 
     /// Delays the key, once more or for the first time.
-    fn delay(&mut self, life: &Life, key: &Key, counts: &mut Counts) -> bool {
+    fn delay(&mut self, life: &Life) -> bool {
         let most = if fastrand::u8(..16) == 0 {
             200_000
         } else {
             10_000
         };
         let delay = Duration::from_micros(fastrand::u64(1..most));
-        let due = life.ledger.nanos(delay);
-        key.not_before.fetch_min(due, R);
+        let due = life.clock.now() + delay;
+        self.first_due = self.first_due.min(due);
+        self.last_due = self.last_due.max(due);
+        life.ledger.not_before(self.number, self.first_due);
         let added = match &self.handle {
             Some(handle) => handle.add_after(delay),
-            None => life.queue.add_after(life.name(self.number), delay),
+            None => life.queue.add_after(life.ledger.key(self.number), delay),
         };
+        life.ledger.count(self.number, added);
         match added {
             Added::Delayed => {
                 self.calls += 1;
-                self.due = self.due.max(due);
-                counts.delays += 1;
                 true
             }
             Added::ShutDown => false,
@@ -138,11 +133,11 @@ impl Owned {
         }
     }
 
-    fn cancel(&mut self, life: &Life, counts: &mut Counts) {
+    fn cancel(&mut self, life: &Life) {
         if life.queue.cancel(&self.number) {
-            counts.cancels += 1;
             let deliveries = self.deliveries(life);
             assert_eq!(deliveries, 0, "D6: key {} was cancelled", self.number);
+            life.ledger.cancelled(self.number);
             self.calls = 0;
         }
     }
@@ -150,27 +145,26 @@ impl Owned {
 
 /// Delays and cancels its own keys until stopped or refused. Answers those that were not at rest.
 pub(crate) fn own(life: &Life, first: u64) -> Vec<Owned> {
-    let mut counts = Counts::default();
-    let mut keys: Vec<_> = (first..first + life.plan.delayed as u64)
+    let mut keys: Vec<_> = (first..first + life.plan.delayed)
         .map(|number| Owned {
             number,
-            handle: fastrand::bool().then(|| life.queue.handle(life.name(number))),
+            handle: fastrand::bool().then(|| life.queue.handle(life.ledger.key(number))),
             again: fastrand::u8(..4) == 0,
             calls: 0,
             before: 0,
-            due: 0,
+            first_due: Duration::MAX,
+            last_due: Duration::ZERO,
         })
         .collect();
     while !life.is_stopped() && !life.queue.is_shutting_down() {
         let key = fastrand::usize(..keys.len());
-        if !keys[key].step(life, &mut counts) {
+        if !keys[key].step(life) {
             break;
         }
         if fastrand::u8(..8) == 0 {
             thread::sleep(Duration::from_micros(fastrand::u64(1..300)));
         }
     }
-    life.ledger.count(&counts);
     keys.retain(|key| key.calls > 0);
     // Pins would keep the memory.
     keys.iter_mut().for_each(|key| key.handle = None);

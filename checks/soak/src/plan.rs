@@ -5,10 +5,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{Clock, DelayPolicy, WorkQueue};
+use keyqueue_model::ledger::Key;
 
-use crate::key::Numbered;
-
-pub(crate) type Queue = WorkQueue<Numbered, ItemExponentialFailure<Numbered>>;
+pub(crate) type Queue = WorkQueue<Key, ItemExponentialFailure<Key>>;
 
 /// How a producer adds.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +69,10 @@ pub(crate) struct Plan {
     /// Whether a drain delivers what is delayed.
     pub(crate) drain_delays: bool,
     /// Keys that are added at once; their numbers are below.
-    pub(crate) keys: usize,
-    /// Keys that only their owners touch, and only delay: so many for each owner.
-    pub(crate) delayed: usize,
-    pub(crate) owners: usize,
+    pub(crate) keys: u64,
+    /// Keys that only their owners touch, and only delay: this many for each owner.
+    pub(crate) delayed: u64,
+    pub(crate) owners: u64,
     /// Whether keys count how many of them are alive.
     pub(crate) counted: bool,
     /// Threads that call `fire_due`; if there is none, the queue has a thread of its own for that.
@@ -81,6 +80,8 @@ pub(crate) struct Plan {
     /// Whether the keys that are added at once are delayed, cancelled and retried, too.
     pub(crate) mixed: bool,
     pub(crate) producers: Vec<Adding>,
+    /// How often each adds; if not given, until the time is over.
+    pub(crate) adds: Option<u64>,
     /// Adds between two short rests of a producer; so consumers fall asleep now and then.
     pub(crate) bout: u32,
     pub(crate) consumers: Vec<Taking>,
@@ -93,7 +94,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// A random plan; with `stuck` some consumers keep futures that they do not poll.
     pub(crate) fn random(rng: &mut Rng, stuck: bool) -> Self {
-        let one_of = |rng: &mut Rng, sizes: &[usize]| sizes[rng.usize(..sizes.len())];
+        let one_of = |rng: &mut Rng, sizes: &[u64]| sizes[rng.usize(..sizes.len())];
         let (adding, taking) = (
             [
                 Adding::Add,
@@ -131,13 +132,14 @@ impl Plan {
             drain_delays: rng.bool(),
             keys: one_of(rng, &[1, 3, 50, 1_000, 30_000, 300_000]),
             delayed: one_of(rng, &[1, 16, 500]),
-            owners: rng.usize(..3),
+            owners: rng.u64(..3),
             counted: rng.bool(),
             drivers: [0, 0, 1, 2][rng.usize(..4)],
             mixed: rng.bool(),
             producers: (0..rng.usize(1..5))
                 .map(|_| adding[rng.usize(..adding.len())])
                 .collect(),
+            adds: None,
             bout: 1 << rng.u32(..16),
             consumers: (0..rng.usize(1..6))
                 .map(|_| taking[rng.usize(..kinds)])

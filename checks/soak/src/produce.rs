@@ -1,44 +1,40 @@
 //! Those who add plain keys.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::KeyHandle;
+use keyqueue::{Added, KeyHandle};
+use keyqueue_model::ledger::Key;
 
-use crate::key::Numbered;
-use crate::ledger::Counts;
 use crate::life::Life;
 use crate::plan::Adding;
 
-// Ordering: Relaxed everywhere here; see `ledger.rs`.
-const R: Ordering = Ordering::Relaxed;
-
 /// Handles that one producer holds.
-const HANDLES: usize = 256;
+const HANDLES: u64 = 256;
 
 /// Only with up to this many keys is the queue looked through while others work.
-const SNAPSHOT: usize = 1_000;
+const SNAPSHOT: u64 = 1_000;
 
 /// Keys in a bulk.
 const BULK: usize = 24;
 
 /// Adds random keys until stopped or refused.
 pub(crate) fn produce(life: &Life, adding: Adding) {
-    let keys = life.ledger.plain;
-    let handles: Vec<KeyHandle<Numbered>> = match adding {
-        Adding::Handle => (0..keys.min(HANDLES) as u64)
-            .map(|key| life.queue.handle(life.name(key)))
+    let handles: Vec<KeyHandle<Key>> = match adding {
+        Adding::Handle => (0..life.plan.keys.min(HANDLES))
+            .map(|number| life.queue.handle(life.ledger.key(number)))
             .collect(),
         _ => Vec::new(),
     };
-    let mut counts = Counts::default();
     let mut left = life.plan.bout;
-    while !life.is_stopped() {
+    for _ in 0..life.plan.adds.unwrap_or(u64::MAX) {
+        if life.is_stopped() {
+            break;
+        }
         let open = match adding {
-            Adding::Bulk => add_bulk(life, &mut counts),
-            _ if life.plan.mixed && fastrand::u8(..) < 16 => meddle(life, &mut counts),
-            _ => add_one(life, adding, &handles, &mut counts),
+            Adding::Bulk => add_bulk(life),
+            _ if life.plan.mixed && fastrand::u8(..) < 16 => meddle(life),
+            _ => add_one(life, adding, &handles),
         };
         if !open {
             break;
@@ -49,55 +45,27 @@ pub(crate) fn produce(life: &Life, adding: Adding) {
             thread::sleep(Duration::from_micros(fastrand::u64(1..500)));
         }
     }
-    life.ledger.count(&counts);
 }
 
-fn add_one(
-    life: &Life,
-    adding: Adding,
-    handles: &[KeyHandle<Numbered>],
-    counts: &mut Counts,
-) -> bool {
+fn add_one(life: &Life, adding: Adding, handles: &[KeyHandle<Key>]) -> bool {
     let known = match adding {
-        Adding::Handle => handles.len(),
-        _ => life.ledger.plain,
+        Adding::Handle => handles.len() as u64,
+        _ => life.plan.keys,
     };
-    let number = fastrand::u64(..known as u64);
+    let number = fastrand::u64(..known);
     let key = life.ledger.key(number);
-    let version = key.version.fetch_add(1, R) + 1;
-    let added = match adding {
-        Adding::AddRef => life.queue.add_ref(&life.name(number)),
+    let added = life.ledger.add(number, || match adding {
+        Adding::AddRef => life.queue.add_ref(&key),
         Adding::Handle => handles[number as usize].add(),
-        Adding::NewHandle => life.queue.handle(life.name(number)).add(),
-        Adding::Add | Adding::Bulk => life.queue.add(life.name(number)),
-    };
-    let open = counts.note(added);
-    if open {
-        key.accepted.fetch_max(version, R);
-    }
-    open
+        Adding::NewHandle => life.queue.handle(key).add(),
+        Adding::Add | Adding::Bulk => life.queue.add(key),
+    });
+    added.is_accepted()
 }
 
-fn add_bulk(life: &Life, counts: &mut Counts) -> bool {
-    let keys: Vec<_> = (0..BULK)
-        .map(|_| fastrand::u64(..life.ledger.plain as u64))
-        .collect();
-    let raise = |&key: &u64| (key, life.ledger.key(key).version.fetch_add(1, R) + 1);
-    let raised: Vec<_> = keys.iter().map(raise).collect();
-    let queued = life
-        .queue
-        .add_all(keys.into_iter().map(|key| life.name(key)));
-    counts.adds += BULK as u64;
-    counts.owed += queued as u64;
-    counts.perhaps += (BULK - queued) as u64;
-    // If the queue was shut down under the bulk, it does not say which keys were refused.
-    if life.queue.is_shutting_down() {
-        return false;
-    }
-    for (key, version) in raised {
-        life.ledger.key(key).accepted.fetch_max(version, R);
-    }
-    true
+fn add_bulk(life: &Life) -> bool {
+    let numbers = [(); BULK].map(|()| fastrand::u64(..life.plan.keys));
+    life.ledger.add_all(&life.queue, &numbers)
 }
 
 /// C3, C5: at a moment a key is in one state.
@@ -110,22 +78,28 @@ fn check_snapshot(life: &Life) {
     assert_eq!(numbers.len(), all, "a snapshot has a key twice");
 }
 
-/// Something else than an add: none of it may disturb an add.
-fn meddle(life: &Life, counts: &mut Counts) -> bool {
-    let number = fastrand::u64(..life.ledger.plain as u64);
+/// Something else than an add: none of it may disturb an add. False if the queue is shut down.
+fn meddle(life: &Life) -> bool {
+    let Life { ledger, queue, .. } = life;
+    let number = fastrand::u64(..life.plan.keys);
+    let key = ledger.key(number);
     let delay = Duration::from_micros(fastrand::u64(1..20_000));
+    let count = |added: Added| {
+        ledger.count(number, added);
+        added.is_accepted()
+    };
     match fastrand::u8(..64) {
-        0..16 => return counts.note(life.queue.add_after(life.name(number), delay)),
-        16..24 => return counts.note(life.queue.add_rate_limited(life.name(number))),
-        24..32 => return counts.note(life.queue.handle(life.name(number)).add_after(delay)),
-        32..48 => counts.cancels += u64::from(life.queue.cancel(&number)),
-        48..58 => life.queue.forget(&life.name(number)),
-        58 => _ = life.queue.num_requeues(&life.name(number)),
-        59 => _ = life.queue.fire_due(),
-        60 => _ = life.queue.len(),
-        61 => _ = life.queue.is_empty(),
-        62 if life.ledger.plain <= SNAPSHOT => check_snapshot(life),
-        _ => life.queue.shrink(),
+        0..16 => return count(queue.add_after(key, delay)),
+        16..24 => return count(queue.add_rate_limited(key)),
+        24..32 => return count(queue.handle(key).add_after(delay)),
+        32..48 => _ = queue.cancel(&number),
+        48..58 => queue.forget(&key),
+        58 => _ = queue.num_requeues(&key),
+        59 => _ = queue.fire_due(),
+        60 => _ = queue.len(),
+        61 => _ = queue.is_empty(),
+        62 if life.plan.keys <= SNAPSHOT => check_snapshot(life),
+        _ => queue.shrink(),
     }
     true
 }

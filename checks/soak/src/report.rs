@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::ledger::Counts;
 use crate::life::Done;
 use crate::memory::{Watch, resident};
 
@@ -13,7 +12,8 @@ pub(crate) struct Report {
     every: Duration,
     next: Duration,
     lives: u64,
-    counts: Counts,
+    adds: u64,
+    deliveries: u64,
     /// By how many microseconds delays came late.
     lateness: Histogram<u64>,
 }
@@ -25,19 +25,16 @@ impl Report {
             every,
             next: every,
             lives: 0,
-            counts: Counts::default(),
+            adds: 0,
+            deliveries: 0,
             lateness: Histogram::new(2).expect("two digits are in range"),
         }
     }
 
-    /// Lives that came to an end.
-    pub(crate) fn lives(&self) -> u64 {
-        self.lives
-    }
-
     pub(crate) fn life_ended(&mut self, done: &Done, memory: &Watch) {
         self.lives += 1;
-        self.counts.add(&done.counts);
+        self.adds += done.adds;
+        self.deliveries += done.deliveries;
         self.lateness
             .add(&done.lateness)
             .expect("both resize themselves");
@@ -52,12 +49,11 @@ impl Report {
         let rate = |count: u64| count as f64 / seconds;
         println!(
             "{seconds:>7.1} s  {:>5} lives  {:>7.0} adds/ms  {:>6.0} deliveries/ms  {:>6.0} delays/s  \
-             {:>5.0} cancels/s  heap {:>6} KiB  resident {:>4} MiB",
+             heap {:>6} KiB  resident {:>4} MiB",
             self.lives,
-            rate(self.counts.adds) / 1e3,
-            rate(self.counts.deliveries) / 1e3,
-            rate(self.counts.delays),
-            rate(self.counts.cancels),
+            rate(self.adds) / 1e3,
+            rate(self.deliveries) / 1e3,
+            rate(self.lateness.len()),
             memory.left >> 10,
             resident() >> 20,
         );
@@ -66,16 +62,13 @@ impl Report {
     pub(crate) fn end(&self, memory: &Watch) {
         self.print(memory);
         println!(
-            "{} adds, {} deliveries, {} delays, {} cancelled in {} lives; nothing lost, nothing doubled",
-            self.counts.adds,
-            self.counts.deliveries,
-            self.counts.delays,
-            self.counts.cancels,
-            self.lives
+            "{} adds, {} deliveries in {} lives; nothing lost, nothing doubled",
+            self.adds, self.deliveries, self.lives
         );
         println!(
-            "delayed keys were with a worker {} us after their time in the median, {} us at 99 %, {} us at most; \
+            "{} delayed keys were with a worker {} us after their time in the median, {} us at 99 %, {} us at most; \
              the wait in a crowded queue included",
+            self.lateness.len(),
             self.lateness.value_at_quantile(0.5),
             self.lateness.value_at_quantile(0.99),
             self.lateness.max()
