@@ -238,22 +238,92 @@ fn test_jitter_until_negative_factor() {
     }
 }
 
+/// A duration of any magnitude.
+fn duration() -> impl Strategy<Value = Duration> {
+    let magnitudes = (any::<u64>(), 0..64_u32).prop_map(|(n, shift)| n >> shift);
+    prop_oneof![
+        4 => magnitudes.prop_map(Duration::from_nanos),
+        1 => any::<Duration>(),
+    ]
+}
+
+/// A factor, and now and then anything that an `f64` can be.
+fn factor() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        2 => 0.0..4.0,
+        2 => (0..10_u32).prop_map(f64::from),
+        1 => any::<u64>().prop_map(f64::from_bits),
+    ]
+}
+
+/// The least and the most that the delay after `delay` may be, without a cap, in nanoseconds.
+fn grown(delay: u128, factor: f64) -> (u128, u128) {
+    let longest = Duration::MAX.as_nanos();
+    if factor.is_nan() || factor <= 0.0 {
+        return (delay, delay);
+    }
+    if factor.fract() == 0.0 && factor < 1e9 {
+        let exact = delay.saturating_mul(factor as u128).min(longest);
+        return (exact, exact);
+    }
+    let product = delay as f64 * factor;
+    // Two roundings of an `f64`, and the fraction that is cut off.
+    let off = product / f64::from(1 << 30) / f64::from(1 << 20) + 1.0;
+    let [least, most] = [product - off, product + off].map(|nanos| nanos.max(0.0) as u128);
+    (least.min(longest), most.min(longest))
+}
+
 proptest! {
     // L9
     #[test]
-    fn no_fields_at_all_make_a_step_panic_or_pass_the_cap(
-        duration in any::<Duration>(),
-        factor in prop_oneof![any::<f64>(), any::<u64>().prop_map(f64::from_bits)],
-        jitter in prop_oneof![Just(0.0), any::<u64>().prop_map(f64::from_bits)],
-        count in any::<u32>(),
-        cap in prop_oneof![Just(Duration::ZERO), any::<Duration>()],
+    fn a_step_of_any_settings_is_a_factor_of_the_one_before_within_the_cap_and_jittered(
+        duration in duration(),
+        factor in factor(),
+        jitter in prop_oneof![Just(0.0), factor()],
+        count in prop_oneof![0..100_u32, any::<u32>()],
+        cap in prop_oneof![Just(Duration::ZERO), duration()],
     ) {
-        let backoff = Backoff { duration, factor, jitter, steps: count, cap };
+        let mut backoff = Backoff { duration, factor, jitter, steps: count, cap };
         let valid = [factor, jitter].iter().all(|f| *f >= 0.0 && f.is_finite());
         prop_assert_eq!(backoff.validate().is_ok(), valid);
         let longest = if cap.is_zero() { Duration::MAX } else { cap };
-        for delay in steps(&backoff, 100) {
-            prop_assert!(jitter > 0.0 || delay <= longest, "{:?} of {:?}", delay, backoff);
+        let mut bounds = (duration.as_nanos(), duration.as_nanos());
+        for left in (0..100).map(|n| count.saturating_sub(n)) {
+            prop_assert_eq!(backoff.steps, left);
+            let exact = backoff.duration.min(longest);
+            let (least, most) = (bounds.0.min(longest.as_nanos()), bounds.1.min(longest.as_nanos()));
+            let nanos = exact.as_nanos();
+            prop_assert!((least..=most).contains(&nanos), "{nanos} of {least}..={most}");
+            let delay = backoff.step();
+            // The rounding included.
+            let most = nanos as f64 * (1.0 + jitter.max(0.0)) * (1.0 + 1e-12) + 1.0;
+            prop_assert!(delay >= exact && (delay == exact || delay.as_nanos() as f64 <= most), "{delay:?}");
+            prop_assert!(delay == exact || jitter > 0.0, "{delay:?} of {exact:?}");
+            bounds = if left > 0 { grown(nanos, factor) } else { (nanos, nanos) };
+        }
+    }
+
+    // L10
+    #[test]
+    fn a_manager_starts_over_after_more_than_its_reset(
+        delays in [duration(), duration()],
+        factor in 0.0..4.0,
+        reset in duration(),
+        pauses in prop::collection::vec(duration(), 1..50),
+    ) {
+        let [one, other] = delays;
+        let backoff = Backoff { factor, cap: one.max(other), ..doubling(one.min(other), u32::MAX) };
+        let (clock, mock) = Clock::mock();
+        let manager = ExponentialBackoffManager::new(backoff.clone(), reset).unwrap();
+        let mut manager = manager.with_clock(clock.clone());
+        let mut expected = backoff.clone();
+        for pause in pauses {
+            prop_assert_eq!(manager.next(), Some(expected.step()));
+            let before = clock.now();
+            mock.advance(pause);
+            if clock.now() - before > reset {
+                expected = backoff.clone();
+            }
         }
     }
 }

@@ -38,7 +38,6 @@ pub fn duration(nanos: u128) -> Duration {
 
 /// The settings of one limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Limit {
     /// Exponential per key between two delays, in either order.
     Exponential(Span, Span),
@@ -57,20 +56,11 @@ pub enum Limit {
 
 /// The settings of a limiter made of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Limits {
-    /// The longest of these counts; the first three are taken.
+    /// The longest of these counts.
     pub of: Vec<Limit>,
     /// The longest delay of all.
     pub max_wait: Option<Span>,
-}
-
-impl Limits {
-    /// The limiters that are taken.
-    #[must_use]
-    pub fn taken(&self) -> &[Limit] {
-        &self.of[..self.of.len().min(3)]
-    }
 }
 
 /// A delay, and how many nanoseconds an answer may be off by.
@@ -104,7 +94,7 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     /// Limiters that know of no failure.
     #[must_use]
     pub fn new(settings: Limits) -> Self {
-        let count = settings.taken().len();
+        let count = settings.of.len();
         NaiveLimits {
             settings,
             failures: vec![BTreeMap::new(); count],
@@ -115,7 +105,7 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     /// Charges a key, and says how long it waits.
     pub fn when(&mut self, key: K, now: u128) -> Wait {
         let mut longest = Wait::default();
-        for (at, limit) in self.settings.clone().taken().iter().enumerate() {
+        for (at, limit) in self.settings.of.clone().iter().enumerate() {
             let wait = match limit {
                 Limit::Bucket { .. } => self.reserve(at, *limit, now),
                 _ => self.fail(at, *limit, key, now),
@@ -190,7 +180,7 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     /// The largest number of failures of a key that any limiter has.
     #[must_use]
     pub fn num_requeues(&self, key: K, now: u128) -> u32 {
-        let limits = self.settings.taken().iter().enumerate();
+        let limits = self.settings.of.iter().enumerate();
         let counts = limits.map(|(at, limit)| self.count(at, *limit, key, now));
         counts.max().unwrap_or(0)
     }

@@ -12,7 +12,7 @@ pub(crate) type Limiter<K> = Box<dyn RateLimiter<K>>;
 
 /// The longest of them, cut if the settings say so.
 pub(crate) fn build<K: Hash + 'static>(settings: &Limits, clock: &Clock) -> Limiter<K> {
-    let limiters = settings.taken().iter().map(|limit| one(*limit, clock));
+    let limiters = settings.of.iter().map(|limit| one(*limit, clock));
     let all = MaxOf::new(limiters);
     match settings.max_wait {
         None => Box::new(all),
