@@ -16,7 +16,7 @@ pub use numbers::NumberRing;
 
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasherDefault, Hash};
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
@@ -29,30 +29,30 @@ pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
 /// The queue that models are about: few shards, a tiny ring.
 pub type Queue = WorkQueue<u8, NoLimit, FixedHasher>;
 
-/// A queue whose ring holds `ring` keys.
-pub fn queue(ring: usize) -> Arc<Queue> {
-    let queue = WorkQueue::builder()
+/// A queue of two shards, whose ring holds two keys unless `set`, which makes the settings, has another number.
+pub fn queue_of<K: Hash + Eq + Send + Sync + 'static>(
+    set: impl FnOnce(Builder<K, NoLimit, FixedHasher>) -> Builder<K, NoLimit, FixedHasher>,
+) -> Arc<WorkQueue<K, NoLimit, FixedHasher>> {
+    let builder = WorkQueue::<K>::builder()
         .hasher(FixedHasher::default())
         .shards(2)
-        .ring(ring)
-        .build();
-    Arc::new(queue.expect("the settings are in range"))
+        .ring(2);
+    Arc::new(set(builder).build().expect("the settings are in range"))
 }
 
-/// A queue of few shards and its clock, which stands still until it is moved. `set` makes the other
+/// A queue whose ring holds `ring` keys.
+pub fn queue(ring: usize) -> Arc<Queue> {
+    queue_of(|builder| builder.ring(ring))
+}
+
+/// A queue and its clock, which stands still until it is moved. `set` makes the other
 /// settings; without `manual_timers` the first delay starts the driver's thread, which ends when
 /// the last share of the queue is dropped.
 pub fn delayed_queue(
     set: impl FnOnce(Builder<u8, NoLimit, FixedHasher>) -> Builder<u8, NoLimit, FixedHasher>,
 ) -> (Arc<Queue>, MockClock) {
     let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder()
-        .hasher(FixedHasher::default())
-        .shards(2)
-        .ring(2)
-        .clock(clock);
-    let queue = set(builder).build().expect("the settings are in range");
-    (Arc::new(queue), time)
+    (queue_of(|builder| set(builder.clock(clock))), time)
 }
 
 /// Which thread goes on first when one has spawned another.
@@ -74,6 +74,15 @@ pub fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
         loom::thread::yield_now();
     }
     handle
+}
+
+/// As [`spawn`], of a thread that shares `shared` with the spawner.
+pub fn spawn_with<S: 'static, T: 'static>(
+    shared: &Arc<S>,
+    f: impl FnOnce(&S) -> T + 'static,
+) -> JoinHandle<T> {
+    let shared = Arc::clone(shared);
+    spawn(move || f(&shared))
 }
 
 /// Explores the interleavings of `model` with at most `preemptions` preemptions a run

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, TryGetError, WorkQueue};
-use keyqueue_loom_tests::{FixedHasher, Queue, check, queue, spawn};
+use keyqueue_loom_tests::{FixedHasher, Queue, check, queue, queue_of, spawn, spawn_with};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -29,19 +29,7 @@ fn work_off(queue: &Queue, data: &AtomicUsize) -> Option<usize> {
 fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {
     check("merged_or_deferred", 5, || {
         let queue = queue(2);
-        let data = Arc::new(AtomicUsize::new(0));
-        queue.add(1);
-        let worker = {
-            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            spawn(move || work_off(&queue, &data))
-        };
-        // Ordering: Relaxed; the queue promises that it is visible.
-        data.store(1, Ordering::Relaxed);
-        let added = queue.add(1);
-        assert!(added.is_accepted());
-        let seen = worker.join().unwrap();
-        let last = work_off(&queue, &data).or(seen);
-        assert_eq!(last, Some(1), "the add was {added:?}");
+        sees_what_was_stored_before(&queue, || queue.add(1));
     });
 }
 
@@ -52,20 +40,23 @@ fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {
 fn a_delivery_sees_what_was_stored_before_an_add_through_a_handle() {
     check("handle", 5, || {
         let queue = queue(2);
-        let data = Arc::new(AtomicUsize::new(0));
         let handle = queue.handle(1);
-        handle.add();
-        let worker = {
-            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            spawn(move || work_off(&queue, &data))
-        };
-        // Ordering: Relaxed; the queue promises that it is visible.
-        data.store(1, Ordering::Relaxed);
-        let added = handle.add();
-        let seen = worker.join().unwrap();
-        let last = work_off(&queue, &data).or(seen);
-        assert_eq!(last, Some(1), "the add was {added:?}");
+        sees_what_was_stored_before(&queue, || handle.add());
     });
+}
+
+fn sees_what_was_stored_before(queue: &Arc<Queue>, add: impl Fn() -> Added) {
+    let data = Arc::new(AtomicUsize::new(0));
+    add();
+    let theirs = Arc::clone(&data);
+    let worker = spawn_with(queue, move |queue| work_off(queue, &theirs));
+    // Ordering: Relaxed; the queue promises that it is visible.
+    data.store(1, Ordering::Relaxed);
+    let added = add();
+    assert!(added.is_accepted());
+    let seen = worker.join().unwrap();
+    let last = work_off(queue, &data).or(seen);
+    assert_eq!(last, Some(1), "the add was {added:?}");
 }
 
 /// C5. What a worker did under a key is visible to the key's next delivery, without a lock. The
@@ -86,14 +77,9 @@ fn a_delivery_sees_what_the_last_worker_did() {
             }
         };
         queue.add(1);
-        let worker = {
-            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            spawn(move || work(&queue, &data))
-        };
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let theirs = Arc::clone(&data);
+        let worker = spawn_with(&queue, move |queue| work(queue, &theirs));
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         work(&queue, &data);
         worker.join().unwrap();
         adder.join().unwrap();
@@ -150,14 +136,9 @@ fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
             deliveries
         };
         queue.add(1);
-        let worker = {
-            let (queue, held) = (Arc::clone(&queue), Arc::clone(&held));
-            spawn(move || work(&queue, &held))
-        };
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let theirs = Arc::clone(&held);
+        let worker = spawn_with(&queue, move |queue| work(queue, &theirs));
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         let mut deliveries = work(&queue, &held);
         deliveries += worker.join().unwrap();
         let promised = match adder.join().unwrap() {
@@ -180,10 +161,7 @@ fn a_sweep_beside_an_add_loses_nothing() {
         let queue = queue(2);
         queue.add(1);
         queue.try_get().unwrap().done();
-        let sweeper = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.shrink())
-        };
+        let sweeper = spawn_with(&queue, WorkQueue::shrink);
         assert_eq!(queue.add(1), Added::Queued);
         sweeper.join().unwrap();
         assert_eq!(*queue.try_get().unwrap(), 1);
@@ -200,10 +178,7 @@ fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
     check("sweep_done", 5, || {
         let queue = queue(2);
         queue.add(1);
-        let sweeper = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.shrink())
-        };
+        let sweeper = spawn_with(&queue, WorkQueue::shrink);
         let item = queue.try_get().unwrap();
         assert_eq!(*item, 1);
         let added = queue.add(1);
@@ -222,10 +197,7 @@ fn a_sweep_beside_a_handle_keeps_its_key() {
     check("sweep_handle", 5, || {
         let queue = queue(2);
         let handle = queue.handle(1);
-        let sweeper = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.shrink())
-        };
+        let sweeper = spawn_with(&queue, WorkQueue::shrink);
         assert_eq!(handle.add(), Added::Queued);
         drop(handle);
         sweeper.join().unwrap();
@@ -265,24 +237,14 @@ impl Drop for Watched {
 /// Runs `last_use` of a watched key beside a sweep. If the sweep took the key, it must have seen
 /// what was stored before the use ended.
 fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
-    let queue: Arc<WatchedQueue> = Arc::new(
-        WorkQueue::builder()
-            .hasher(FixedHasher::default())
-            .shards(2)
-            .ring(2)
-            .build()
-            .expect("the settings are in range"),
-    );
+    let queue = queue_of(|builder| builder);
     let data = Arc::new(AtomicUsize::new(0));
     let seen = Arc::new(std::sync::Mutex::new(None));
     let key = Watched {
         data: Arc::clone(&data),
         seen: Arc::clone(&seen),
     };
-    let sweeper = {
-        let queue = Arc::clone(&queue);
-        spawn(move || queue.shrink())
-    };
+    let sweeper = spawn_with(&queue, WorkQueue::shrink);
     last_use(&queue, key, &data);
     sweeper.join().unwrap();
     let seen = *seen.lock().unwrap();

@@ -1,7 +1,8 @@
 //! Shutting down beside adds, getters, workers and drainers (S1 to S4).
 #![cfg(keyqueue_loom)]
 
-use keyqueue_loom_tests::{Queue, check, queue, spawn};
+use keyqueue::WorkQueue;
+use keyqueue_loom_tests::{Queue, check, queue, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
@@ -15,6 +16,15 @@ fn work_until_the_end(queue: &Queue) -> usize {
     deliveries
 }
 
+/// Shuts the queue down beside a worker and an adder of one key, which returns whether the add was accepted.
+fn shut_down_beside(queue: &Arc<Queue>, adder: thread::JoinHandle<bool>) {
+    let worker = spawn_with(queue, work_until_the_end);
+    queue.shut_down();
+    let accepted = adder.join().unwrap();
+    let delivered = worker.join().unwrap();
+    assert_eq!(delivered, usize::from(accepted));
+}
+
 /// S1. A getter that waits is woken by a shut-down and gets `None`.
 ///
 /// Fails when `close` does not notify the getters, or without the fence in `notify`.
@@ -22,10 +32,7 @@ fn work_until_the_end(queue: &Queue) -> usize {
 fn a_shut_down_wakes_a_waiting_getter() {
     check("shut_down_get", 5, || {
         let queue = queue(2);
-        let getter = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.get().is_none())
-        };
+        let getter = spawn_with(&queue, |queue| queue.get().is_none());
         queue.shut_down();
         assert!(getter.join().unwrap());
     });
@@ -39,18 +46,8 @@ fn a_shut_down_wakes_a_waiting_getter() {
 fn an_add_beside_a_shut_down_is_refused_or_delivered() {
     check("shut_down_add", 3, || {
         let queue = queue(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1).is_accepted())
-        };
-        let worker = {
-            let queue = Arc::clone(&queue);
-            spawn(move || work_until_the_end(&queue))
-        };
-        queue.shut_down();
-        let accepted = adder.join().unwrap();
-        let delivered = worker.join().unwrap();
-        assert_eq!(delivered, usize::from(accepted));
+        let adder = spawn_with(&queue, |queue| queue.add(1).is_accepted());
+        shut_down_beside(&queue, adder);
     });
 }
 
@@ -63,14 +60,7 @@ fn an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered() {
         let queue = queue(2);
         let handle = queue.handle(1);
         let adder = spawn(move || handle.add().is_accepted());
-        let worker = {
-            let queue = Arc::clone(&queue);
-            spawn(move || work_until_the_end(&queue))
-        };
-        queue.shut_down();
-        let accepted = adder.join().unwrap();
-        let delivered = worker.join().unwrap();
-        assert_eq!(delivered, usize::from(accepted));
+        shut_down_beside(&queue, adder);
     });
 }
 
@@ -83,10 +73,7 @@ fn an_add_of_an_idle_key_beside_a_shut_down_is_refused_or_delivered() {
         let queue = queue(2);
         queue.add(1);
         queue.try_get().unwrap().done();
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1).is_accepted())
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1).is_accepted());
         queue.shut_down();
         let delivered = work_until_the_end(&queue);
         let accepted = adder.join().unwrap();
@@ -103,14 +90,8 @@ fn an_add_of_an_idle_key_beside_a_shut_down_is_refused_or_delivered() {
 fn an_add_beside_a_shut_down_and_a_new_handle_is_refused_or_delivered() {
     check("shut_down_new_handle", 3, || {
         let queue = queue(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1).is_accepted())
-        };
-        let handle = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.handle(1))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1).is_accepted());
+        let handle = spawn_with(&queue, |queue| queue.handle(1));
         queue.shut_down();
         let delivered = work_until_the_end(&queue);
         let accepted = adder.join().unwrap();
@@ -129,10 +110,7 @@ fn a_dirty_key_is_delivered_after_a_shut_down() {
         queue.add(1);
         let item = queue.try_get().unwrap();
         queue.add(1);
-        let getter = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.get().map(|item| *item))
-        };
+        let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
         queue.shut_down();
         item.done();
         assert_eq!(getter.join().unwrap(), Some(1));
@@ -147,14 +125,8 @@ fn a_dirty_key_is_delivered_after_a_shut_down() {
 fn a_shut_down_wakes_every_waiting_getter() {
     check("shut_down_getters", 2, || {
         let queue = queue(2);
-        let getter = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.get().is_none())
-        };
-        let task = {
-            let queue = Arc::clone(&queue);
-            spawn(move || block_on(queue.get_async()).is_none())
-        };
+        let getter = spawn_with(&queue, |queue| queue.get().is_none());
+        let task = spawn_with(&queue, |queue| block_on(queue.get_async()).is_none());
         queue.shut_down();
         assert!(getter.join().unwrap());
         assert!(task.join().unwrap());
@@ -172,10 +144,7 @@ fn the_last_delivery_after_a_shut_down_wakes_the_other_getter() {
         let item = queue.try_get().unwrap();
         queue.add(1);
         queue.shut_down();
-        let other = {
-            let queue = Arc::clone(&queue);
-            spawn(move || work_until_the_end(&queue))
-        };
+        let other = spawn_with(&queue, work_until_the_end);
         item.done();
         let deliveries = work_until_the_end(&queue);
         assert_eq!(deliveries + other.join().unwrap(), 1);
@@ -192,10 +161,7 @@ fn a_drain_waits_for_what_is_queued_and_processed() {
         let queue = queue(2);
         queue.add(1);
         queue.add(2);
-        let worker = {
-            let queue = Arc::clone(&queue);
-            spawn(move || work_until_the_end(&queue))
-        };
+        let worker = spawn_with(&queue, work_until_the_end);
         queue.shut_down_with_drain();
         assert!(queue.is_empty());
         assert_eq!(queue.drain_timeout(std::time::Duration::ZERO), Ok(()));
@@ -210,14 +176,8 @@ fn a_drain_waits_for_what_is_queued_and_processed() {
 fn an_add_beside_a_drain_is_refused_or_drained() {
     check("drain_add", 3, || {
         let queue = queue(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1).is_accepted())
-        };
-        let worker = {
-            let queue = Arc::clone(&queue);
-            spawn(move || work_until_the_end(&queue))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1).is_accepted());
+        let worker = spawn_with(&queue, work_until_the_end);
         queue.shut_down_with_drain();
         let left = queue.shut_down();
         assert!(left.is_nothing(), "{left:?}");
@@ -234,14 +194,8 @@ fn every_drainer_returns() {
         let queue = queue(2);
         queue.add(1);
         let item = queue.try_get().unwrap();
-        let drainer = {
-            let queue = Arc::clone(&queue);
-            spawn(move || block_on(queue.drain_async()))
-        };
-        let second = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.shut_down_with_drain())
-        };
+        let drainer = spawn_with(&queue, |queue| block_on(queue.drain_async()));
+        let second = spawn_with(&queue, WorkQueue::shut_down_with_drain);
         item.done();
         drainer.join().unwrap();
         second.join().unwrap();
@@ -257,10 +211,9 @@ fn a_shut_down_releases_a_drainer() {
         let queue = queue(2);
         queue.add(1);
         let item = queue.try_get().unwrap();
-        let drainer = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.drain_timeout(std::time::Duration::MAX))
-        };
+        let drainer = spawn_with(&queue, |queue| {
+            queue.drain_timeout(std::time::Duration::MAX)
+        });
         // A release lets go of those who drain already, so repeat it until that is the case.
         while !queue.is_shutting_down() {
             thread::yield_now();

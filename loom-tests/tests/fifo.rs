@@ -1,8 +1,8 @@
 //! The ring and its overflow: the order is kept and nobody overlooks a key (C1).
 #![cfg(keyqueue_loom)]
 
-use keyqueue_loom_tests::{check, queue, spawn};
-use loom::sync::Arc;
+use keyqueue::WorkQueue;
+use keyqueue_loom_tests::{check, queue, spawn_with};
 
 /// One producer, one consumer, a ring of one: what overflows comes out in order.
 ///
@@ -12,14 +12,11 @@ use loom::sync::Arc;
 fn what_overflows_keeps_the_order() {
     check("overflow_order", 3, || {
         let queue = queue(1);
-        let producer = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                for key in 1..=3 {
-                    queue.add(key);
-                }
-            })
-        };
+        let producer = spawn_with(&queue, |queue| {
+            for key in 1..=3 {
+                queue.add(key);
+            }
+        });
         for key in 1..=3 {
             assert_eq!(queue.get().map(|item| *item), Some(key));
         }
@@ -43,16 +40,13 @@ fn a_refill_hides_no_key_from_another_popper() {
         }
         drop(queue.try_get());
         // 2 and 3 are in the overflow, the ring is empty. There is always a key left from now on.
-        let other = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                let take = || queue.try_get().map(|item| *item).expect("one is left");
-                let first = take();
-                queue.add(4);
-                queue.add(5);
-                [first, take(), take()]
-            })
-        };
+        let other = spawn_with(&queue, |queue| {
+            let take = || queue.try_get().map(|item| *item).expect("one is left");
+            let first = take();
+            queue.add(4);
+            queue.add(5);
+            [first, take(), take()]
+        });
         let mine = queue.try_get().map(|item| *item).expect("one is left");
         let mut got = other.join().unwrap().to_vec();
         got.push(mine);
@@ -70,10 +64,7 @@ fn a_key_behind_a_gap_in_the_overflow_is_not_overlooked() {
     check("overflow_gap", 5, || {
         let queue = queue(1);
         queue.add(1);
-        let other = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(2))
-        };
+        let other = spawn_with(&queue, |queue| queue.add(2));
         queue.add(3);
         assert_eq!(queue.try_get().map(|item| *item), Ok(1));
         let next = queue.try_get().map(|item| *item).expect("3 was added");
@@ -92,10 +83,7 @@ fn the_length_beside_an_add_is_what_is_left() {
         let queue = queue(1);
         queue.add(1);
         queue.add(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(3))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(3));
         for left in [2, 1] {
             queue.try_get().expect("two were there").done();
             let len = queue.len();
@@ -116,10 +104,7 @@ fn the_length_beside_a_refill_counts_no_key_twice() {
         let queue = queue(1);
         (1..=3).for_each(|key| _ = queue.add(key));
         queue.try_get().expect("three were there").done();
-        let counter = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.len())
-        };
+        let counter = spawn_with(&queue, WorkQueue::len);
         queue.try_get().expect("two are left").done();
         let len = counter.join().unwrap();
         assert!(len == 1 || len == 2, "{len} of two, beside a getter of one");
@@ -139,17 +124,11 @@ fn a_late_popper_does_not_overtake_the_ring() {
         queue.add(2);
         drop(queue.try_get());
         // 2 is in the overflow, the ring is empty.
-        let late = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.get().map(|item| *item))
-        };
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                queue.add(3);
-                queue.add(4);
-            })
-        };
+        let late = spawn_with(&queue, |queue| queue.get().map(|item| *item));
+        let adder = spawn_with(&queue, |queue| {
+            queue.add(3);
+            queue.add(4);
+        });
         let mine = queue.get().map(|item| *item);
         let theirs = late.join().unwrap();
         adder.join().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keyqueue::Clock;
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue_loom_tests::{check, spawn};
+use keyqueue_loom_tests::{check, spawn_with};
 use loom::sync::Arc;
 
 const KEY: u8 = 1;
@@ -26,10 +26,7 @@ fn what_fails_after_a_forget_is_counted_and_what_failed_before_is_not() {
     check("limiter_forget", 5, || {
         let limiter = ItemExponentialFailure::new(Duration::from_nanos(1), Duration::from_secs(1));
         let limiter = Arc::new(limiter.unwrap().with_clock(Clock::mock().0));
-        let other = {
-            let limiter = Arc::clone(&limiter);
-            spawn(move || fail(&limiter))
-        };
+        let other = spawn_with(&limiter, fail);
         let mine = fail(&limiter);
         limiter.forget(&KEY);
         let others = other.join().unwrap();

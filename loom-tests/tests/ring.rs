@@ -1,13 +1,12 @@
 //! The ring by itself: its laps, its limits, and what is seen of it (C1 to C3, C5, C8).
 #![cfg(keyqueue_loom)]
 
-use keyqueue_loom_tests::{NumberRing, check, spawn};
+use keyqueue_loom_tests::{NumberRing, check, spawn_with};
 use loom::sync::Arc;
 
-/// A ring for `capacity` numbers up to `most`, and a share of it for another thread.
-fn ring(capacity: usize, most: usize) -> (Arc<NumberRing>, Arc<NumberRing>) {
-    let ring = Arc::new(NumberRing::new(capacity, most));
-    (Arc::clone(&ring), ring)
+/// A ring for `capacity` numbers up to `most`.
+fn ring(capacity: usize, most: usize) -> Arc<NumberRing> {
+    Arc::new(NumberRing::new(capacity, most))
 }
 
 fn assert_each_once(mut popped: Vec<usize>, pushed: &[usize]) {
@@ -21,8 +20,8 @@ fn assert_each_once(mut popped: Vec<usize>, pushed: &[usize]) {
 #[test]
 fn a_popper_sees_what_was_written_before_the_push() {
     check("ring_publishes", 5, || {
-        let (ring, shared) = ring(2, 2);
-        let pusher = spawn(move || assert!(shared.push(1) && shared.push(2)));
+        let ring = ring(2, 2);
+        let pusher = spawn_with(&ring, |ring| assert!(ring.push(1) && ring.push(2)));
         let mut popped: Vec<_> = ring.pop().into_iter().collect();
         popped.extend(ring.pop());
         pusher.join().unwrap();
@@ -37,8 +36,8 @@ fn a_popper_sees_what_was_written_before_the_push() {
 #[test]
 fn two_pushers_have_room_for_two() {
     check("ring_room_for_two", 5, || {
-        let (ring, shared) = ring(2, 2);
-        let other = spawn(move || assert!(shared.push(1)));
+        let ring = ring(2, 2);
+        let other = spawn_with(&ring, |ring| assert!(ring.push(1)));
         assert!(ring.push(2));
         other.join().unwrap();
         assert_each_once(ring.drain(), &[1, 2]);
@@ -51,11 +50,11 @@ fn two_pushers_have_room_for_two() {
 #[test]
 fn a_pusher_has_room_beside_one_that_takes_what_it_adds() {
     check("ring_room_again", 5, || {
-        let (ring, shared) = ring(2, 3);
-        let other = spawn(move || {
+        let ring = ring(2, 3);
+        let other = spawn_with(&ring, |ring| {
             [1, 3].map(|number| {
-                assert!(shared.push(number));
-                shared.pop_when_there()
+                assert!(ring.push(number));
+                ring.pop_when_there()
             })
         });
         assert!(ring.push(2));
@@ -68,8 +67,10 @@ fn a_pusher_has_room_beside_one_that_takes_what_it_adds() {
 /// C1, C2. More than two laps beside a popper: nothing is lost, doubled or overtaken.
 fn laps(name: &str, preemptions: usize, capacity: usize, last: usize) {
     check(name, preemptions, move || {
-        let (ring, shared) = ring(capacity, last);
-        let pusher = spawn(move || (1..=last).for_each(|number| shared.push_when_room(number)));
+        let ring = ring(capacity, last);
+        let pusher = spawn_with(&ring, move |ring| {
+            (1..=last).for_each(|number| ring.push_when_room(number));
+        });
         for number in 1..=last {
             assert_eq!(ring.pop_when_there(), number);
         }
@@ -96,8 +97,8 @@ fn laps_of_two_follow_each_other_beside_a_popper() {
 #[test]
 fn a_late_pusher_takes_no_slot_for_one_of_two_laps_ago() {
     check("ring_late_pusher", 5, || {
-        let (ring, shared) = ring(1, 4);
-        let late = spawn(move || shared.push(4));
+        let ring = ring(1, 4);
+        let late = spawn_with(&ring, |ring| ring.push(4));
         let mut pushed = Vec::new();
         let mut popped = Vec::new();
         for number in 1..=3 {
@@ -123,8 +124,8 @@ fn a_late_pusher_takes_no_slot_for_one_of_two_laps_ago() {
 #[test]
 fn a_late_popper_takes_no_slot_for_one_of_two_laps_ago() {
     check("ring_late_popper", 3, || {
-        let (ring, shared) = ring(1, 4);
-        let late = spawn(move || shared.pop());
+        let ring = ring(1, 4);
+        let late = spawn_with(&ring, NumberRing::pop);
         let mut pushed = Vec::new();
         let mut popped = Vec::new();
         for number in 1..=4 {
@@ -145,12 +146,9 @@ fn a_late_popper_takes_no_slot_for_one_of_two_laps_ago() {
 /// pusher's in order.
 fn two_pushers(name: &str, preemptions: usize, capacity: usize) {
     check(name, preemptions, move || {
-        let (ring, shared) = ring(capacity, 3);
-        let other = {
-            let ring = Arc::clone(&ring);
-            spawn(move || ring.push(3))
-        };
-        let pusher = spawn(move || [1, 2].map(|number| shared.push(number)));
+        let ring = ring(capacity, 3);
+        let other = spawn_with(&ring, |ring| ring.push(3));
+        let pusher = spawn_with(&ring, |ring| [1, 2].map(|number| ring.push(number)));
         let mut popped: Vec<_> = [(); 2].iter().filter_map(|()| ring.pop()).collect();
         let mut had_room = pusher.join().unwrap().to_vec();
         had_room.push(other.join().unwrap());
@@ -176,13 +174,10 @@ fn two_pushers_of_two_slots_lose_nothing() {
 /// C1 to C3. One pusher and two poppers, of which one finds a number.
 fn two_poppers(name: &str, preemptions: usize, capacity: usize) {
     check(name, preemptions, move || {
-        let (ring, shared) = ring(capacity, 3);
+        let ring = ring(capacity, 3);
         ring.push_when_room(1);
-        let popper = {
-            let ring = Arc::clone(&ring);
-            spawn(move || [(); 2].map(|()| ring.pop()))
-        };
-        let pusher = spawn(move || [2, 3].map(|number| shared.push(number)));
+        let popper = spawn_with(&ring, |ring| [(); 2].map(|()| ring.pop()));
+        let pusher = spawn_with(&ring, |ring| [2, 3].map(|number| ring.push(number)));
         let mine = [(); 2].map(|()| ring.pop());
         let theirs = popper.join().unwrap();
         let had_room = pusher.join().unwrap();
@@ -221,8 +216,8 @@ fn two_poppers_of_two_slots_double_nothing() {
 #[test]
 fn a_number_behind_one_that_is_being_pushed_is_not_overlooked() {
     check("ring_pop_behind_push", 5, || {
-        let (ring, shared) = ring(2, 2);
-        let other = spawn(move || shared.push_when_room(1));
+        let ring = ring(2, 2);
+        let other = spawn_with(&ring, |ring| ring.push_when_room(1));
         ring.push_when_room(2);
         let first = ring.pop().expect("2 was pushed");
         other.join().unwrap();
@@ -236,9 +231,9 @@ fn a_number_behind_one_that_is_being_pushed_is_not_overlooked() {
 #[test]
 fn none_is_answered_only_if_at_some_moment_all_was_taken() {
     check("ring_never_empty", 5, || {
-        let (ring, shared) = ring(2, 2);
+        let ring = ring(2, 2);
         ring.push_when_room(1);
-        let other = spawn(move || shared.pop().expect("two for two"));
+        let other = spawn_with(&ring, |ring| ring.pop().expect("two for two"));
         ring.push_when_room(2);
         let mine = ring.pop().expect("two for two");
         assert_each_once(vec![other.join().unwrap(), mine], &[1, 2]);
@@ -251,9 +246,9 @@ fn none_is_answered_only_if_at_some_moment_all_was_taken() {
 #[test]
 fn what_was_there_all_the_time_is_not_taken_for_nothing() {
     check("ring_is_empty", 5, || {
-        let (ring, shared) = ring(2, 2);
+        let ring = ring(2, 2);
         ring.push_when_room(1);
-        let other = spawn(move || shared.is_empty());
+        let other = spawn_with(&ring, NumberRing::is_empty);
         ring.push_when_room(2);
         assert_eq!(ring.pop(), Some(1));
         assert!(!other.join().unwrap());
@@ -269,9 +264,9 @@ fn what_was_there_all_the_time_is_not_taken_for_nothing() {
 #[test]
 fn the_length_beside_a_push_and_a_pop_is_one_that_was() {
     check("ring_len_push_pop", 5, || {
-        let (ring, shared) = ring(2, 2);
+        let ring = ring(2, 2);
         ring.push_when_room(1);
-        let other = spawn(move || shared.len());
+        let other = spawn_with(&ring, NumberRing::len);
         assert!(ring.push(2));
         assert_eq!(ring.pop(), Some(1));
         let len = other.join().unwrap();
@@ -286,9 +281,9 @@ fn the_length_beside_a_push_and_a_pop_is_one_that_was() {
 #[test]
 fn the_length_beside_a_pop_and_a_push_is_one_that_was() {
     check("ring_len_pop_push", 5, || {
-        let (ring, shared) = ring(2, 2);
+        let ring = ring(2, 2);
         ring.push_when_room(1);
-        let other = spawn(move || shared.len());
+        let other = spawn_with(&ring, NumberRing::len);
         assert_eq!(ring.pop(), Some(1));
         assert!(ring.push(2));
         let len = other.join().unwrap();

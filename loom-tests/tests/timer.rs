@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use keyqueue::{Added, Clock, KeyHandle, WorkQueue};
-use keyqueue_loom_tests::{FixedHasher, Queue, check, delayed_queue, spawn};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn, spawn_with};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
 
@@ -32,13 +32,10 @@ fn an_earlier_delay_wakes_the_sleeping_driver() {
     check("register_sleep", 2, || {
         let (queue, time) = delayed_queue(|builder| builder);
         queue.add_after(1, HOUR);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                queue.add_after(2, NS);
-                time.advance(MS);
-            })
-        };
+        let adder = spawn_with(&queue, move |queue| {
+            queue.add_after(2, NS);
+            time.advance(MS);
+        });
         assert_eq!(queue.get().map(|item| *item), Some(2));
         adder.join().unwrap();
     });
@@ -69,10 +66,7 @@ fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
         let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, NS);
         time.advance(MS);
-        let driver = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.fire_due())
-        };
+        let driver = spawn_with(&queue, WorkQueue::fire_due);
         let cancelled = queue.cancel(&1);
         let fired = driver.join().unwrap();
         assert_eq!(fired + usize::from(cancelled), 1);
@@ -89,10 +83,7 @@ fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
         let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, NS);
         time.advance(MS);
-        let driver = {
-            let queue = Arc::clone(&queue);
-            spawn(move || assert_eq!(queue.fire_due(), 1))
-        };
+        let driver = spawn_with(&queue, |queue| assert_eq!(queue.fire_due(), 1));
         let added = queue.add(1);
         let early = deliveries(&queue);
         driver.join().unwrap();
@@ -117,10 +108,7 @@ fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
         let item = queue.try_get().unwrap();
         queue.add_after(1, NS);
         time.advance(MS);
-        let driver = {
-            let queue = Arc::clone(&queue);
-            spawn(move || assert_eq!(queue.fire_due(), 1))
-        };
+        let driver = spawn_with(&queue, |queue| assert_eq!(queue.fire_due(), 1));
         item.done();
         let early = deliveries(&queue);
         driver.join().unwrap();
@@ -137,17 +125,13 @@ fn two_delays_beside_the_end_of_one() {
     check("two_delays_fire", 3, || {
         let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         let handle = queue.handle(1);
-        let adder = {
-            let handle = handle.clone();
-            spawn(move || handle.add_after(2 * MS))
-        };
-        let driver = {
-            let (queue, time) = (Arc::clone(&queue), time.clone());
-            spawn(move || {
-                time.advance(MS);
-                queue.fire_due()
-            })
-        };
+        let other = handle.clone();
+        let adder = spawn(move || other.add_after(2 * MS));
+        let hand = time.clone();
+        let driver = spawn_with(&queue, move |queue| {
+            hand.advance(MS);
+            queue.fire_due()
+        });
         assert_eq!(handle.add_after(NS), Added::Delayed);
         assert_eq!(adder.join().unwrap(), Added::Delayed);
         let early = driver.join().unwrap();
@@ -173,17 +157,15 @@ fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
         queue.add_after(1, NS);
         let handle = queue.handle(1);
         time.advance(MS);
-        let worker = {
-            let (queue, data) = (Arc::clone(&queue), Arc::clone(&data));
-            spawn(move || {
-                queue.fire_due();
-                let item = queue.try_get().unwrap();
-                // Ordering: Relaxed; the queue's own ordering is what is tested.
-                let seen = data.load(Ordering::Relaxed);
-                item.done();
-                seen
-            })
-        };
+        let theirs = Arc::clone(&data);
+        let worker = spawn_with(&queue, move |queue| {
+            queue.fire_due();
+            let item = queue.try_get().unwrap();
+            // Ordering: Relaxed; the queue's own ordering is what is tested.
+            let seen = theirs.load(Ordering::Relaxed);
+            item.done();
+            seen
+        });
         // Ordering: Relaxed; as above.
         data.store(1, Ordering::Relaxed);
         assert_eq!(handle.add_after(HOUR), Added::Delayed);
@@ -204,10 +186,7 @@ fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
         let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, NS);
         time.advance(MS);
-        let driver = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.fire_due())
-        };
+        let driver = spawn_with(&queue, WorkQueue::fire_due);
         let left = queue.shut_down();
         let fired = driver.join().unwrap();
         assert_eq!(deliveries(&queue), fired);
@@ -224,10 +203,7 @@ fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
         let (queue, time) = delayed_queue(|builder| builder.manual_timers().drain_delays(true));
         queue.add_after(1, NS);
         time.advance(MS);
-        let driver = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.fire_due())
-        };
+        let driver = spawn_with(&queue, WorkQueue::fire_due);
         let _ = queue.drain_timeout(Duration::ZERO);
         driver.join().unwrap();
         assert_eq!(deliveries(&queue), 1);
@@ -243,13 +219,10 @@ fn a_delay_set_beside_a_shut_down_is_refused_or_counted() {
     check("shut_down_delay", 3, || {
         let (queue, _time) = delayed_queue(keyqueue::Builder::manual_timers);
         let known = queue.handle(1);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                let delayed = |added| usize::from(added == Added::Delayed);
-                delayed(known.add_after(NS)) + delayed(queue.add_after(2, NS))
-            })
-        };
+        let adder = spawn_with(&queue, move |queue| {
+            let delayed = |added| usize::from(added == Added::Delayed);
+            delayed(known.add_after(NS)) + delayed(queue.add_after(2, NS))
+        });
         let left = queue.shut_down();
         assert_eq!(adder.join().unwrap(), left.delayed);
         assert_eq!(deliveries(&queue), 0);
@@ -277,19 +250,10 @@ fn a_delay_set_beside_a_delivering_drain_is_refused_or_delivered() {
 #[test]
 fn a_delay_set_beside_a_shut_down_leaves_no_pin_behind() {
     check("shut_down_pin", 3, || {
-        let queue = WorkQueue::builder()
-            .hasher(FixedHasher::default())
-            .shards(2)
-            .ring(2)
-            .clock(Clock::mock().0)
-            .manual_timers()
-            .build();
-        let queue = Arc::new(queue.expect("in range"));
+        let queue = queue_of(|builder| builder.clock(Clock::mock().0).manual_timers());
         let key = std::sync::Arc::new(1_u8);
-        let adder = {
-            let (queue, key) = (Arc::clone(&queue), std::sync::Arc::clone(&key));
-            spawn(move || queue.add_after(key, NS))
-        };
+        let added = std::sync::Arc::clone(&key);
+        let adder = spawn_with(&queue, |queue| queue.add_after(added, NS));
         queue.shut_down();
         adder.join().unwrap();
         queue.shrink();
@@ -329,10 +293,7 @@ fn is_superseded_first(
         let first = queue.try_get().expect("queued");
         handle.add_after(NS);
         time.advance(MS);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || add(&queue, &handle))
-        };
+        let adder = spawn_with(&queue, move |queue| add(queue, &handle));
         first.done();
         // Queued by nothing but the add.
         if let Ok(_second) = queue.try_get() {
@@ -383,10 +344,7 @@ fn of_two_delays_the_one_due_earlier_comes_first() {
     check("due_order", 3, || {
         let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
         queue.add_after(1, 2 * MS);
-        let driver = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.fire_due())
-        };
+        let driver = spawn_with(&queue, WorkQueue::fire_due);
         queue.add_after(2, MS);
         time.advance(2 * MS);
         queue.fire_due();

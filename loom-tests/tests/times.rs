@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use keyqueue::{MockClock, State};
-use keyqueue_loom_tests::{Queue, check, delayed_queue, spawn};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, spawn_with};
 use loom::sync::Arc;
 
 const fn ns(ns: u64) -> Duration {
@@ -28,10 +28,7 @@ fn a_deferred_key_waits_from_its_add_or_its_done() {
         time.advance(ns(10));
         let item = queue.try_get().unwrap();
         assert_eq!(item.queue_time(), Some(ns(10)));
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         time.advance(ns(1));
         item.done();
         let early = queue.try_get().map(|item| item.queue_time().unwrap());
@@ -64,17 +61,14 @@ fn pair(again: bool, queued: &[u64]) {
     let (queue, time) = timed();
     queue.add(1);
     time.advance(ns(5));
-    let worker = {
-        let queue = Arc::clone(&queue);
-        spawn(move || {
-            let item = queue.try_get().unwrap();
-            time.advance(ns(3));
-            if again {
-                queue.add(1);
-            }
-            item.done();
-        })
-    };
+    let worker = spawn_with(&queue, move |queue| {
+        let item = queue.try_get().unwrap();
+        time.advance(ns(3));
+        if again {
+            queue.add(1);
+        }
+        item.done();
+    });
     for key in queue.snapshot() {
         let allowed = match key.state() {
             State::Queued => queued,

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use keyqueue::GetTimeoutError;
-use keyqueue_loom_tests::{check, queue, spawn};
+use keyqueue_loom_tests::{check, queue, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 
@@ -24,10 +24,7 @@ use loom::sync::Arc;
 fn an_add_wakes_a_thread() {
     check("wake_thread", 5, || {
         let queue = queue(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         assert_eq!(queue.get().map(|item| *item), Some(1));
         adder.join().unwrap();
     });
@@ -38,10 +35,7 @@ fn an_add_wakes_a_thread() {
 fn an_add_wakes_a_task() {
     check("wake_task", 5, || {
         let queue = queue(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         assert_eq!(block_on(queue.get_async()).map(|item| *item), Some(1));
         adder.join().unwrap();
     });
@@ -55,10 +49,7 @@ fn an_add_wakes_a_task() {
 fn an_add_wakes_a_task_through_the_waker_of_its_last_poll() {
     check("new_waker", 5, || {
         let queue = queue(2);
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         let mut task = queue.get_async();
         let mut context = Context::from_waker(Waker::noop());
         let item = match pin!(&mut task).poll(&mut context) {
@@ -85,19 +76,13 @@ impl Wake for Woken {
 fn two_adds_wake_two_waiters() {
     check("two_waiters", 2, || {
         let queue = queue(2);
-        let task = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                block_on(queue.get_async()).expect("not shut down").done();
-            })
-        };
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                queue.add(1);
-                queue.add(2);
-            })
-        };
+        let task = spawn_with(&queue, |queue| {
+            block_on(queue.get_async()).expect("not shut down").done();
+        });
+        let adder = spawn_with(&queue, |queue| {
+            queue.add(1);
+            queue.add(2);
+        });
         queue.get().expect("not shut down").done();
         task.join().unwrap();
         adder.join().unwrap();
@@ -112,14 +97,8 @@ fn two_adds_wake_two_waiters() {
 fn a_dropped_task_passes_its_wake_up_on() {
     check("dropped_task", 2, || {
         let queue = queue(2);
-        let getter = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.get().expect("not shut down").done())
-        };
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let getter = spawn_with(&queue, |queue| queue.get().expect("not shut down").done());
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         let mut task = queue.get_async();
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(item) = pin!(&mut task).poll(&mut context) {
@@ -183,14 +162,8 @@ fn a_task_dropped_during_a_refill_passes_its_wake_up_on() {
 fn a_timed_out_thread_keeps_no_wake_up() {
     check("timed_out", 2, || {
         let queue = queue(2);
-        let getter = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.get().expect("not shut down").done())
-        };
-        let adder = {
-            let queue = Arc::clone(&queue);
-            spawn(move || queue.add(1))
-        };
+        let getter = spawn_with(&queue, |queue| queue.get().expect("not shut down").done());
+        let adder = spawn_with(&queue, |queue| queue.add(1));
         match queue.get_timeout(Duration::ZERO) {
             Ok(item) => {
                 drop(item);
@@ -211,15 +184,12 @@ fn a_done_that_queues_again_wakes_a_waiter() {
     check("requeue_wakes", 5, || {
         let queue = queue(2);
         queue.add(1);
-        let worker = {
-            let queue = Arc::clone(&queue);
-            spawn(move || {
-                if let Ok(item) = queue.try_get() {
-                    queue.add(1);
-                    item.done();
-                }
-            })
-        };
+        let worker = spawn_with(&queue, |queue| {
+            if let Ok(item) = queue.try_get() {
+                queue.add(1);
+                item.done();
+            }
+        });
         queue.get().expect("not shut down").done();
         worker.join().unwrap();
     });
