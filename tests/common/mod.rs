@@ -336,6 +336,18 @@ impl Wake for WakeCount {
     }
 }
 
+/// Polls a future until nothing more happens without something from outside.
+pub(crate) fn poll_until_idle<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    let (wakes, waker) = WakeCount::new();
+    loop {
+        let before = wakes.get();
+        let polled = poll(future, &waker);
+        if polled.is_ready() || wakes.get() == before {
+            return polled;
+        }
+    }
+}
+
 /// Polls a future once.
 pub(crate) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))

@@ -1,5 +1,6 @@
 //! Queues whose clock is moved, and whose delays are ended, by hand.
 
+use std::hash::Hash;
 use std::time::Duration;
 
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
@@ -21,7 +22,15 @@ pub(crate) fn timed() -> (WorkQueue<u32>, MockClock) {
     built(|builder| builder)
 }
 
+/// The same with other settings.
 pub(crate) fn built(set: impl FnOnce(Builder<u32>) -> Builder<u32>) -> (WorkQueue<u32>, MockClock) {
+    built_of(set)
+}
+
+/// The same of any keys.
+pub(crate) fn built_of<K: Hash + Eq + Send + Sync + 'static>(
+    set: impl FnOnce(Builder<K>) -> Builder<K>,
+) -> (WorkQueue<K>, MockClock) {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     (set(builder).build().expect("in range"), time)

@@ -3,15 +3,12 @@
 //! of events that it cannot have gone on.
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Waker};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::common::{
-    Config, Queue, assert_nothing_queued, eventually, take_all, waiting, watchdog,
+    Config, Queue, assert_nothing_queued, eventually, scaled, take_all, waiting, watchdog,
 };
 use crate::common::{with_queues, with_these_queues};
 use keyqueue::{Added, TryGetError};
@@ -28,6 +25,15 @@ const SHUT_DOWNS: [ShutDown; 2] = [
 ];
 
 // ---- queue_test.go --------------------------------------------------------------------------
+
+/// Adds each of 50 keys 50 times on a thread of its own. Returns how many adds were not merged.
+fn produce(queue: &Queue<usize>) -> usize {
+    let add = |key| (0..50).filter(|_| queue.add(key) != Added::Merged).count();
+    thread::scope(|scope| {
+        let producers: Vec<_> = (0..50).map(|key| scope.spawn(move || add(key))).collect();
+        producers.into_iter().map(|p| p.join().unwrap()).sum()
+    })
+}
 
 #[test] // C3 C5 S1: 50 producers of 50 adds, 10 consumers; an add after the end goes nowhere
 fn test_basic() {
@@ -48,16 +54,8 @@ fn test_basic() {
                     }
                 };
                 let consumers: Vec<_> = (0..10).map(|_| scope.spawn(consume)).collect();
-                let queue = &queue;
-                let producers: Vec<_> = (0..50)
-                    .map(|key| {
-                        scope.spawn(move || {
-                            (0..50).filter(|_| queue.add(key) != Added::Merged).count()
-                        })
-                    })
-                    .collect();
-                let accepted: usize = producers.into_iter().map(|p| p.join().unwrap()).sum();
-                shut_down(queue);
+                let accepted = produce(&queue);
+                shut_down(&queue);
                 assert_eq!(queue.add(ADDED_AFTER_SHUT_DOWN), Added::ShutDown);
                 for consumer in consumers {
                     consumer.join().unwrap();
@@ -90,16 +88,8 @@ fn test_add_while_processing() {
                         })
                     })
                     .collect();
-                let queue = &queue;
-                let producers: Vec<_> = (0..50)
-                    .map(|key| {
-                        scope.spawn(move || {
-                            (0..50).filter(|_| queue.add(key) != Added::Merged).count()
-                        })
-                    })
-                    .collect();
-                let accepted: usize = producers.into_iter().map(|p| p.join().unwrap()).sum();
-                shut_down(queue);
+                let accepted = produce(&queue);
+                shut_down(&queue);
                 for consumer in consumers {
                     consumer.join().unwrap();
                 }
@@ -124,16 +114,20 @@ fn test_len() {
     });
 }
 
-#[test] // C4
+#[test] // C4: however often it is added, it is delivered once more
 fn test_reinsert() {
     with_queues(|config| {
         let queue = config.queue();
-        queue.add("foo");
+        queue.add("a");
         let item = queue.get().unwrap();
-        queue.add("foo");
+        assert_eq!(queue.add("a"), Added::Deferred);
+        for _ in 0..100 {
+            assert_eq!(queue.add("a"), Added::Merged);
+        }
         item.done();
-        queue.get().unwrap().done();
+        assert_eq!(take_all(&queue), ["a"]);
         assert_nothing_queued(&queue);
+        assert_eq!(queue.add("a"), Added::Queued, "it is idle again");
     });
 }
 
@@ -141,9 +135,12 @@ fn test_reinsert() {
 fn test_collapse() {
     with_queues(|config| {
         let queue = config.queue();
-        queue.add("bar");
-        queue.add("bar");
-        queue.get().unwrap().done();
+        assert_eq!(queue.add("a"), Added::Queued);
+        for _ in 0..scaled(1000) {
+            assert_eq!(queue.add("a"), Added::Merged);
+            assert_eq!(queue.len(), 1);
+        }
+        assert_eq!(take_all(&queue), ["a"]);
         assert_nothing_queued(&queue);
     });
 }
@@ -265,91 +262,6 @@ fn test_garbage_collection() {
 
 // Done of an unknown key, of a queued key, and twice: there is no way to write that, an item is
 // the right to it and is used up by it (C7).
-
-#[test] // S3: a drain waits for what is queued, not only for what is in flight
-fn a_drain_with_queued_items_waits_until_they_are_done() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(0..3);
-        let mut drain = pin!(queue.drain_async());
-        let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..3 {
-            assert!(drain.as_mut().poll(&mut context).is_pending());
-            let item = queue.get().unwrap();
-            assert!(drain.as_mut().poll(&mut context).is_pending());
-            item.done();
-        }
-        assert!(drain.as_mut().poll(&mut context).is_ready());
-    });
-}
-
-#[test] // S3: Go leaves one of them blocked for ever
-fn two_drainers_both_return() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("foo");
-        let item = queue.get().unwrap();
-        let (returned, returns) = mpsc::channel();
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                let returned = returned.clone();
-                let queue = &queue;
-                scope.spawn(move || {
-                    queue.shut_down_with_drain();
-                    returned.send(()).unwrap();
-                });
-            }
-            eventually("a drain has begun", || queue.is_shutting_down());
-            assert!(
-                returns.try_recv().is_err(),
-                "nobody returns before the work is done"
-            );
-            item.done();
-            returns.recv().unwrap();
-            returns.recv().unwrap();
-        });
-    });
-}
-
-#[test] // S4: a drain after a shut-down drains
-fn a_drain_after_a_shut_down_waits_for_the_work() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(["foo", "bar"]);
-        let item = queue.get().unwrap();
-        queue.shut_down();
-        let mut drain = pin!(queue.drain_async());
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(drain.as_mut().poll(&mut context).is_pending());
-        item.done();
-        assert!(drain.as_mut().poll(&mut context).is_pending());
-        queue.get().unwrap().done();
-        assert!(drain.as_mut().poll(&mut context).is_ready());
-        queue.shut_down_with_drain(); // at rest: returns at once
-    });
-}
-
-#[test] // C7: in Go the key stays in processing for ever
-fn a_panicking_worker_gives_its_key_back() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("foo");
-        let worker = catch_unwind(AssertUnwindSafe(|| {
-            let item = queue.get().unwrap();
-            assert_eq!(queue.add("foo"), Added::Deferred);
-            std::panic::resume_unwind(Box::new(*item));
-        }));
-        assert_eq!(*worker.unwrap_err().downcast::<&str>().unwrap(), "foo");
-        assert_eq!(
-            take_all(&queue),
-            ["foo"],
-            "deferred, so delivered once more"
-        );
-        assert_eq!(queue.add("foo"), Added::Queued);
-        queue.get().unwrap().done();
-        queue.shut_down_with_drain();
-    });
-}
 
 #[test] // C9 S3: getters and drainers wait for different things and do not take each other's wake-ups
 fn mixed_getters_and_drainers_all_end() {

@@ -89,20 +89,6 @@ fn a_key_that_was_done_is_queued_anew_at_the_tail() {
 
 // ---- one delivery, one holder ---------------------------------------------------------------
 
-#[test] // C2
-fn many_adds_of_a_queued_key_cause_one_delivery() {
-    with_queues(|config| {
-        let queue = config.queue();
-        assert_eq!(queue.add("a"), Added::Queued);
-        for _ in 0..scaled(1000) {
-            assert_eq!(queue.add("a"), Added::Merged);
-            assert_eq!(queue.len(), 1);
-        }
-        assert_eq!(take_all(&queue), ["a"]);
-        assert_nothing_queued(&queue);
-    });
-}
-
 #[test] // C3
 fn a_key_that_is_processed_is_not_handed_out_however_often_it_is_added() {
     with_queues(|config| {
@@ -117,23 +103,6 @@ fn a_key_that_is_processed_is_not_handed_out_however_often_it_is_added() {
         assert_eq!(take_all(&queue), ["b"]);
         drop(item);
         assert_eq!(take_all(&queue), ["a"]);
-    });
-}
-
-#[test] // C4
-fn adds_during_processing_cause_exactly_one_more_delivery() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("a");
-        let item = queue.get().unwrap();
-        assert_eq!(queue.add("a"), Added::Deferred);
-        for _ in 0..100 {
-            assert_eq!(queue.add("a"), Added::Merged);
-        }
-        item.done();
-        assert_eq!(take_all(&queue), ["a"]);
-        assert_nothing_queued(&queue);
-        assert_eq!(queue.add("a"), Added::Queued, "it is idle again");
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::ms;
+use crate::common::timed::{built_of, ms};
 use crate::common::watchdog;
 use keyqueue::limiter::{ItemExponentialFailure, NoLimit, RateLimiter};
 use keyqueue::{Added, Clock, MockClock, TryGetError, WorkQueue};
@@ -189,12 +189,7 @@ fn add_after_on_a_drained_queue_is_refused() {
 #[test] // D7: client-go's channel of 1000 is full here, and its callers are stuck for ever
 fn add_after_never_waits_for_room() {
     let _watchdog = watchdog(60);
-    let (clock, _time) = Clock::mock();
-    let queue = WorkQueue::<usize>::builder()
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
+    let (queue, _time) = built_of(|builder| builder);
     // Nobody ever takes what is registered.
     thread::scope(|scope| {
         for n in 0..4 {
@@ -213,12 +208,7 @@ fn add_after_never_waits_for_room() {
 fn no_add_after_is_blocked_at_a_shut_down() {
     let _watchdog = watchdog(60);
     for drain in [false, true] {
-        let (clock, _time) = Clock::mock();
-        let queue = WorkQueue::<usize>::builder()
-            .clock(clock)
-            .manual_timers()
-            .build()
-            .unwrap();
+        let (queue, _time) = built_of(|builder| builder);
         let accepted = AtomicUsize::new(0);
         thread::scope(|scope| {
             for n in 0..4 {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{built, ms};
+use crate::common::timed::{built, built_of, ms};
 use crate::common::{scaled, watchdog};
-use keyqueue::{Added, Clock, DelayPolicy, DrainEnd, Remaining, WorkQueue};
+use keyqueue::{Added, DelayPolicy, DrainEnd, Remaining, WorkQueue};
 
 fn figures(left: Remaining) -> (usize, usize, usize) {
     (left.queued, left.processing, left.delayed)
@@ -21,7 +21,7 @@ fn rest(queue: &WorkQueue<u32>) -> Vec<u32> {
 
 #[test] // S5
 fn pending_delays_are_dropped_and_counted() {
-    let (queue, time) = built(|builder| builder);
+    let (queue, time) = built_of(|builder| builder);
     for key in 0..1000 {
         queue.add_after(key, ms(u64::from(key) + 1));
     }
@@ -61,7 +61,7 @@ fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
         },
     ];
     for end in ends {
-        let (queue, _time) = built(|builder| builder);
+        let (queue, _time) = built_of(|builder| builder);
         queue.add_all([1, 2]);
         queue.get().unwrap().retry_after(ms(5));
         queue.get().unwrap().retry_after(ms(5));
@@ -74,7 +74,7 @@ fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
 
 #[test] // S5 S7
 fn a_drain_that_ends_early_says_so_with_what_is_left() {
-    let (queue, _time) = built(|builder| builder);
+    let (queue, _time) = built_of(|builder| builder);
     queue.add(1);
     queue.add_after(2, ms(5));
     let left = queue.drain_timeout(ms(0)).unwrap_err();
@@ -92,7 +92,7 @@ fn a_drain_that_ends_early_says_so_with_what_is_left() {
 
 #[test] // S5: each count is by its own
 fn a_delay_beside_a_queued_or_processing_key_is_counted() {
-    let (queue, _time) = built(|builder| builder);
+    let (queue, _time) = built_of(|builder| builder);
     queue.add_all([1, 2]);
     let item = queue.get().unwrap();
     queue.add_after(1, ms(5));
@@ -105,7 +105,7 @@ fn a_delay_beside_a_queued_or_processing_key_is_counted() {
 
 #[test] // S5
 fn a_drain_drops_delays_unless_told_otherwise() {
-    let (queue, _time) = built(|builder| builder);
+    let (queue, _time) = built_of(|builder| builder);
     queue.add_after(1, ms(5));
     assert_eq!(queue.shut_down_with_drain().left.delayed, 1);
     assert!(queue.get().is_none());
@@ -158,12 +158,7 @@ fn a_plain_shut_down_always_drops_delays() {
 #[test] // S5
 fn a_shut_down_drops_the_keys_of_its_delays_with_the_queue() {
     let shared = Arc::new(7_u32);
-    let (clock, _time) = Clock::mock();
-    let queue = WorkQueue::<Arc<u32>>::builder()
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
+    let (queue, _time) = built_of(|builder| builder);
     queue.add_after(Arc::clone(&shared), ms(5));
     queue.shut_down();
     queue.shrink();
@@ -177,12 +172,7 @@ fn a_shut_down_drops_the_keys_of_its_delays_with_the_queue() {
 #[test] // C10: nor does a cancelled one, once the timer has seen it
 fn a_cancelled_delay_does_not_keep_its_key() {
     let shared = Arc::new(7_u32);
-    let (clock, time) = Clock::mock();
-    let queue = WorkQueue::<Arc<u32>>::builder()
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
+    let (queue, time) = built_of(|builder| builder);
     queue.add_after(Arc::clone(&shared), ms(5));
     queue.cancel(&shared);
     time.advance(ms(5));

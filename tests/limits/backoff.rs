@@ -8,7 +8,7 @@ use keyqueue::limiter::{ItemExponentialFailure, Jitter, Jittered, RateLimiter};
 use keyqueue::{Clock, MockClock};
 use proptest::prelude::*;
 
-fn doubling(duration: Duration, steps: u32) -> Backoff {
+pub(crate) fn doubling(duration: Duration, steps: u32) -> Backoff {
     Backoff {
         duration,
         factor: 2.0,
@@ -369,10 +369,8 @@ fn invalid_settings_are_refused_by_name() {
 
 fn doubling_to(duration: Duration, cap: Duration) -> Backoff {
     Backoff {
-        duration,
-        factor: 2.0,
         cap,
-        ..Backoff::default()
+        ..doubling(duration, 0)
     }
 }
 
@@ -383,7 +381,7 @@ fn a_manager_without_a_cap_grows_without_end() {
     assert_eq!(manager.nth(12), Some(secs(1 << 12)));
 }
 
-fn manager(reset: Duration) -> (ExponentialBackoffManager, MockClock) {
+pub(crate) fn manager(reset: Duration) -> (ExponentialBackoffManager, MockClock) {
     let (clock, mock) = Clock::mock();
     let manager = ExponentialBackoffManager::new(doubling_to(secs(1), secs(10)), reset).unwrap();
     (manager.with_clock(clock), mock)

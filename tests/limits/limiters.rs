@@ -44,19 +44,23 @@ pub(crate) fn delays(limiter: &impl RateLimiter<str>, key: &str, n: usize) -> Ve
     (0..n).map(|_| limiter.when(key)).collect()
 }
 
-#[test] // L2 L3
-fn test_item_exponential_failure_rate_limiter() {
-    let limiter = exponential(ms(1), secs(1));
-    assert_eq!(delays(&limiter, "one", 5), [1, 2, 4, 8, 16].map(ms));
+/// The delays of a key that fails five times, of one that fails twice, and of the first again once it is forgotten.
+fn check_two_keys(limiter: &impl RateLimiter<str>, expected: [Duration; 5]) {
+    assert_eq!(delays(limiter, "one", 5), expected);
     assert_eq!(limiter.num_requeues("one"), 5);
 
-    assert_eq!(delays(&limiter, "two", 2), [1, 2].map(ms));
+    assert_eq!(delays(limiter, "two", 2), expected[..2]);
     assert_eq!(limiter.num_requeues("two"), 2);
 
     limiter.forget("one");
     assert_eq!(limiter.num_requeues("one"), 0);
     assert_eq!(limiter.num_requeues("two"), 2);
-    assert_eq!(limiter.when("one"), ms(1));
+    assert_eq!(limiter.when("one"), expected[0]);
+}
+
+#[test] // L2 L3
+fn test_item_exponential_failure_rate_limiter() {
+    check_two_keys(&exponential(ms(1), secs(1)), [1, 2, 4, 8, 16].map(ms));
 }
 
 #[test] // L3
@@ -76,17 +80,8 @@ fn test_item_exponential_failure_rate_limiter_over_flow() {
 
 #[test] // L2 L4
 fn test_item_fast_slow_rate_limiter() {
-    let limiter = fast_slow(ms(5), secs(10), 3);
-    let first = [ms(5), ms(5), ms(5), secs(10), secs(10)];
-    assert_eq!(delays(&limiter, "one", 5), first);
-    assert_eq!(limiter.num_requeues("one"), 5);
-
-    assert_eq!(delays(&limiter, "two", 2), [ms(5); 2]);
-    assert_eq!(limiter.num_requeues("two"), 2);
-
-    limiter.forget("one");
-    assert_eq!(limiter.num_requeues("one"), 0);
-    assert_eq!(limiter.when("one"), ms(5));
+    let expected = [ms(5), ms(5), ms(5), secs(10), secs(10)];
+    check_two_keys(&fast_slow(ms(5), secs(10), 3), expected);
 }
 
 #[test] // L2 L6
@@ -95,26 +90,13 @@ fn test_max_of_rate_limiter() {
         Box::new(fast_slow(ms(5), secs(3), 3)) as Box<dyn RateLimiter<str>>,
         Box::new(exponential(ms(1), secs(1000))),
     ]);
-    let first = [ms(5), ms(5), ms(5), secs(3), secs(3)];
-    assert_eq!(delays(&limiter, "one", 5), first);
-    assert_eq!(limiter.num_requeues("one"), 5);
-
-    assert_eq!(delays(&limiter, "two", 2), [ms(5); 2]);
-    assert_eq!(limiter.num_requeues("two"), 2);
-
-    limiter.forget("one");
-    assert_eq!(limiter.num_requeues("one"), 0);
-    assert_eq!(limiter.when("one"), ms(5));
+    check_two_keys(&limiter, [ms(5), ms(5), ms(5), secs(3), secs(3)]);
 }
 
 #[test] // L7
 fn test_with_max_wait_rate_limiter() {
     let limiter = WithMaxWait::new(fast_slow(ms(5), secs(1000), 3), secs(500));
-    let first = [ms(5), ms(5), ms(5), secs(500), secs(500)];
-    assert_eq!(delays(&limiter, "one", 5), first);
-    assert_eq!(limiter.num_requeues("one"), 5);
-    limiter.forget("one");
-    assert_eq!(limiter.num_requeues("one"), 0);
+    check_two_keys(&limiter, [ms(5), ms(5), ms(5), secs(500), secs(500)]);
 }
 
 #[test] // L3

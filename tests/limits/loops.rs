@@ -8,36 +8,14 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use crate::backoff::{doubling, manager};
 use crate::common::timed::{NS, ms, secs};
 use crate::common::watchdog;
+use keyqueue::Clock;
 use keyqueue::backoff::Interval::{FromEnd, FromStart};
 use keyqueue::backoff::{
-    Backoff, ExponentialBackoffManager, Interval, Stop, backoff_until, backoff_until_async,
-    retry_async, retry_with,
+    Interval, Stop, backoff_until, backoff_until_async, retry_async, retry_with,
 };
-use keyqueue::{Clock, MockClock};
-
-fn doubling(duration: Duration, steps: u32) -> Backoff {
-    Backoff {
-        duration,
-        factor: 2.0,
-        steps,
-        ..Backoff::default()
-    }
-}
-
-fn manager(reset: Duration) -> (ExponentialBackoffManager, MockClock) {
-    let (clock, mock) = Clock::mock();
-    let manager = ExponentialBackoffManager::new(
-        Backoff {
-            cap: secs(10),
-            ..doubling(secs(1), 0)
-        },
-        reset,
-    )
-    .unwrap();
-    (manager.with_clock(clock), mock)
-}
 
 // ---- blocking loops
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::common::WakeCount;
+use crate::common::poll_until_idle;
 use crate::common::timed::ms;
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, NoLimit, RateLimiter};
 use keyqueue::worker::{GivenUp, Outcome, Reason, Workers};
@@ -37,18 +37,6 @@ type Run = std::pin::Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>;
 
 /// A key that was given up.
 type End = (u64, GivenUp<String>);
-
-/// Polls the workers until they wait.
-fn until_idle<F: Future + Unpin>(run: &mut F) -> Poll<F::Output> {
-    let (wakes, waker) = WakeCount::new();
-    loop {
-        let before = wakes.get();
-        let polled = crate::common::poll(run, &waker);
-        if polled.is_ready() || wakes.get() == before {
-            return polled;
-        }
-    }
-}
 
 /// One worker that lets every key fail until it is told otherwise, with what it needs to be watched.
 struct Bench<L> {
@@ -98,11 +86,11 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
 
     /// Lets so many milliseconds pass, one by one.
     fn pass(&mut self, millis: u64) {
-        assert!(until_idle(&mut self.run).is_pending());
+        assert!(poll_until_idle(&mut self.run).is_pending());
         for _ in 0..millis {
             self.time.advance(ms(1));
             self.queue.fire_due();
-            assert!(until_idle(&mut self.run).is_pending());
+            assert!(poll_until_idle(&mut self.run).is_pending());
         }
     }
 
@@ -245,7 +233,7 @@ fn work_that_outlasts_the_memory_of_the_limiter_is_still_given_up() {
         Err::<(), _>("timed out")
     }));
     for _ in 0..10 {
-        assert!(until_idle(&mut run).is_pending());
+        assert!(poll_until_idle(&mut run).is_pending());
         time.advance(ms(10));
         queue.fire_due();
     }
@@ -277,7 +265,7 @@ fn an_error_after_the_shut_down_is_reported_as_such() {
     let mut bench = bench(Some(5));
     bench.queue.add_all([1, 2]);
     assert_eq!(bench.queue.shut_down().queued, 2);
-    assert_eq!(until_idle(&mut bench.run), Poll::Ready(Ok(())));
+    assert_eq!(poll_until_idle(&mut bench.run), Poll::Ready(Ok(())));
     let ends = bench.given_up();
     assert_eq!(ends.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 2]);
     for (_, end) in ends {

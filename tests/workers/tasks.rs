@@ -9,22 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{WakeCount, assert_nothing_queued, take_all, watchdog};
+use crate::common::{assert_nothing_queued, poll_until_idle, take_all, watchdog};
 use futures_lite::future::yield_now;
 use keyqueue::worker::{Failure, Outcome, Reason, Workers};
 use keyqueue::{Added, WorkQueue};
-
-/// Polls until nothing more happens without something from outside.
-fn run_idle<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    let (wakes, waker) = WakeCount::new();
-    loop {
-        let before = wakes.get();
-        let polled = crate::common::poll(future, &waker);
-        if polled.is_ready() || wakes.get() == before {
-            return polled;
-        }
-    }
-}
 
 #[test] // W1 W4
 fn tasks_of_tokio_work_off_a_shared_queue() {
@@ -90,7 +78,7 @@ fn no_more_keys_are_in_work_than_there_are_tasks_and_no_fewer() {
         pending::<()>().await;
     };
     let mut run = Box::pin(Workers::new(&queue).tasks(3).run_async(work));
-    assert!(run_idle(&mut run).is_pending());
+    assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!((in_work.get(), queue.len()), (3, 7));
 }
 
@@ -109,13 +97,13 @@ fn a_wake_up_polls_the_one_that_was_woken() {
     };
     let mut run = Box::pin(Workers::new(&queue).tasks(4).run_async(work));
     queue.add_all(0..4);
-    assert!(run_idle(&mut run).is_pending());
+    assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(*polls.borrow(), [1; 4]);
 
     // Twice, and so once: nothing happened in between.
     wakers.borrow()[2].as_ref().unwrap().wake_by_ref();
     wakers.borrow()[2].as_ref().unwrap().wake_by_ref();
-    assert!(run_idle(&mut run).is_pending());
+    assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(*polls.borrow(), [1, 1, 2, 1]);
 
     // Wakers may outlive what they wake.
@@ -190,9 +178,9 @@ fn a_panic_within_the_work_counts_as_an_error() {
     let workers = Workers::new(&queue).tasks(2).max_retries(1);
     let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end)));
     let mut run = Box::pin(workers.run_async(work));
-    assert!(run_idle(&mut run).is_pending());
+    assert!(poll_until_idle(&mut run).is_pending());
     queue.shut_down();
-    assert_eq!(run_idle(&mut run), Poll::Ready(Ok(())));
+    assert_eq!(poll_until_idle(&mut run), Poll::Ready(Ok(())));
 
     drop(run);
     let (key, end) = given_up.into_inner().unwrap().pop().unwrap();
@@ -220,7 +208,7 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
         assert!(run.as_mut().poll(&mut context).is_pending());
     }
     gate.set(true);
-    assert_eq!(run_idle(&mut run), Poll::Ready(Ok(())));
+    assert_eq!(poll_until_idle(&mut run), Poll::Ready(Ok(())));
     assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
 }
 
@@ -230,7 +218,7 @@ fn dropping_it_leaves_nothing_processing_and_takes_no_queued_key_away() {
     queue.add_all([1, 2, 3, 4]);
     let work = async |_: &u64| pending::<()>().await;
     let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(work));
-    assert!(run_idle(&mut run).is_pending());
+    assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(queue.add(1), Added::Deferred);
     drop(run);
 

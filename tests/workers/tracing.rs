@@ -152,11 +152,17 @@ fn check(collected: &Collected) {
     );
 }
 
-#[test]
-fn every_delivered_key_has_a_span_that_says_how_it_ended() {
+/// What is traced while `run` runs.
+fn collect(run: impl FnOnce()) -> Collected {
     let collected = Collected::default();
     let subscriber = tracing_subscriber::registry().with(collected.clone());
-    tracing::subscriber::with_default(subscriber, || {
+    tracing::subscriber::with_default(subscriber, run);
+    collected
+}
+
+#[test]
+fn every_delivered_key_has_a_span_that_says_how_it_ended() {
+    let collected = collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).threads(1).max_retries(1).trace_keys();
         workers.run(|key| work(&queue, key)).unwrap();
@@ -166,9 +172,7 @@ fn every_delivered_key_has_a_span_that_says_how_it_ended() {
 
 #[test]
 fn tasks_have_the_same_spans() {
-    let collected = Collected::default();
-    let subscriber = tracing_subscriber::registry().with(collected.clone());
-    tracing::subscriber::with_default(subscriber, || {
+    let collected = collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).tasks(1).max_retries(1).trace_keys();
         pollster::block_on(workers.run_async(async |key: &&'static str| work(&queue, key)))
@@ -179,9 +183,7 @@ fn tasks_have_the_same_spans() {
 
 #[test]
 fn a_key_is_not_written_unless_asked_for() {
-    let collected = Collected::default();
-    let subscriber = tracing_subscriber::registry().with(collected.clone());
-    tracing::subscriber::with_default(subscriber, || {
+    let collected = collect(|| {
         let queue = WorkQueue::new();
         queue.add("secret");
         queue.shut_down();
