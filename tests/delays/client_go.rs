@@ -127,26 +127,6 @@ fn test_rate_limiting_queue() {
 
 // ---- what upstream does not test ------------------------------------------------------------
 
-#[test] // D5: two deliveries, as with client-go
-fn add_after_and_add_of_one_key_deliver_it_twice() {
-    let (queue, time) = queue();
-    queue.add_after("foo", 5 * HOUR);
-    queue.add("foo");
-    assert_eq!(after(&queue, &time, Duration::ZERO), ["foo"]);
-    queue.add_after("foo", Duration::ZERO);
-    assert_eq!(after(&queue, &time, Duration::ZERO), ["foo"]);
-    assert_eq!(after(&queue, &time, 5 * HOUR), ["foo"]);
-    assert!(after(&queue, &time, 5 * HOUR).is_empty());
-}
-
-#[test] // D2
-fn add_after_of_zero_is_an_add() {
-    let (queue, _time) = queue();
-    assert_eq!(queue.add_after("foo", Duration::ZERO), Added::Queued);
-    assert_eq!(queue.add_after("foo", Duration::ZERO), Added::Merged);
-    assert_eq!(queue.len(), 1);
-}
-
 #[test] // D4: a second run, though it is queued when it is delayed
 fn add_after_of_a_queued_key_fires_later() {
     let (queue, time) = queue();
@@ -234,21 +214,6 @@ fn no_add_after_is_blocked_at_a_shut_down() {
     }
 }
 
-#[test] // D8: client-go's heap leaves the order of ties open
-fn ties_in_ready_time_come_out_in_the_order_of_the_calls() {
-    let (queue, time) = queue();
-    let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    queue.add_after("late", ms(200));
-    for key in keys {
-        queue.add_after(key, ms(100));
-    }
-    queue.add_after("early", ms(50));
-    let order = after(&queue, &time, ms(200));
-    assert_eq!(order[0], "early");
-    assert_eq!(order[1..9], keys);
-    assert_eq!(order[9], "late");
-}
-
 /// Counts how often it is asked.
 #[derive(Default)]
 struct Counting(AtomicUsize);
@@ -279,19 +244,4 @@ fn the_limiter_is_not_charged_after_a_shut_down() {
     assert_eq!(queue.add_rate_limited("bar"), Added::ShutDown);
     assert_eq!(item.retry(), Added::ShutDown);
     assert_eq!(charged(), 1);
-}
-
-#[test] // D9
-fn a_leap_of_the_clock_adds_everything_due_once() {
-    let (queue, time) = queue();
-    queue.add_after("a", HOUR);
-    queue.add_after("b", ms(1));
-    queue.add_after("c", 1000 * HOUR);
-    assert_eq!(after(&queue, &time, 999 * HOUR), ["b", "a"]);
-    assert!(after(&queue, &time, ms(1)).is_empty());
-    // What is set after a leap counts from then on.
-    queue.add_after("d", ms(10));
-    assert!(after(&queue, &time, ms(9)).is_empty());
-    assert_eq!(after(&queue, &time, ms(1)), ["d"]);
-    assert_eq!(after(&queue, &time, HOUR), ["c"]);
 }
