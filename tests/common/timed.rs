@@ -37,12 +37,12 @@ pub(crate) fn built_of<K: Hash + Eq + Send + Sync + 'static>(
 }
 
 /// Moves the clock, ends what is due, and takes what is queued: each key done before the next.
-pub(crate) fn after<L>(queue: &WorkQueue<u32, L>, time: &MockClock, d: Duration) -> Vec<u32> {
+pub(crate) fn after<K: Copy, L>(queue: &WorkQueue<K, L>, time: &MockClock, d: Duration) -> Vec<K> {
     time.advance(d);
     queue.fire_due();
     taken(queue)
 }
 
-pub(crate) fn taken<L>(queue: &WorkQueue<u32, L>) -> Vec<u32> {
+pub(crate) fn taken<K: Copy, L>(queue: &WorkQueue<K, L>) -> Vec<K> {
     std::iter::from_fn(|| queue.try_get().ok().map(|item| *item)).collect()
 }

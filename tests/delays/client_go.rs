@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{built_of, ms};
+use crate::common::timed::{after, built_of, ms};
 use crate::common::watchdog;
 use keyqueue::limiter::{ItemExponentialFailure, NoLimit, RateLimiter};
 use keyqueue::{Added, Clock, MockClock, TryGetError, WorkQueue};
@@ -25,17 +25,6 @@ fn limited<L>(limiter: impl FnOnce(Clock) -> L) -> (WorkQueue<&'static str, L>, 
         .manual_timers()
         .build();
     (queue.expect("in range"), time)
-}
-
-/// Moves the clock, ends what is due, and takes what is queued: each key done before the next.
-fn after<L>(
-    queue: &WorkQueue<&'static str, L>,
-    time: &MockClock,
-    d: Duration,
-) -> Vec<&'static str> {
-    time.advance(d);
-    queue.fire_due();
-    std::iter::from_fn(|| queue.try_get().ok().map(|item| *item)).collect()
 }
 
 // ---- delaying_queue_test.go -----------------------------------------------------------------
