@@ -198,7 +198,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::table::ShortHash;
+    use crate::keys::hash::ShortHash;
 
     #[test]
     fn a_key_has_the_times_of_its_state() {
