@@ -116,8 +116,8 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Counts delays in ticks of this length, between 100 microseconds and a minute. A delay may
-    /// end one tick late, and the timer's thread wakes at most once a tick.
+    /// Counts delays in ticks of this length, between 100 microseconds and a minute. A delay ends at
+    /// most one tick late, plus scheduling, and the timer's thread wakes at most once a tick.
     ///
     /// Default: 1 ms.
     pub fn tick(mut self, tick: Duration) -> Self {
