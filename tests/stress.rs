@@ -1,15 +1,15 @@
-//! Many threads and tasks doing everything at once, with the promises checked key by key.
+//! Many threads and tasks use the queue at once, and the promises are checked key by key.
 //!
 //! * C5: every accepted add is followed by a delivery that begins after it. An adder raises the
 //!   key's version *before* it adds; a worker reads the version when its delivery begins. At the
-//!   end every key's version as last seen is at least the one last accepted. All of this with
-//!   relaxed accesses: the queue itself promises the visibility.
-//! * C3: a key has one holder; and what it wrote is visible to the next, so plain loads and
+//!   end every key's version as last read is at least the one last accepted. All accesses are
+//!   relaxed: the queue itself promises the visibility.
+//! * C3: a key has one holder, and what it wrote is visible to the next one, so plain loads and
 //!   stores count the deliveries of a key.
-//! * C6: the deliveries are as many as adds were answered with `Queued` or `Deferred`.
+//! * C6: there are as many deliveries as adds that returned `Queued` or `Deferred`.
 //!
 //! `KEYQUEUE_STRESS_SECONDS` sets how long all of it takes, by default about 3 s.
-//! It takes all cores, so it is a program of its own.
+//! It takes all cores, so it is a separate program.
 
 mod common;
 
@@ -41,7 +41,7 @@ struct Key {
 struct Stress {
     queue: Queue<u64>,
     keys: Vec<Key>,
-    /// Adds that were answered with `Queued` or `Deferred`.
+    /// Adds that returned `Queued` or `Deferred`.
     owed: AtomicU64,
     /// Adds of bulks that did not become queued: some of these were deferred.
     perhaps_owed: AtomicU64,
@@ -217,7 +217,7 @@ impl Stress {
 
     // ---- the end ----------------------------------------------------------------------------
 
-    /// Checks the promises, once all threads and tasks have ended. Answers the deliveries.
+    /// Checks the promises, once all threads and tasks have ended. Returns the deliveries.
     fn check(&self) -> u64 {
         assert!(self.queue.is_empty());
         assert!(self.queue.shut_down().is_nothing());
@@ -246,7 +246,7 @@ enum End {
     Quiet,
     /// The queue is shut down while all are at work.
     ShutDown,
-    /// As before, and somebody waits for the end.
+    /// The same, and a thread waits for the end.
     Drain,
 }
 

@@ -1,6 +1,6 @@
 //! client-go's tests of its core queue, by their names, and after them the cases that its suite
 //! leaves open. Where Go's test sleeps to show that something blocks, this one shows by the order
-//! of events that it cannot have gone on.
+//! of events that it cannot have continued.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -172,7 +172,7 @@ fn test_collapse_while_processing() {
     });
 }
 
-#[test] // S3: a drain waits for both items in flight
+#[test] // S3: a drain waits for both processing keys
 fn test_queue_drainage_using_shut_down_with_drain() {
     with_queues(|config| {
         let queue = config.queue();
@@ -194,7 +194,7 @@ fn test_queue_drainage_using_shut_down_with_drain() {
     });
 }
 
-#[test] // S1: a plain shut-down waits for nobody
+#[test] // S1: a plain shut-down does not wait
 fn test_no_queue_drainage_using_shut_down() {
     with_queues(|config| {
         let queue = config.queue();
@@ -229,7 +229,7 @@ fn test_force_queue_shutdown_using_shut_down() {
     });
 }
 
-#[test] // S2: a key dirtied before the drain is handed out once more during it
+#[test] // S2: a key dirtied before the drain is delivered once more during it
 fn test_queue_drainage_using_shut_down_with_drain_with_dirty_item() {
     with_queues(|config| {
         let queue = config.queue();
@@ -266,7 +266,7 @@ fn test_garbage_collection() {
 // Done of an unknown key, of a queued key, and twice: there is no way to write that, an item is
 // the right to it and is used up by it (C7).
 
-#[test] // S3: a drain waits for what is queued, not only for what is in flight
+#[test] // S3: a drain waits for queued keys, not only for processing ones
 fn a_drain_with_queued_items_waits_until_they_are_done() {
     with_queues(|config| {
         let queue = config.queue();
@@ -283,7 +283,7 @@ fn a_drain_with_queued_items_waits_until_they_are_done() {
     });
 }
 
-#[test] // S3: Go leaves one of them blocked for ever
+#[test] // S3: Go leaves one of them blocked forever
 fn two_drainers_both_return() {
     with_queues(|config| {
         let queue = config.queue();
@@ -329,7 +329,7 @@ fn a_drain_after_a_shut_down_waits_for_the_work() {
     });
 }
 
-#[test] // C7: in Go the key stays in processing for ever
+#[test] // C7: in Go the key stays processing forever
 fn a_panicking_worker_gives_its_key_back() {
     with_queues(|config| {
         let queue = config.queue();

@@ -1,5 +1,5 @@
 //! client-go's tests of its delaying and rate-limiting queues, by their names, and after them the
-//! cases about delays that its suite leaves open. The clock is moved by hand.
+//! cases about delays that its suite leaves open. The test advances the clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,7 +186,7 @@ fn add_after_on_a_drained_queue_is_refused() {
     assert!(queue.get().is_none());
 }
 
-#[test] // D7: client-go's channel of 1000 is full here, and its callers are stuck for ever
+#[test] // D7: client-go's channel of 1000 is full here, and its callers are stuck forever
 fn add_after_never_waits_for_room() {
     let _watchdog = watchdog(60);
     let (clock, _time) = Clock::mock();
@@ -195,7 +195,7 @@ fn add_after_never_waits_for_room() {
         .manual_timers()
         .build()
         .unwrap();
-    // Nobody ever takes what is registered.
+    // No thread ever takes what is registered.
     thread::scope(|scope| {
         for n in 0..4 {
             let queue = &queue;
@@ -259,7 +259,7 @@ fn ties_in_ready_time_come_out_in_the_order_of_the_calls() {
     assert_eq!(order[9], "late");
 }
 
-/// Counts how often it is asked.
+/// Counts its calls.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
