@@ -143,8 +143,8 @@
 //!
 //! The hot path takes no global lock. An add takes the lock of one shard for a lookup; `get`,
 //! `done` and adds through a handle take none, unless a waiter must be woken or the ring is full.
-//! The crate needs no runtime and starts no thread before the first delay. It allocates nothing for
-//! a recurring key while the ring has room.
+//! The crate needs no runtime, and starts no thread before the first delay (or the first add, if the
+//! queue reports metrics). It allocates nothing for a recurring key while the ring has room.
 #![deny(missing_docs)]
 
 pub mod backoff;

@@ -21,9 +21,9 @@ const SHARDS: usize = 16;
 /// The queue's own fixed cache is 8192 nodes, an equal part in each shard.
 const RESIDENTS: usize = 8192 / SHARDS;
 /// A shard sweeps when half as many keys have come as it holds, so it may keep its residents twice:
-/// nodes in pages that are not full, a table with up to four places of 17 bytes for each, the
+/// nodes in pages that are not full, a table with up to four places of 5 bytes for each, the
 /// memory of swept keys, and two pages.
-const CACHE: usize = 2 * RESIDENTS * (56 + 4 * 17 * 8 / 7) + 8192 + 2 * 4096;
+const CACHE: usize = 2 * RESIDENTS * (56 + 4 * 5 * 8 / 7) + 8192 + 2 * 4096;
 const MILLION: u64 = 1_000_000;
 
 /// A queue, and what it held when it was empty.
