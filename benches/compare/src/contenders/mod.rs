@@ -1,6 +1,6 @@
 //! The queues that are measured, and which workloads each of them runs.
 
-mod delaying;
+mod delay;
 mod go;
 mod keyqueue;
 mod kube;
@@ -8,8 +8,8 @@ mod limit;
 mod single_lock;
 
 use crate::workload::Round;
-use crate::workloads::delay;
-use delaying::{Heap, TokioUtil};
+use crate::workloads::delay::run as delays;
+use delay::{Heap, TokioUtil};
 
 type Run = Box<dyn Fn(&Round<'_>) -> Option<Vec<f64>>>;
 
@@ -56,8 +56,8 @@ pub(crate) fn all() -> Vec<Contender> {
             single_lock::run,
         ),
         Contender::new("kube-runtime", "kube-runtime", kube::run),
-        Contender::new("delay-queue", "tokio-util", delay::run::<TokioUtil>),
-        Contender::new("heap", "parking_lot", delay::run::<Heap>),
+        Contender::new("delay-queue", "tokio-util", delays::<TokioUtil>),
+        Contender::new("heap", "parking_lot", delays::<Heap>),
         Contender::new("array-queue", "crossbeam-queue", limit::run::<true>),
         Contender::new("seg-queue", "crossbeam-queue", limit::run::<false>),
     ]

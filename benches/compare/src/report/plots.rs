@@ -76,7 +76,6 @@ impl Plot {
                 figure
             }
         };
-        let figure_at = |y: f64| if self.logarithmic { 10_f64.powf(y) } else { y };
         // For each bar: its group, its place in that, its colour and its figure.
         let mut bars = Vec::new();
         for (group, id) in self.rows.iter().enumerate() {
@@ -97,9 +96,13 @@ impl Plot {
             .x_label_area_size(58)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..self.rows.len() as f64, bottom..top)?;
+        // The bars have labels of their own.
         let mut mesh = chart.configure_mesh();
-        mesh.disable_x_mesh().x_labels(0).y_desc(self.unit);
-        mesh.y_label_formatter(&|y| number(figure_at(*y))).draw()?;
+        mesh.disable_mesh()
+            .x_labels(0)
+            .y_labels(0)
+            .y_desc(self.unit)
+            .draw()?;
         for (group, at, colour, figure) in &bars {
             let left = *group as f64 + 0.1 + 0.2 * *at as f64;
             let bar = [(left, bottom), (left + 0.184, height(*figure))];

@@ -13,9 +13,9 @@ use keyqueue::limiter::{
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
 
-use super::{RECURRING, passes};
-use crate::keys::{Key, Tally};
-use crate::race::race;
+use super::RECURRING;
+use super::recurring::repeated;
+use crate::keys::Key;
 use crate::workload::{Kind, Round};
 
 pub(crate) const BASE: Duration = Duration::from_millis(5);
@@ -58,22 +58,14 @@ pub(crate) fn locked(round: &Round<'_>) -> Option<Vec<f64>> {
 /// Nanoseconds for one failure that is forgotten at once, on all threads together.
 fn measure(round: &Round<'_>, limiter: impl RateLimiter<u64>) -> Vec<f64> {
     let keys = u64::first(RECURRING);
-    let passes = passes(round.count, keys.len(), round.threads);
-    let fail = || {
-        for key in std::iter::repeat_n(&keys, passes).flatten() {
-            black_box(limiter.when(key));
-            limiter.forget(key);
-        }
-    };
-    let race = race(
-        vec![fail; round.threads],
-        || (),
-        Vec::<fn() -> Tally>::new(),
-    );
+    let each = repeated(round.count, round.threads, |n| {
+        black_box(limiter.when(&keys[n]));
+        limiter.forget(&keys[n]);
+    });
     for key in &keys {
         assert_eq!(limiter.num_requeues(key), 0, "failures of {key:#x}");
     }
-    vec![race.ns / (passes * round.threads * keys.len()) as f64]
+    vec![each]
 }
 
 /// Failures by key, and the delay after a number of them.

@@ -65,16 +65,21 @@ fn duplicates<C: Queue<u64>>(
     queue: &C,
     add: impl Fn(usize) + Sync,
 ) -> Vec<f64> {
-    let passes = passes(count, RECURRING, threads);
     (0..RECURRING).for_each(&add);
-    let adder = || (0..passes).for_each(|_| (0..RECURRING).for_each(&add));
-    let adders = vec![adder; threads];
-    let race = race(adders, || queue.shut_down(), Vec::<fn() -> Tally>::new());
-
+    let each = repeated(count, threads, add);
     assert_eq!(queue.len(), RECURRING);
+    queue.shut_down();
     let delivered = queue.deliver(|_| ());
     assert_eq!(delivered, Tally::of_first::<u64>(RECURRING));
-    vec![race.ns / (passes * threads * RECURRING) as f64]
+    vec![each]
+}
+
+/// Nanoseconds for a call with the number of a recurring key, on all threads together.
+pub(super) fn repeated(count: usize, threads: usize, call: impl Fn(usize) + Sync) -> f64 {
+    let passes = passes(count, RECURRING, threads);
+    let caller = || (0..passes).for_each(|_| (0..RECURRING).for_each(&call));
+    let race = race(vec![caller; threads], || (), Vec::<fn() -> Tally>::new());
+    race.ns / (passes * threads * RECURRING) as f64
 }
 
 /// Nanoseconds for an add and its delivery, where one producer adds the same keys round and round,
