@@ -36,12 +36,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
 
 use crate::measure::Run;
 use crate::report::Report;
-use crate::workload::{WORKLOADS, Workload};
+use crate::workload::WORKLOADS;
 
 /// Measures keyqueue next to the queues that one would use instead.
 #[derive(Parser)]
@@ -50,7 +50,7 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// Run these workloads only
-    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    #[arg(long, value_delimiter = ',', value_name = "ID", value_parser = ids(), hide_possible_values = true)]
     only: Vec<String>,
     /// Rounds that count, after one that warms up [default: 7, or 3 if quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -69,6 +69,10 @@ struct Options {
     smoke: bool,
 }
 
+fn ids() -> PossibleValuesParser {
+    PossibleValuesParser::new(WORKLOADS.iter().map(|workload| workload.0))
+}
+
 fn main() -> Result<()> {
     let options = Options::parse();
     let (rounds, divisor) = match (options.smoke, options.quick) {
@@ -81,7 +85,6 @@ fn main() -> Result<()> {
         Some(path) => log::read(path)?,
         None => log::generated(),
     };
-    let workloads = chosen(&options.only);
 
     let contenders = contenders::all();
     for contender in &contenders {
@@ -92,13 +95,10 @@ fn main() -> Result<()> {
     }
     let mut report = Report::new(rounds, &contenders);
     let start = Instant::now();
-    let run = Run {
-        contenders,
-        rounds,
-        divisor,
-        events,
-    };
-    report.rows = run.all(&workloads);
+    let run = Run::new(contenders, rounds, divisor, events);
+    let is_chosen = |id| options.only.is_empty() || options.only.iter().any(|only| only == id);
+    let chosen = WORKLOADS.iter().filter(|workload| is_chosen(workload.0));
+    report.rows = chosen.flat_map(|workload| run.rows(workload)).collect();
     report.seconds = start.elapsed().as_secs();
 
     if options.smoke {
@@ -114,17 +114,4 @@ fn main() -> Result<()> {
         report.publish(&here.join("../.."), &here.join("results"))?;
     }
     Ok(())
-}
-
-/// The workloads with these ids, or all.
-fn chosen(only: &[String]) -> Vec<&'static Workload> {
-    let ids: Vec<&str> = WORKLOADS.iter().map(|workload| workload.0).collect();
-    if let Some(id) = only.iter().find(|id| !ids.contains(&id.as_str())) {
-        let message = format!("no workload {id:?}; there are: {}", ids.join(", "));
-        Options::command()
-            .error(ErrorKind::InvalidValue, message)
-            .exit();
-    }
-    let is_chosen = |id| only.is_empty() || only.iter().any(|only| only == id);
-    WORKLOADS.iter().filter(|it| is_chosen(it.0)).collect()
 }

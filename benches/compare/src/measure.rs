@@ -10,69 +10,82 @@ use crate::report::Row;
 use crate::work::Work;
 use crate::workload::{Kind, Round, Workload};
 
-/// How much is run.
+/// How much is run, by whom.
 pub(crate) struct Run {
-    pub(crate) contenders: Vec<Contender>,
+    contenders: Vec<Contender>,
     /// Rounds that count.
-    pub(crate) rounds: u32,
+    rounds: u32,
     /// The numbers of keys are divided by it.
-    pub(crate) divisor: usize,
+    divisor: usize,
     /// The keys of the events of `replay`.
-    pub(crate) events: Vec<String>,
+    events: Vec<String>,
+    /// Real work on one key.
+    work: Work,
+    /// The pace of `latency`: twice the time that client-go, or the queue with one lock where there is
+    /// no Go, takes for a key at its highest rate. The least of three.
+    interval: f64,
 }
 
 impl Run {
-    /// All rounds of all workloads: a row for each figure of each.
-    pub(crate) fn all(&self, workloads: &[&'static Workload]) -> Vec<Row> {
+    pub(crate) fn new(
+        contenders: Vec<Contender>,
+        rounds: u32,
+        divisor: usize,
+        events: Vec<String>,
+    ) -> Self {
         let work = Work::calibrated(Duration::from_nanos(500));
-        let mut round = Round {
-            kind: Kind::Unique,
-            threads: 1,
-            count: 1_000_000 / self.divisor,
-            interval: 0.0,
-            events: &[],
+        let mut run = Self {
+            contenders,
+            rounds,
+            divisor,
+            events,
             work,
-            work_ns: 0.0,
+            interval: 0.0,
         };
-        round.interval = self.common_interval(&round);
-        let mut all = Vec::new();
-        for &&Workload(id, kind, threads, count, figures) in workloads {
-            eprintln!("{id}");
-            let mut rows: Vec<Row> = figures.iter().map(|figure| Row::new(id, figure)).collect();
-            (round.kind, round.threads, round.count) = (kind, threads, count / self.divisor);
-            round.events = if kind == Kind::Replay {
+        let saturated = run.round(Kind::Unique, 1, 1_000_000);
+        let by = |name| {
+            let mut contenders = run.contenders.iter();
+            (contenders.find(|it| it.name == name)?.run)(&saturated)
+        };
+        let either = || by("client-go").or_else(|| by("single-lock"));
+        let figures = (0..3).filter_map(|_| Some(either()?[0]));
+        let least = figures.fold(f64::INFINITY, f64::min);
+        run.interval = 2.0 * least;
+        run
+    }
+
+    fn round(&self, kind: Kind, threads: usize, count: usize) -> Round<'_> {
+        Round {
+            kind,
+            threads,
+            count: count / self.divisor,
+            interval: self.interval,
+            events: if kind == Kind::Replay {
                 &self.events
             } else {
                 &[]
-            };
-            // The first one warms up.
-            for at in 0..=self.rounds {
-                round.work_ns = work.measure(5_000);
-                for contender in turns(&self.contenders, at) {
-                    let figures = contender.run(&round).unwrap_or_default();
-                    for (row, figure) in rows.iter_mut().zip(figures).filter(|_| at > 0) {
-                        row.record(contender.name, figure);
-                    }
-                }
-            }
-            all.extend(rows);
+            },
+            work: self.work,
+            work_ns: self.work.measure(5_000),
         }
-        all
     }
 
-    /// The pace of `latency`: twice the time that client-go, or the queue with one lock where there is
-    /// no Go, takes for a key at its highest rate. The least of three.
-    fn common_interval(&self, saturated: &Round<'_>) -> f64 {
-        let run = |name| {
-            let reference = self.contenders.iter().find(|it| it.name == name)?;
-            reference.run(saturated)
-        };
-        let run = |_| {
-            run("client-go")
-                .or_else(|| run("single-lock"))
-                .expect("it runs everywhere")
-        };
-        2.0 * (0..3).map(|at| run(at)[0]).fold(f64::INFINITY, f64::min)
+    /// All rounds of a workload: a row for each figure.
+    pub(crate) fn rows(&self, workload: &Workload) -> Vec<Row> {
+        let &Workload(id, kind, threads, count, figures) = workload;
+        eprintln!("{id}");
+        let mut rows: Vec<Row> = figures.iter().map(|figure| Row::new(id, figure)).collect();
+        // The first one warms up.
+        for at in 0..=self.rounds {
+            let round = self.round(kind, threads, count);
+            for contender in turns(&self.contenders, at) {
+                let figures = (contender.run)(&round).unwrap_or_default();
+                for (row, figure) in rows.iter_mut().zip(figures).filter(|_| at > 0) {
+                    row.record(contender.name, figure);
+                }
+            }
+        }
+        rows
     }
 }
 

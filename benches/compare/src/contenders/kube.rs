@@ -73,20 +73,21 @@ fn reconcile(count: usize) -> Vec<f64> {
 /// The scheduler, on its own thread, behind a channel.
 struct Scheduler {
     requests: Option<UnboundedSender<ScheduleRequest<u64>>>,
-    /// The requests that are on their way to the scheduler.
-    pending: Arc<AtomicUsize>,
+    sent: AtomicUsize,
+    /// How many requests the scheduler has taken in.
+    taken: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Delays for Scheduler {
     fn new(due: Sender<u64>) -> Self {
         let (requests, receiver) = unbounded();
-        let pending = Arc::new(AtomicUsize::new(0));
-        let taken = Arc::clone(&pending);
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&taken);
         let thread = thread::spawn(move || {
             let requests = receiver.inspect(|_| {
                 // Ordering: Relaxed; a count.
-                taken.fetch_sub(1, Ordering::Relaxed);
+                counter.fetch_add(1, Ordering::Relaxed);
             });
             reconcile::runtime().block_on(async {
                 let mut scheduled = pin!(scheduler(requests));
@@ -98,7 +99,8 @@ impl Delays for Scheduler {
         });
         Self {
             requests: Some(requests),
-            pending,
+            sent: AtomicUsize::new(0),
+            taken,
             thread: Some(thread),
         }
     }
@@ -108,15 +110,15 @@ impl Delays for Scheduler {
             message: key,
             run_at: (Instant::now() + delay).into(),
         };
-        // Ordering: Relaxed; a count, and the channel orders it before `taken`.
-        self.pending.fetch_add(1, Ordering::Relaxed);
         let requests = self.requests.as_ref().expect("there until the drop");
         requests.unbounded_send(request).expect("the thread lives");
+        // Ordering: Relaxed; only the thread that adds reads it.
+        self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     fn settle(&self) {
-        // Ordering: Relaxed; a count.
-        while self.pending.load(Ordering::Relaxed) > 0 {
+        // Ordering: Relaxed; counts.
+        while self.taken.load(Ordering::Relaxed) < self.sent.load(Ordering::Relaxed) {
             thread::yield_now();
         }
     }

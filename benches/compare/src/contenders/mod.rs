@@ -20,7 +20,8 @@ pub(crate) struct Contender {
     pub(crate) packages: &'static str,
     /// Why it cannot run, if it cannot.
     pub(crate) not_run: Option<String>,
-    run: Run,
+    /// Runs one round and checks its counts. `None` when the workload does not apply.
+    pub(crate) run: Run,
 }
 
 impl Contender {
@@ -35,11 +36,6 @@ impl Contender {
             not_run: None,
             run: Box::new(run),
         }
-    }
-
-    /// Runs one round and checks its counts. `None` when the workload does not apply.
-    pub(crate) fn run(&self, round: &Round<'_>) -> Option<Vec<f64>> {
-        (self.run)(round)
     }
 }
 

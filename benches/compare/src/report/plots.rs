@@ -21,39 +21,35 @@ const DRAWN: [(&str, RGBColor); 4] = [
 struct Plot {
     file: &'static str,
     title: &'static str,
-    unit: &'static str,
     /// A group of bars each.
     rows: &'static [&'static str],
-    /// The figure that is shown for one of the row.
+    /// The number that is shown for a figure of a row.
     shown: fn(f64) -> f64,
-    /// Whether a step on the axis multiplies.
-    logarithmic: bool,
+    /// The height of a bar with that number.
+    height: fn(f64) -> f64,
 }
 
 const PLOTS: [Plot; 3] = [
     Plot {
         file: "throughput.svg",
-        title: "1M distinct u64 keys, producers x consumers: higher is better",
-        unit: "million keys a second",
+        title: "Million distinct u64 keys a second, producers x consumers: higher is better",
         rows: &["unique-1x1", "unique-2x2", "unique-8x8"],
         shown: |ns| 1000.0 / ns,
-        logarithmic: false,
+        height: |shown| shown,
     },
     Plot {
         file: "latency.svg",
-        title: "From add to get in an open loop: lower is better",
-        unit: "microseconds",
+        title: "From add to get in an open loop, microseconds, logarithmic: lower is better",
         rows: &["latency p50", "latency p99", "latency p99.9"],
         shown: |ns| ns / 1000.0,
-        logarithmic: true,
+        height: |shown| (shown * 10.0).log10(),
     },
     Plot {
         file: "memory.svg",
-        title: "Memory for a key, one million of them: lower is better",
-        unit: "bytes",
+        title: "Bytes for each of a million keys: lower is better",
         rows: &["memory queued", "delay-memory"],
         shown: |bytes| bytes,
-        logarithmic: false,
+        height: |shown| shown,
     },
 ];
 
@@ -69,49 +65,31 @@ impl Plot {
     fn draw(&self, report: &Report, path: &Path) -> Result<(), Box<dyn Error>> {
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let height = |figure: f64| {
-            if self.logarithmic {
-                figure.log10()
-            } else {
-                figure
-            }
-        };
-        // For each bar: its group, its place in that, its colour and its figure.
+        // For each bar: its left edge, its colour and the number.
         let mut bars = Vec::new();
         for (group, id) in self.rows.iter().enumerate() {
             for (at, (contender, colour)) in DRAWN.into_iter().enumerate() {
+                let left = group as f64 + 0.1 + 0.2 * at as f64;
                 let median = report.row(id).and_then(|row| row.median(contender));
-                bars.extend(median.map(|median| (group, at, colour, (self.shown)(median))));
+                bars.extend(median.map(|median| (left, colour, (self.shown)(median))));
             }
         }
-        let heights = || bars.iter().map(|bar| height(bar.3));
-        let top = heights().fold(0.0, f64::max) * 1.12;
-        let bottom = match self.logarithmic {
-            true => heights().fold(top, f64::min).floor(),
-            false => 0.0,
-        };
+        let heights = bars.iter().map(|bar| (self.height)(bar.2));
+        let top = heights.fold(0.0, f64::max) * 1.12;
         let mut chart = ChartBuilder::on(&area)
             .caption(self.title, ("sans-serif", 18))
             .margin(12)
-            .x_label_area_size(58)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..self.rows.len() as f64, bottom..top)?;
-        // The bars have labels of their own.
-        let mut mesh = chart.configure_mesh();
-        mesh.disable_mesh()
-            .x_labels(0)
-            .y_labels(0)
-            .y_desc(self.unit)
-            .draw()?;
-        for (group, at, colour, figure) in &bars {
-            let left = *group as f64 + 0.1 + 0.2 * *at as f64;
-            let bar = [(left, bottom), (left + 0.184, height(*figure))];
-            let above = (left, height(*figure) + (top - bottom) * 0.045);
+            .margin_bottom(70)
+            .build_cartesian_2d(0.0..self.rows.len() as f64, 0.0..top)?;
+        for (left, colour, shown) in bars {
+            let height = (self.height)(shown);
+            let bar = [(left, 0.0), (left + 0.184, height)];
+            let label = (left, height + top * 0.045);
             chart.draw_series([Rectangle::new(bar, colour.filled())])?;
-            chart.draw_series([Text::new(number(*figure), above, ("sans-serif", 12))])?;
+            chart.draw_series([Text::new(number(shown), label, ("sans-serif", 12))])?;
         }
         for (group, id) in self.rows.iter().enumerate() {
-            let (x, y) = chart.backend_coord(&(group as f64 + 0.1, bottom));
+            let (x, y) = chart.backend_coord(&(group as f64 + 0.1, 0.0));
             area.draw(&Text::new(*id, (x, y + 6), ("sans-serif", 14)))?;
         }
         for (at, (name, colour)) in DRAWN.into_iter().enumerate() {
