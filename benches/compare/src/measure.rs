@@ -10,7 +10,7 @@ use crate::report::Row;
 use crate::work::Work;
 use crate::workload::{Kind, Round, Workload};
 
-/// How much is run, by whom.
+/// What is run, and how much of it.
 pub(crate) struct Run {
     contenders: Vec<Contender>,
     /// Rounds that count.

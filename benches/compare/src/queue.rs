@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use crate::keys::{Key, Tally};
+use crate::race::{Race, race};
 
 /// A deduplicating queue for keys of kind `Q`.
 pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
@@ -41,6 +42,17 @@ pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
             self.done(item);
         }
         delivered
+    }
+
+    /// Runs producers and consumers until the queue is shut down and empty.
+    fn race(
+        &self,
+        producers: Vec<impl FnOnce() + Send>,
+        consumers: Vec<impl FnOnce() -> Tally + Send>,
+    ) -> Race {
+        let race = race(producers, || self.shut_down(), consumers);
+        assert_eq!(self.len(), 0);
+        race
     }
 }
 

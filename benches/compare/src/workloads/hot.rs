@@ -18,7 +18,6 @@ use foldhash::fast::RandomState;
 use super::passes;
 use crate::keys::{Key, Tally};
 use crate::queue::Queue;
-use crate::race::race;
 use crate::work::Work;
 
 #[derive(Default)]
@@ -83,7 +82,7 @@ where
         }
     };
     let consumers = (0..threads).map(consumer).collect();
-    let race = race(vec![producer; threads], || queue.shut_down(), consumers);
+    let race = queue.race(vec![producer; threads], consumers);
 
     for key in keys.values() {
         // Ordering: Relaxed; the threads were joined.

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::quantiles;
 use crate::keys::{Key, Tally};
 use crate::queue::{Queue, Tasked};
-use crate::race::race;
 
 /// Nanoseconds between two keys, and from the time of an add to its `get`: median, 99th, 99.9th
 /// percentile.
@@ -103,7 +102,7 @@ fn paced<C: Queue<u64>>(
         }
     };
     let consumer = || deliver(Arc::clone(&queue), Arc::clone(&times));
-    let race = race(vec![producer], || queue.shut_down(), vec![consumer]);
+    let race = queue.race(vec![producer], vec![consumer]);
     assert_eq!(race.delivered, Tally::of_first::<u64>(count));
     std::mem::take(&mut *times.latencies.lock().expect("no thread panicked"))
 }

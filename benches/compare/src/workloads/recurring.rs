@@ -119,7 +119,7 @@ pub(super) fn recur<C: Queue<u64>>(count: usize) -> Vec<f64> {
             delivered.store(count, Ordering::Relaxed);
         })
     };
-    let race = race(vec![producer], || queue.shut_down(), vec![consumer]);
+    let race = queue.race(vec![producer], vec![consumer]);
 
     let expected = Tally::of_first::<u64>(RETURNING).times(passes as u64);
     assert_eq!(race.delivered, expected);

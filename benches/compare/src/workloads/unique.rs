@@ -8,7 +8,6 @@ use super::cores;
 use crate::keys::{Key, Tally};
 use crate::memory::Meter;
 use crate::queue::Queue;
-use crate::race::race;
 use crate::work::Work;
 use crate::workload::Round;
 
@@ -22,7 +21,7 @@ pub(super) fn flow<Q: Key + ?Sized, C: Queue<Q>>(count: usize, threads: usize, w
     };
     let producers = (0..threads).map(producer).collect();
     let consumers = vec![|| queue.deliver(|_| work.run()); threads];
-    let race = race(producers, || queue.shut_down(), consumers);
+    let race = queue.race(producers, consumers);
     assert_eq!(race.delivered, Tally::of_first::<Q>(count));
     race.ns / count as f64
 }
