@@ -1,9 +1,9 @@
-//! tokio tasks as workers, and a graceful shut-down: stop accepting, finish what is there, go.
+//! tokio tasks as workers, and a graceful shut-down: refuse adds, finish what is queued, exit.
 //!
 //! `cargo run --release --example async_tokio`
 //!
-//! `run_async` needs no tokio: any executor does. Without the loop around it there is `get_async`, which
-//! is cancel-safe, so it may stand in a `select!`.
+//! `run_async` does not need tokio: any executor will do. For your own loop there is `get_async`,
+//! which is cancel-safe, so it can be used in a `select!`.
 
 use std::collections::HashMap;
 use std::io;
@@ -78,7 +78,8 @@ async fn main() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    // The graceful end: from here adds are refused; this waits until nothing is queued or processed.
+    // The graceful end: from here adds are refused; this waits until nothing is queued or
+    // processed.
     queue.drain_async().await;
     assert_eq!(queue.add(0), Added::ShutDown);
     while let Some(worker) = workers.join_next().await {

@@ -1,4 +1,4 @@
-//! The whole idea in one screen: producers say *which* key changed, workers look at its newest state.
+//! The whole idea in one screen: producers add the key that changed, workers read its newest state.
 //!
 //! `cargo run --release --example quickstart`
 

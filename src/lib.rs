@@ -1,9 +1,10 @@
-//! A keyed work queue: add a key as often as you like; it is delivered once, to one worker at a time, and no add
-//! is lost.
+//! A keyed work queue: add a key as often as you like; it is delivered once, to one worker at a
+//! time, and no add is lost.
 //!
-//! It is the queue under Kubernetes controllers, client-go's `workqueue`, rebuilt around one atomic state machine
-//! per key instead of a single lock. Use it to keep one thing in sync with another (controllers, caches, indexers,
-//! mirrors), when it matters *that* a key changed, not how many times.
+//! It is the queue under Kubernetes controllers, client-go's `workqueue`, rebuilt around one atomic
+//! state machine per key instead of a single lock. Use it to keep one thing in sync with another
+//! (controllers, caches, indexers, mirrors), when it matters *that* a key changed, not how many
+//! times.
 //!
 #![doc = include_str!("docs/state.svg")]
 //!
@@ -121,9 +122,10 @@
 //! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
 //! | set the name, clock, hasher, shards, ring, ... | [`WorkQueue::builder`] |
 //!
-//! Further pages: what the queue promises ([`docs::semantics`]), pitfalls and limits ([`docs::limitations`]), costs
-//! and tuning ([`docs::performance`]), metrics ([`docs::metrics`]), client-go's calls and their counterparts
-//! ([`docs::coming_from_client_go`]), and how it works ([`docs::internals`]).
+//! Further pages: what the queue promises ([`docs::semantics`]), pitfalls and limits
+//! ([`docs::limitations`]), costs and tuning ([`docs::performance`]), metrics ([`docs::metrics`]),
+//! client-go's calls and their counterparts ([`docs::coming_from_client_go`]), and how it works
+//! ([`docs::internals`]).
 //!
 //! # Features
 //!
@@ -139,10 +141,10 @@
 //!
 //! # Costs
 //!
-//! The hot path takes no global lock. An add takes the lock of one shard for a lookup; `get`, `done` and adds
-//! through a handle take none, unless a waiter must be woken or the ring is full. The crate needs no runtime and starts
-//! no thread before the first delay. It allocates nothing for a recurring key while the ring
-//! has room.
+//! The hot path takes no global lock. An add takes the lock of one shard for a lookup; `get`,
+//! `done` and adds through a handle take none, unless a waiter must be woken or the ring is full.
+//! The crate needs no runtime, and starts no thread before the first delay (or the first add, if the
+//! queue reports metrics). It allocates nothing for a recurring key while the ring has room.
 #![deny(missing_docs)]
 
 pub mod backoff;

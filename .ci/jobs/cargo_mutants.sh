@@ -50,7 +50,7 @@ for name in "${parts[@]}"; do
         pass --test=core
         ;;
     table)
-        begin table 'src/keys/table/*.rs'
+        begin table 'src/keys/table.rs'
         pass --lib -- table::
         pass --lib -- keys::
         ;;

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release --features metrics --example metrics -- [--listen ADDRESS] [--seconds N]`
 //!
-//! Events add keys, workers take a few milliseconds for each; now and then one fails and is tried again, and
-//! each is looked at once more after a while. With `--listen` the metrics are served at
-//! `http://ADDRESS/metrics`; without, they are printed at the end. examples/metrics/prometheus.yml, examples/metrics/alerts.yml and
-//! examples/metrics/dashboard.json are made for them.
+//! Events add keys, and workers take a few milliseconds for each. Some keys fail and are retried,
+//! and each is requeued once after a while. With `--listen` the metrics are served at
+//! `http://ADDRESS/metrics`; without, they are printed at the end. `prometheus.yml`, `alerts.yml`
+//! and `dashboard.json` in this folder are made for them.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 /// A small controller that serves its queue's metrics to Prometheus.
 #[derive(Parser)]
 struct Args {
-    /// Where to serve the metrics; else they are printed at the end
+    /// Where to serve the metrics; otherwise they are printed at the end
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// How long to run; 0 is for ever
+    /// How long to run; 0 means forever
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
     /// Events a second
@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<()> {
     };
 
     let limiter = ItemExponentialFailure::new(Duration::from_millis(20), Duration::from_secs(5))?;
-    // The name is all it takes.
+    // A name enables the metrics.
     let queue: Pods = WorkQueue::builder()
         .name("pods")
         .rate_limiter(limiter)
@@ -92,7 +92,7 @@ fn reconcile(key: &str) -> Result<Outcome, &'static str> {
     }
 }
 
-/// Adds keys, bursts of the same ones among them, and says how many adds that were.
+/// Adds keys, among them bursts of equal ones, and returns the number of adds.
 fn watch(queue: &Pods, rate: u32, end: Option<Duration>) -> u64 {
     let began = Instant::now();
     let mut key = String::new();

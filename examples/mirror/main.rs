@@ -2,28 +2,29 @@
 //!
 //! `cargo run --release --example mirror -- SRC DST [--watch] [--workers N]`
 //!
-//! A key is a path, relative to both directories. Whoever has a reason to look at a path adds it: the
-//! scan of the two trees, a notification of the file system, a retry. A worker takes a path, compares
-//! both sides as they are *now*, and makes the target equal. So it does not matter why or how often a
-//! path was added; that it is never with two workers at once, and comes again when it was added
-//! meanwhile, is the queue's promise. The queue is all that the threads coordinate by.
+//! A key is a path, relative to both directories. Everything that may have changed a path adds it:
+//! the scan of the two trees, a notification of the file system, a retry. A worker gets a path,
+//! compares both sides as they are *now*, and makes the target equal. So it does not matter why or
+//! how often a path was added. The queue promises that no two workers process a path at once, and
+//! that a path that is added meanwhile is delivered again. The threads coordinate only through it.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `roots` | resolves SRC and DST and refuses what cannot be mirrored |
 //! | `scan` | lists paths, of both trees or of one directory |
 //! | `watch` | turns notifications into paths |
-//! | `worker` | what is done with a path: synchronise, retry, give up |
+//! | `worker` | processes a path: synchronise, retry, give up |
 //! | `sync` | makes one path of the target equal to the source |
-//! | `failures` | which paths failed, and which of them were given up |
-//! | `tally` | counts, and the summary |
+//! | `failures` | records which paths failed, and which of them were given up |
+//! | `tally` | counts, and prints the summary |
 //! | `verify` | compares the two trees at the end |
 //!
-//! Kept: directories, contents, permissions and modification times of files, symbolic links as links.
-//! Not kept: owners, hard links, extended attributes, permissions of directories. Special files
-//! (sockets, pipes, devices) are reported and left out.
+//! Kept: directories, contents, permissions and modification times of files, symbolic links as
+//! links. Not kept: owners, hard links, extended attributes, permissions of directories. Special
+//! files (sockets, pipes, devices) are reported and left out.
 //!
-//! Exit code: 0 the target is whole, 1 it is not (each failed path is named), 2 the arguments are wrong.
+//! Exit code: 0 if the target is complete, 1 if it is not (each failed path is named), 2 if the
+//! arguments are wrong.
 
 mod failures;
 mod roots;
@@ -52,7 +53,7 @@ use crate::worker::Mirror;
 /// How often the progress line is renewed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often a single run looks whether it is through.
+/// How often a single run checks whether it is complete.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Makes DST identical to SRC, and with --watch keeps it so.
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs to the end and says whether the target is whole.
+/// Runs to the end, and returns whether the target is complete.
 fn run(args: &Args) -> anyhow::Result<bool> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR"));
     let here = examples.parent().expect("they are in the repository");
@@ -167,7 +168,7 @@ fn follow(mirror: &Mirror, events: Receiver<watch::Event>, stop: &Receiver<()>) 
     });
     // Ordering: Relaxed; as where it is read.
     mirror.interrupted.store(true, Ordering::Relaxed);
-    // One last look, for changes that were not notified any more.
+    // One last scan, for changes that were no longer notified.
     scan::trees(mirror);
 }
 

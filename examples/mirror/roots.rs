@@ -1,4 +1,4 @@
-//! The two directories: resolved once, and refused when the one cannot be mirrored to the other.
+//! The two directories: resolved once, and refused if one cannot be mirrored to the other.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

@@ -10,9 +10,9 @@ use walkdir::WalkDir;
 use crate::sync::is_temporary;
 use crate::worker::Mirror;
 
-/// Adds every path of the target, where what is extra is found, then every path of the source. What is
-/// in both is one key. In this order the walk through the target does not meet what is copied meanwhile,
-/// and what is deleted makes room first.
+/// Adds every path of the target, where what is extra is found, then every path of the source. What
+/// is in both is one key. In this order the walk through the target does not meet what is copied
+/// meanwhile, and what is deleted makes room first.
 pub(crate) fn trees(mirror: &Mirror) {
     for root in [&mirror.roots.target, &mirror.roots.source] {
         for entry in WalkDir::new(root).min_depth(1) {

@@ -1,16 +1,17 @@
 //! Makes the target equal to the source at one path, from what is on disk now.
 //!
 //! Ground rules:
-//! - The caller holds the path: nobody else works on it, though others work on paths above and below.
+//! - The caller holds the path: no other worker processes it, but others process paths above and
+//!   below it.
 //! - Links are never followed: a path below a link is a path that is not there.
-//! - What stands in the way is removed: a file in the place of a directory, a directory in the place of a
-//!   file. A directory that is missing above the path is made.
-//! - A new file gets its contents under a temporary name and is then renamed: a reader of the target sees
-//!   the old file or the new one, never a part.
+//! - Obstacles are removed: a file where a directory should be, a directory where a file should be.
+//!   Missing directories above the path are created.
+//! - A new file gets its contents under a temporary name and is then renamed: a reader of the
+//!   target sees the old file or the new one, never a part.
 //! - Nothing is deleted unless the source could be read and has nothing there.
 //!
-//! Known race: if the source turns a directory into a link while a file in it is copied, the copy may
-//! be written through the new link.
+//! Known race: if the source turns a directory into a link while a file in it is copied, the copy
+//! may be written through the new link.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader};
@@ -35,8 +36,9 @@ pub(crate) enum Done {
 ///
 /// # Errors
 ///
-/// Whatever the file system refuses, with the path that it was about. The target is then as before, or
-/// nothing is there. Also when the source changed while it was copied: the copy has what was read.
+/// Whatever the file system refuses, with the path that it was about. The target is then as before,
+/// or nothing is there. Also when the source changed while it was copied: the copy has what was
+/// read.
 pub(crate) fn path(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let source = roots.source.join(path);
     if !look(&roots.source)?.is_some_and(|root| root.is_dir()) {
@@ -227,7 +229,7 @@ fn make_parents(roots: &Roots, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a directory where none is; says whether it did.
+/// Creates a directory where there is none. Returns whether it did.
 fn make_directory(path: &Path) -> anyhow::Result<bool> {
     match look(path)? {
         Some(there) if there.is_dir() => return Ok(false),
@@ -258,8 +260,8 @@ fn dress(file: &File, like: &Metadata) -> io::Result<()> {
     file.set_permissions(like.permissions())
 }
 
-/// Independent of the file's name, which may be as long as names can be; with the process's id, so that
-/// what a killed process has left is recognised as extra and deleted.
+/// Independent of the file's name, which may be as long as names can be; with the process's id, so
+/// that what a killed process has left is recognised as extra and deleted.
 fn temporary_prefix() -> String {
     format!(".mirror-{}-", std::process::id())
 }

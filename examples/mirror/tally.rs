@@ -1,4 +1,4 @@
-//! What has happened so far, and the summary of it.
+//! The counts of a run, and their summary.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -8,11 +8,12 @@ use crate::sync::Done;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Reasons to look at a path, from the scan and from notifications.
+    /// Adds of paths, from the scan and from notifications.
     pub(crate) events: u64,
     /// Further attempts after a failure: the failures, without those that ended in giving up.
     pub(crate) retries: u64,
-    /// Paths handed to a worker, and attempts that a worker repeats by itself while the queue drains.
+    /// Paths delivered to a worker, and attempts that a worker repeats by itself while the queue
+    /// drains.
     pub(crate) delivered: u64,
     /// Files copied, and the bytes of them.
     pub(crate) copied: u64,

@@ -1,4 +1,4 @@
-//! Compares the two trees, every byte of them.
+//! Compares every byte of the two trees.
 
 use std::collections::BTreeMap;
 use std::fs::{self, FileType};
@@ -12,7 +12,7 @@ use crate::roots::Roots;
 use crate::scan::relative;
 use crate::sync::same_content;
 
-/// How many differences are named; a failed copy of a whole tree need not be told path by path twice.
+/// How many differences are named; a failed copy of a whole tree is not listed path by path twice.
 const NAMED: usize = 20;
 
 #[derive(Default)]
@@ -52,8 +52,8 @@ impl Report {
     }
 }
 
-/// Compares types, sizes, contents and link targets of both trees. Special files of the source do not
-/// count, as they are not mirrored.
+/// Compares types, sizes, contents and link targets of both trees. Special files of the source do
+/// not count, as they are not mirrored.
 pub(crate) fn compare(roots: &Roots) -> Report {
     let mut report = Report::default();
     let source = list(&roots.source, &mut report);

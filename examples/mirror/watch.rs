@@ -1,12 +1,12 @@
 //! Notifications of the file system, as keys.
 //!
-//! Every directory gets a watch of its own, by the worker that was handed the directory: first the
-//! watch, then the list of entries. What is created before the watch is in the list, what is created
-//! after it is notified, so nothing falls between. (A recursive watch sees a new directory too late for
-//! the files that are made in it at once.)
+//! The worker that gets a directory watches it, and then lists its entries. Entries that are
+//! created before the watch are in the list, and those that are created after it are notified, so
+//! none is missed. (A recursive watch would see a new directory too late for the files that are
+//! created in it immediately.)
 //!
-//! A notified path is added a moment later, not at once, and each further notification starts that
-//! moment anew: a burst of writes is one delivery.
+//! A notified path is added after a short delay, which each further notification restarts: a burst
+//! of writes is one delivery.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -37,7 +37,7 @@ impl Watch {
                 .as_ref()
                 .is_ok_and(|event| is_mere_reading(event.kind))
             {
-                // The receiver goes away last, when nobody listens any more.
+                // The receiver is dropped last, when no thread listens any more.
                 let _ = sender.send(event);
             }
         };
@@ -46,12 +46,12 @@ impl Watch {
         Ok((Self(Mutex::new(Some(watcher))), events))
     }
 
-    /// Watches one directory, without what is below it; says whether the watch is still open.
+    /// Watches one directory, without those below it. Returns whether the notifier is still open.
     ///
     /// # Errors
     ///
-    /// The system refuses, most often because it is out of watches. That the directory is gone is no
-    /// error: its own directory's watch tells of it.
+    /// The system refuses, most often because it is out of watches. That the directory is gone is
+    /// no error: its own directory's watch tells of it.
     pub(crate) fn directory(&self, path: &Path) -> anyhow::Result<bool> {
         let mut open = self.0.lock().unwrap();
         let Some(watcher) = open.as_mut() else {
@@ -75,7 +75,7 @@ impl Watch {
 pub(crate) fn listen(mirror: &Mirror, events: Receiver<Event>) {
     for event in events {
         match event {
-            // Notifications were lost: look at everything, from the root on.
+            // Notifications were lost: visit everything, from the root on.
             Ok(event) if event.need_rescan() => mirror.add_after(PathBuf::new(), SETTLE),
             Ok(event) => {
                 for path in event.paths {

@@ -1,4 +1,4 @@
-//! What is done with a path, and what the threads share.
+//! The processing of a path, and the state that the threads share.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(crate) struct Mirror {
     pub(crate) roots: Roots,
     /// Only when following.
     pub(crate) watch: Option<Watch>,
-    /// Whoever interrupts does not want to wait for what fails.
+    /// After an interrupt the program does not wait for failing paths.
     pub(crate) interrupted: AtomicBool,
     /// Silent where standard error is no terminal.
     pub(crate) progress: ProgressBar,
@@ -42,7 +42,7 @@ impl Mirror {
             .rate_limiter(ItemExponentialFailure::new(FIRST_WAIT, LONGEST_WAIT)?)
             // The last notification of a burst counts, and also before a retry that is further off.
             .delay_policy(DelayPolicy::Replace)
-            // In the end what waits is looked at at once, and not dropped.
+            // A drain delivers pending retries immediately instead of dropping them.
             .drain_delays(true)
             .build()?;
         Ok(Self {
@@ -56,12 +56,12 @@ impl Mirror {
         })
     }
 
-    /// Has `path` looked at, once more if it is being looked at.
+    /// Adds `path`: it is processed once more if it is processing.
     pub(crate) fn add(&self, path: PathBuf) {
         self.count(self.queue.add(path));
     }
 
-    /// Has `path` looked at in a while.
+    /// Adds `path` after a delay.
     pub(crate) fn add_after(&self, path: PathBuf, delay: Duration) {
         self.count(self.queue.add_after(path, delay));
     }
@@ -88,7 +88,7 @@ impl Mirror {
             })
             .context("cannot work on any path")
             .inspect_err(|_| {
-                // There is nobody else to take them.
+                // There is no other worker to take them.
                 self.queue.shut_down();
                 while self.queue.get().is_some() {}
             })

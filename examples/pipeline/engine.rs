@@ -1,4 +1,4 @@
-//! The engine of the pipeline: accounts that are keys, and what the reader and the workers do with them.
+//! The engine of the pipeline: accounts as keys, and the steps of the reader and the workers.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -9,11 +9,11 @@ use std::thread;
 
 use keyqueue::{KeyHandle, WorkQueue};
 
-/// How many bytes may wait in all inboxes before the reader lends the workers a hand.
+/// How many bytes may wait in all inboxes before the reader does a worker's job.
 const MOST_WAITING: usize = 64 << 20;
 
-/// A key of the queue, with what belongs to it: it is moved into the queue once and lent to the worker
-/// that gets it. For the queue it is its name alone.
+/// A key of the queue, with what belongs to it: it is moved into the queue once and lent to the
+/// worker that gets it. For the queue it is its name alone.
 #[derive(Debug)]
 pub struct Account {
     pub name: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Account {
 pub struct Totals {
     pub lines: u64,
     pub bytes: u64,
-    /// CRC-32 of all lines: it tells when one is missing, doubled or out of order.
+    /// CRC-32 of all lines: it shows whether one is missing, doubled or out of order.
     pub digest: u32,
 }
 
@@ -48,7 +48,7 @@ impl Account {
     /// Digests what is in the inbox, and returns how many bytes that was.
     fn digest(&self) -> usize {
         let lines = std::mem::take(&mut *self.inbox.lock().unwrap());
-        // Not `lock`: nobody else can be here. That is the queue's promise, checked at every delivery.
+        // Not `lock`: no other thread can be here. The queue promises that, and this checks it.
         let mut totals = self
             .totals
             .try_lock()
@@ -68,12 +68,12 @@ pub struct Pipeline {
     pub queue: WorkQueue<Account>,
     /// Bytes in all inboxes.
     waiting: AtomicUsize,
-    /// How often a key was handed out.
+    /// The number of deliveries.
     pub deliveries: AtomicU64,
 }
 
 impl Pipeline {
-    /// A pipeline over a queue with settings of its own.
+    /// Creates a pipeline over a queue with these settings.
     pub fn over(queue: WorkQueue<Account>) -> Self {
         Pipeline {
             queue,
@@ -117,7 +117,8 @@ impl Pipeline {
                         .entry(name.to_owned())
                         .or_insert_with(|| self.open(name)),
                 };
-                // Ordering: Relaxed; before the line is there to be subtracted, so never below zero.
+                // Ordering: Relaxed; before the line is there to be subtracted, so never below
+                // zero.
                 let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
                 handle.key().inbox.lock().unwrap().extend_from_slice(&line);
                 // First the line, then the add: the delivery that follows finds it.

@@ -1,12 +1,13 @@
-//! Counts and digests the lines of a log by their first field, in parallel and yet in order for each key.
+//! Counts and digests the lines of a log by their first field, in parallel, and in order for each
+//! key.
 //!
 //! `cargo run --release --example pipeline -- [FILE|-] [--workers N] [--top N]`
 //!
-//! The reader puts a line into the inbox of its key and adds the key. A worker that is handed the key
-//! takes what is in the inbox and digests it. The queue never hands a key to two workers at once, so
-//! the lines of one key are digested in their order, and no worker waits for another; and it hands a
-//! key out again that was added while it was processed, so no line is left in an inbox. The result is
-//! that of a sequential run, whatever the number of workers.
+//! The reader puts a line into the inbox of its key and adds the key. A worker that gets the key
+//! takes the lines from the inbox and digests them. The queue never delivers a key to two workers
+//! at once, so the lines of one key are digested in order, and no worker waits for another. It
+//! delivers a key again that was added while it was processing, so no line is left in an inbox. The
+//! result is that of a sequential run, whatever the number of workers.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -59,7 +60,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
             scope.spawn(|| pipeline.work());
         }
         let accounts = pipeline.read(BufReader::with_capacity(1 << 18, input));
-        // However the reading ended, the workers finish what was read, and go.
+        // However the reading ended, the workers finish what was read, and end.
         pipeline.queue.shut_down_with_drain();
         accounts
     });
@@ -73,7 +74,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         .collect();
     rows.sort_by(|(a, a_name), (b, b_name)| b.lines.cmp(&a.lines).then(a_name.cmp(b_name)));
     match print(&rows, args.top, pipeline.deliveries.into_inner(), elapsed) {
-        // Whoever reads the output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         printed => printed.context("cannot write the result"),
     }

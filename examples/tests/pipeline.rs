@@ -1,4 +1,4 @@
-//! The example `pipeline`, as a program: its result is that of a sequential run, which is written here.
+//! The example `pipeline`, run as a program: its result is that of the sequential run in this file.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ fn run_on(input: &[u8], arguments: &[&str]) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // What it prints at the end fits into the pipe, so nobody waits for anybody.
+    // The output at the end fits into the pipe, so neither side blocks.
     child.stdin.take().unwrap().write_all(input).unwrap();
     child.wait_with_output().unwrap()
 }

@@ -1,7 +1,7 @@
-//! The example `metrics` under a real Prometheus: what it scrapes, and what it answers.
+//! The example `metrics` under a real Prometheus: the scrapes, and the results of queries.
 //!
-//! Skipped, with a line that says so, where `prometheus` or `promtool` is not installed (Debian's package
-//! `prometheus` has both). `KEYQUEUE_PROMETHEUS=required` makes that a failure.
+//! Skipped, with a line that says so, where `prometheus` or `promtool` is not installed (Debian's
+//! package `prometheus` has both). `KEYQUEUE_PROMETHEUS=required` makes that a failure.
 #![cfg(all(feature = "metrics", unix))]
 
 use std::io::{Read, Write};
@@ -69,7 +69,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-/// The body of the answer, if there is one.
+/// Returns the body of the response, if there is one.
 fn http_get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
@@ -80,7 +80,7 @@ fn http_get(address: SocketAddr, path: &str) -> Option<String> {
     Some(body.to_owned())
 }
 
-/// Waits for an answer.
+/// Waits for a response.
 #[track_caller]
 fn eventually<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -89,7 +89,7 @@ fn eventually<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(began.elapsed() < DEADLINE, "never: {what}");
-        // Not a synchronisation: the server is another process, and nothing tells when it has scraped.
+        // Not a synchronisation: the server is another process, and does not signal its scrapes.
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -267,7 +267,7 @@ fn the_alerts_go_off_when_they_should_and_only_then() {
     promtool(&["test", "rules", "alerts.test.yml"]);
 }
 
-/// The dashboard and the alerts speak of no series that there is not.
+/// The dashboard and the alerts use only series that exist.
 #[test]
 fn docs_name_only_series_that_there_are() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("metrics");

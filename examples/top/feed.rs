@@ -1,4 +1,4 @@
-//! A file, over and over, at a set rate.
+//! Reads a file over and over, at a set rate.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

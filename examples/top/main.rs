@@ -2,10 +2,11 @@
 //!
 //! `cargo run --release --features metrics --example top -- FILE [--rate BYTES] [--pause MS] [--workers N]`
 //!
-//! The load is that of the example `pipeline`: the lines of FILE, over and over, each into the inbox of its
-//! first field. So that there is something to see, it is read at a set rate, and the workers rest before
-//! each key. What is shown comes from the queue's own series, through an exporter in the same process, and
-//! from `snapshot`. `q` ends it. `--frame` prints a single frame, for where there is no terminal.
+//! The load is that of the example `pipeline`: the lines of FILE, over and over, each into the
+//! inbox of its first field. The file is read at a set rate, and the workers pause before each key,
+//! so that keys wait. The figures come from the queue's series, through an exporter in the same
+//! process, and from `snapshot`. `q` ends the program. `--frame` prints a single frame, without a
+//! terminal.
 
 mod feed;
 mod model;
@@ -49,7 +50,7 @@ struct Args {
     /// Milliseconds from one frame to the next
     #[arg(long, value_name = "MS", default_value_t = 500)]
     refresh: u64,
-    /// Print the frame after so many refreshes, of 80 columns and 24 rows, and end
+    /// Print the frame after this many refreshes, of 80 columns and 24 rows, and end
     #[arg(long, value_name = "N")]
     frame: Option<u32>,
 }
@@ -119,7 +120,7 @@ fn watch(model: &mut Model<'_>, refresh: Duration) -> anyhow::Result<()> {
     ended.context("the terminal is gone")
 }
 
-/// Waits for so long, or until `q` or Ctrl-C is pressed.
+/// Waits for this time, or until `q` or Ctrl-C is pressed.
 fn key_pressed(wait: Duration) -> io::Result<bool> {
     if !event::poll(wait)? {
         return Ok(false);
@@ -131,7 +132,7 @@ fn key_pressed(wait: Duration) -> io::Result<bool> {
     Ok(key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')))
 }
 
-/// Draws on a terminal that is not there, and prints what is on it in the end.
+/// Draws on a virtual terminal, and prints its contents at the end.
 fn print_frame(model: &mut Model<'_>, refresh: Duration, count: u32) -> anyhow::Result<()> {
     let mut terminal = Terminal::new(TestBackend::new(80, 24))?;
     for _ in 0..count.max(1) {

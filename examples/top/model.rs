@@ -1,4 +1,4 @@
-//! What is shown: figures from the queue's series, and its keys from a snapshot.
+//! The data of a frame: figures from the queue's series, and keys from a snapshot.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use engine::Account;
 
-/// So many depths are remembered, and so many keys shown.
+/// The number of depths that are kept, and of keys that are shown.
 const REMEMBERED: usize = 200;
 const KEYS: usize = 64;
 
@@ -89,7 +89,7 @@ impl<'a> Model<'a> {
         self.now.get(series).copied().unwrap_or_default()
     }
 
-    /// How fast a counter rises, a second.
+    /// The increase of a counter per second.
     pub(crate) fn rate(&self, series: &str) -> f64 {
         let before = self.before.get(series).copied().unwrap_or_default();
         (self.value(series) - before) / self.elapsed.as_secs_f64().max(1e-9)

@@ -1,4 +1,4 @@
-//! One frame.
+//! Draws one frame.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! The thread that drives the timer: started with the first delay, gone with the queue.
+//! The thread that drives the timer: it starts with the first delay and ends with the queue.
 //!
-//! A queue that never delays a key has no thread (S6). The thread ends when it is told to stop, by
-//! a shut-down or by the queue's drop, which waits for it. It holds a share of the queue's inside
-//! until then, never of the queue itself, so the queue's drop is not kept off by it.
+//! A queue that never delays a key has no thread (S6). A shut-down or the queue's drop stops the
+//! thread; the drop waits for it. Until then the thread holds a reference to the core, never to the
+//! queue itself, so it does not keep the queue from being dropped.
 
 use std::sync::PoisonError;
 
@@ -13,7 +13,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, Thread, ThreadParker};
 use crate::timer::{Ended, Timer, Turn};
 
-/// The thread of one queue, or the place for it.
+/// The timer thread of one queue, once it is started.
 pub(crate) struct Driver {
     started: AtomicBool,
     stopped: AtomicBool,
@@ -29,9 +29,9 @@ impl Driver {
         }
     }
 
-    /// Starts the thread, unless it runs or is not wanted.
+    /// Starts the thread, unless it is running or the timers are manual.
     ///
-    /// If the system has no thread to give, the next call tries again; the delays wait meanwhile.
+    /// If the system cannot start a thread, the next call tries again; the delays wait meanwhile.
     #[inline]
     pub(crate) fn start<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
         // Ordering: Relaxed; the thread's handle is behind the mutex.
@@ -46,7 +46,7 @@ impl Driver {
         if thread.is_some() || self.is_stopped() {
             return;
         }
-        // A thread's name must not have a NUL in it; a queue's name may be anything.
+        // A thread's name must not contain NUL, which a queue's name may.
         let name = core.name().unwrap_or_default().replace('\0', "");
         let name = format!("keyqueue-timer {name}");
         let core = Arc::clone(core);
@@ -57,7 +57,7 @@ impl Driver {
         }
     }
 
-    /// Tells the thread to end, without waiting.
+    /// Stops the thread, without waiting for it.
     pub(crate) fn stop<K>(&self, timer: &Timer<K>) {
         // Ordering: Release; pairs with the Acquire in `is_stopped`. The wake-up after it finds
         // the sleeper's waker, or the sleeper finds the flag: see `Timer::sleep`.
@@ -101,7 +101,7 @@ fn drive<K>(core: &Core<K>) {
 }
 
 impl<K> Core<K> {
-    /// Takes a turn: adds keys whose delays are over, and says how many delays that were.
+    /// Takes a turn: adds keys whose delays are over, and returns the number of these delays.
     fn turn(&self) -> (usize, Turn) {
         let mut fired = 0;
         let mut queued = 0;
@@ -113,7 +113,7 @@ impl<K> Core<K> {
         (fired, turn)
     }
 
-    /// Takes what is due now, adds it, and says how many delays that were.
+    /// Adds every key whose delay is over now, and returns the number of these delays.
     pub(crate) fn fire_due(&self) -> usize {
         let mut all = 0;
         loop {
@@ -125,7 +125,7 @@ impl<K> Core<K> {
         }
     }
 
-    /// Ends the timer; with `deliver` adds every key whose delay is pending first, in due order.
+    /// Ends the timer. With `deliver`, first adds every key whose delay is pending, in due order.
     pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
         let mut queued = 0;
         let add = |pin: Pin<K>| queued += self.add_and_unpin(&pin);
@@ -135,10 +135,11 @@ impl<K> Core<K> {
         ended
     }
 
-    /// Adds a key whose delay has ended, and says how many keys that queued. Notifies nobody.
+    /// Adds a key whose delay has ended, and returns the number of keys that this queued. Notifies
+    /// no getter.
     fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
         let added = self.add_by_pin(pin);
-        // A queued or dirty key stays interned by itself, and the others owe nothing.
+        // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();
         let Added::Queued(entry) = added else {
             return 0;

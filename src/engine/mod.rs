@@ -1,6 +1,6 @@
 //! The queue without its public face: the parts put together.
 //!
-//! # Who does what to a key
+//! # Which thread does what to a key
 //!
 //! ```text
 //!            adder                      FIFO                     worker
@@ -17,12 +17,12 @@
 //!                                                           processing -> idle: nothing else
 //! ```
 //!
-//! Exactly one thread turns a key into queued, and that thread owes the FIFO its one entry, with
-//! the notification after it. Between the change of state and the push another thread's add of
-//! the key is answered with "merged" although the key cannot be popped yet; it will be, in a
-//! moment, by the first thread's doing.
+//! Exactly one thread makes a key queued. That thread must push the key's one entry to the FIFO,
+//! and notify a getter after that. Between the change of state and the push, another thread's add
+//! of the key returns `Merged` although the key cannot be popped yet; the first thread is about to
+//! push it.
 //!
-//! A delivered key costs: the node's line, the line of its slot in the ring, and for the adder
+//! A delivered key costs the node's cache line, the line of its slot in the ring, and for the adder
 //! its shard. `get` and `done` take no lock and write nothing else.
 
 pub(crate) mod driver;
@@ -55,20 +55,20 @@ pub(crate) struct Core<K> {
     fifo: Fifo<Queued<K>>,
     getters: WaitList,
     closing: Closing,
-    /// None unless the queue is timed.
+    /// `None` unless the queue is timed.
     watch: Option<Box<Watch>>,
-    /// Whether a plain add ends a pending delay of its key (D5).
+    /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
     name: Option<Box<str>>,
     timer: Timer<K>,
     driver: Driver,
 }
 
-/// The settings of a core. [`Builder::build`](crate::Builder::build) sees to it that they are in range.
+/// The settings of a core. [`Builder::build`](crate::Builder::build) checks that they are in range.
 pub(crate) struct Settings {
     pub(crate) shards: usize,
     pub(crate) ring: usize,
-    /// `None` for a clock of its own.
+    /// `None` for the queue's own clock.
     pub(crate) clock: Option<Clock>,
     pub(crate) tick: Duration,
     pub(crate) policy: DelayPolicy,
@@ -76,7 +76,7 @@ pub(crate) struct Settings {
     pub(crate) manual: bool,
 }
 
-/// What a look at the FIFO found.
+/// The result of taking a key from the FIFO.
 pub(crate) enum Taken<K> {
     Key(Held<K>),
     /// Nothing is queued now.
@@ -86,12 +86,12 @@ pub(crate) enum Taken<K> {
 }
 
 impl<K> Core<K> {
-    /// The core of a queue that neither has a name nor records times.
+    /// Creates the core of a queue that neither has a name nor records times.
     pub(crate) fn new(settings: Settings) -> Arc<Self> {
         Arc::new(Self::with(settings, None, None))
     }
 
-    /// The core of a queue that has a name or records times.
+    /// Creates the core of a queue that has a name or records times.
     pub(crate) fn observed(
         mut settings: Settings,
         name: Option<Box<str>>,
@@ -101,7 +101,7 @@ impl<K> Core<K> {
     where
         K: Send + Sync + 'static,
     {
-        // The same for the core and for its watch.
+        // The core and its watch use the same clock.
         let clock = settings.clock.get_or_insert_default().clone();
         let watch = timed.then(|| {
             let tally = Tally::new(name.as_deref(), recorder, settings.manual);
@@ -157,11 +157,12 @@ impl<K> Core<K> {
         if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
             self.note_added(&shard, &added);
             drop(shard);
-            // `key` is dropped on return, when nothing is owed to anybody any more.
+            // `key`, whose drop is user code, is dropped on return, after the push and the
+            // notification.
             return self.settle(added);
         }
-        // Decided under the shard's lock, which the shut-down takes after it has begun: either
-        // the walk finds the new node, or this finds that it has begun.
+        // Read under the shard's lock, which the shut-down takes after it has begun: either the
+        // walk finds the new node, or this load finds that the shut-down has begun.
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
@@ -198,7 +199,7 @@ impl<K> Core<K> {
         self.settle(added)
     }
 
-    /// Adds the pinned key in place of its pending delay.
+    /// Adds the pinned key instead of its pending delay.
     #[cold]
     fn add_superseding(&self, pin: &Pin<K>, hash: u64) -> Added {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
@@ -212,8 +213,8 @@ impl<K> Core<K> {
         self.settle(added)
     }
 
-    /// Adds the key for which `eq` holds, if it is interned; ends its pending delay first if the
-    /// queue was built so.
+    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
+    /// adds supersede delays.
     #[inline]
     fn add_known(
         &self,
@@ -231,9 +232,9 @@ impl<K> Core<K> {
         Some(added)
     }
 
-    /// Pins the node of `key`, interning it first if need be. Answers also the key if it was not
-    /// taken over: dropping it is user code, so the caller first puts the pin where a panic gives
-    /// it back.
+    /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
+    /// interned already: dropping it is user code, so the caller first puts the pin where a panic
+    /// releases it.
     pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
     where
         K: Eq,
@@ -242,7 +243,7 @@ impl<K> Core<K> {
         if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
             return (pin, Some(key));
         }
-        // As in `add`: a node that the walk does not find is born closed.
+        // As in `add`: a node that the walk does not find is created closed.
         let closed = self.closing.has_begun();
         let (pin, swept) = shard.insert_pinned(hash, key, closed);
         drop(shard);
@@ -277,8 +278,8 @@ impl<K> Core<K> {
         self.getters.notify(1);
     }
 
-    /// Queues a key and notifies nobody: the caller announces what it has queued, and runs no code of the user's
-    /// before.
+    /// Queues a key without a notification: the caller announces what it has queued, and runs no
+    /// user code before that.
     pub(crate) fn enqueue_unannounced(&self, entry: Queued<K>) {
         if let Some(watch) = &self.watch {
             watch.queued(&entry);
@@ -314,12 +315,12 @@ impl<K> Core<K> {
         Added::Delayed
     }
 
-    /// Whether a delay is pending of the key for which `eq` holds.
+    /// Returns whether a delay of the key for which `eq` holds is pending.
     pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
         self.keys.lock(hash).is_delayed(hash, eq)
     }
 
-    /// Ends the pending delay of the key for which `eq` holds; true if there was one.
+    /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
         let cancelled = self.keys.lock(hash).cancel_delay(hash, eq);
         if cancelled {
@@ -365,7 +366,7 @@ impl<K> Core<K> {
         }
     }
 
-    /// The list of getters, for tasks that wait by themselves.
+    /// Returns the list of getters, on which futures register themselves.
     pub(crate) fn getters(&self) -> &WaitList {
         &self.getters
     }
@@ -387,7 +388,8 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn finished(&self, entry: Option<Queued<K>>, closed: bool) {
         match (entry, closed) {
-            // Not `enqueue`: where times are kept it has its own, that of the add that made it dirty.
+            // Not `enqueue`: in a timed queue the entry already has its time, that of the add that
+            // made the key dirty.
             (Some(entry), _) => self.push(entry),
             (None, false) => {}
             (None, true) => {
@@ -398,12 +400,12 @@ impl<K> Core<K> {
         }
     }
 
-    /// The number of queued keys.
+    /// Returns the number of queued keys.
     pub(crate) fn len(&self) -> usize {
         self.fifo.len()
     }
 
-    /// Whether no key is queued.
+    /// Returns whether no key is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.fifo.is_empty()
     }
@@ -414,13 +416,13 @@ impl<K> Core<K> {
         self.closing.has_begun()
     }
 
-    /// Refuses adds from now on, and says what is left to do. Harmless when done again.
+    /// Refuses adds from now on, and returns what is left to do. Another call is harmless.
     ///
-    /// Delays that are pending are dropped, or with `deliver` added now.
+    /// Pending delays are dropped, or with `deliver` their keys are added now.
     pub(crate) fn close(&self, deliver: bool) -> Remaining {
         let mut census = Census::default();
         if self.closing.begin() {
-            // From here on no delay comes up; those set meanwhile are found by the walk.
+            // From here on no delay fires; the walk finds those that were set meanwhile.
             let ended = self.end_timer(deliver);
             let mut owed = Vec::new();
             for shard in self.keys.shards() {
@@ -432,8 +434,8 @@ impl<K> Core<K> {
             self.timer.clear(ended);
             self.closing.note_dropped(census.delayed);
             let finished = self.closing.walked(&census);
-            // If all is delivered, every getter has to end. If not, one that was notified may be a
-            // future that is kept and not polled, and no add comes any more to make up for it.
+            // If every key is delivered, every getter must end. If not, a notified one may be a
+            // future that is kept and not polled, and no add follows that would make up for it.
             self.getters.notify_all();
             if finished {
                 self.closing.drainers.notify_all();
@@ -454,8 +456,8 @@ impl<K> Core<K> {
         census.delayed += self.closing.dropped();
     }
 
-    /// What is queued, processing and delayed, as of some moment for each key. The delays that a
-    /// shut-down has dropped count as delayed.
+    /// Returns the numbers of queued, processing and delayed keys, as of some moment for each key.
+    /// The delays that a shut-down has dropped count as delayed.
     pub(crate) fn remaining(&self) -> Remaining {
         let mut census = Census::default();
         self.count(&mut census);

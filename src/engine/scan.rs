@@ -1,31 +1,31 @@
-//! A look at all keys, for a report: what would cost a counter that every operation writes, if it were
-//! kept up to date.
+//! A scan of all keys, for a report: to keep its values up to date, every operation would have to
+//! write a counter.
 //!
-//! The look takes the shards' locks one after the other, and each for a portion of its keys only, so an
-//! adder waits for some microseconds at most. Keys come and go meanwhile: each is seen as it is at
-//! some moment, and one whose table grows under the look may be overlooked or counted twice.
+//! The scan takes the shards' locks one after the other, each for a portion of its keys only, so an
+//! adder waits for some microseconds at most. Keys are added and swept meanwhile: each is read as
+//! it is at some moment, and one whose table grows during the scan may be missed or counted twice.
 
 use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::keys::state::{KeyState, Phase};
 use crate::keys::times::{Ticks, Times};
 
-/// So many places of a shard's table are looked at under its lock.
+/// The number of places of a shard's table that are visited at a time under its lock.
 const PORTION: usize = 1024;
 
-/// What a look at all keys has found. Ages are in nanoseconds.
+/// What a scan of all keys has found. Ages are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// Keys that are processed and will be queued again.
+    /// Keys that are processing and will be queued again.
     pub(crate) dirty: u64,
     /// The age of the key that has been queued, or dirty, for the longest time.
     pub(crate) oldest: u64,
-    /// The sum and the maximum of the times that the keys in flight have been there.
+    /// The sum and the maximum of the times that the processing keys have been processing.
     pub(crate) unfinished: u64,
     pub(crate) longest: u64,
     /// Pending delays.
     pub(crate) delayed: u64,
-    /// Sweeps since the queue was made.
+    /// Sweeps since the queue was built.
     pub(crate) sweeps: u64,
 }
 
@@ -38,7 +38,7 @@ impl<K> Core<K> {
                 let shard = self.keys().shard(index);
                 let now = watch.now();
                 place = shard.visit(from, PORTION, |node| {
-                    // SAFETY: in the table of a shard whose lock is held.
+                    // SAFETY: the node is in the table of a shard whose lock is held.
                     let (node, times) = unsafe { (node.get(), node.times(watch.timed())) };
                     scan.delayed += u64::from(node.delay.due().is_some());
                     if node.state.phase() != Phase::Idle {

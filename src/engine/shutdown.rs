@@ -1,25 +1,24 @@
 //! Shutting down: how a queue without a global lock knows exactly when it is empty and at rest.
 //!
-//! While the queue is open nobody counts anything. A shut-down closes the keys one by one, and
-//! each key's own word settles whether an add came before it or after:
+//! While the queue is open, no thread counts anything. A shut-down closes the keys one by one, and
+//! each key's own word decides whether an add came before it or after:
 //!
 //! 1. `begun` is set. New keys are refused from here on, as every shard is locked once after it.
 //! 2. The *walk*: shard by shard, under the shard's lock, each node gets its closed flag. The
-//!    write that sets the flag sees the key's state at that very moment, and what is not idle is
-//!    counted: in `unfinished`, and in `undelivered` too if a delivery is still to come (queued
-//!    or dirty).
-//! 3. From then on a key only moves towards idle, for adds are refused: dirty, queued,
-//!    processing, idle. `begin` and `finish` see the closed flag in the word that they change
-//!    anyway, and lower the counters. An open queue pays nothing for it.
+//!    write that sets the flag reads the key's state at that moment, and a key that is not idle is
+//!    counted: in `unfinished`, and in `undelivered` too if it will be delivered (queued or dirty).
+//! 3. From then on a key only moves towards idle, because adds are refused: dirty, queued,
+//!    processing, idle. `begin` and `finish` read the closed flag in the word that they change
+//!    anyway, and lower the counters. This costs an open queue nothing.
 //!
 //! # Counters
 //!
-//! Both counters start with [`WALKING`] above the truth, which the walk takes away in the end
-//! while adding what it has counted. So none can be seen at 0 before the walk is complete, and
-//! each reaches 0 exactly once:
+//! Both counters start too high by [`WALKING`]. At its end the walk subtracts that, and adds what
+//! it has counted. So no counter reads 0 before the walk is complete, and each reaches 0 exactly
+//! once:
 //!
-//! * `undelivered` 0: nothing is queued and nothing will be. `get` answers `None` from here on,
-//!   for ever, and every waiting getter is woken.
+//! * `undelivered` 0: nothing is queued and nothing will be. `get` returns `None` from here on,
+//!   forever, and every waiting getter is woken.
 //! * `unfinished` 0: no key is held by a worker either. Every drainer is woken.
 //!
 //! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
@@ -88,28 +87,29 @@ impl Closing {
         }
     }
 
-    /// Whether a shut-down has begun.
+    /// Returns whether a shut-down has begun.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        // Ordering: Acquire; pairs with the AcqRel in `begin`. Outside a shard's lock a mere
+        // Ordering: Acquire; pairs with the AcqRel in `begin`. Outside a shard's lock it is a
         // hint: the key's word decides.
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Begins a shut-down; true for the one caller who has to walk.
+    /// Begins a shut-down. Returns true to the one caller that has to walk.
     pub(crate) fn begin(&self) -> bool {
         // Ordering: AcqRel; pairs with the Acquire in `has_begun`. For new keys the pairing is
         // by the shard's lock, which the walker takes after this.
         !self.begun.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes how many delays the walk has dropped. Called before [`walked`](Self::walked).
+    /// Stores the number of delays that the walk has dropped. Called before
+    /// [`walked`](Self::walked).
     pub(crate) fn note_dropped(&self, delays: usize) {
         // Ordering: Relaxed; released by the changes of the counters in `walked`.
         self.dropped.store(delays, Ordering::Relaxed);
     }
 
-    /// The delays that the shut-down has dropped; 0 before the walk has ended.
+    /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.
     pub(crate) fn dropped(&self) -> usize {
         // Ordering: Relaxed; a drainer reads it after `all_finished`, which acquires.
         self.dropped.load(Ordering::Relaxed)
@@ -120,7 +120,7 @@ impl Closing {
         let undelivered = census.queued + census.dirty;
         let unfinished = undelivered + census.processing;
         // Ordering: AcqRel; pairs with the other changes of the counter and the Acquire loads
-        // below: who reads 0 has everything behind it that was done to the keys.
+        // below: a thread that reads 0 sees everything that was done to the keys.
         self.undelivered
             .fetch_sub(WALKING - undelivered, Ordering::AcqRel);
         // Ordering: AcqRel; as above.
@@ -130,31 +130,31 @@ impl Closing {
         before == WALKING - unfinished
     }
 
-    /// Notes that a closed key is being delivered; true if it was the last.
+    /// Counts the delivery of a closed key. Returns whether it was the last.
     pub(crate) fn delivered(&self) -> bool {
         // Ordering: AcqRel; as in `walked`.
         self.undelivered.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Notes that a closed key has become idle; true if it was the last.
+    /// Counts a closed key that has become idle. Returns whether it was the last.
     pub(crate) fn finished(&self) -> bool {
         // Ordering: AcqRel; as in `walked`.
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether nothing is queued and nothing will be.
+    /// Returns whether nothing is queued and nothing will be.
     pub(crate) fn all_delivered(&self) -> bool {
         // Ordering: Acquire; pairs with the AcqRel of `walked` and `delivered`.
         self.undelivered.load(Ordering::Acquire) == 0
     }
 
-    /// Whether nothing is queued or held by a worker, and nothing will be.
+    /// Returns whether nothing is queued or held by a worker, and nothing will be.
     pub(crate) fn all_finished(&self) -> bool {
         // Ordering: Acquire; pairs with the AcqRel of `walked` and `finished`.
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// Lets go of everybody who drains now.
+    /// Releases every drainer that waits now.
     pub(crate) fn release(&self) {
         // Ordering: Relaxed; the fences of waiter and waker order it, see [`crate::wait`].
         self.releases.fetch_add(1, Ordering::Relaxed);

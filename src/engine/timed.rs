@@ -1,5 +1,5 @@
-//! What an operation does beside its work in a queue that is watched. Each is a function of its own, out of
-//! the way of those that are not.
+//! What operations do in addition in a timed queue, in separate functions, so that the code of
+//! untimed queues stays small.
 
 use super::timing::Watch;
 use crate::engine::Core;
@@ -7,7 +7,7 @@ use crate::keys::Shard;
 use crate::keys::node::{self, Held, NodeRef, Pin, Queued};
 
 impl<K> Core<K> {
-    /// Marks the pinned key dirty. The caller settles what is owed for it.
+    /// Marks the pinned key dirty. The caller pushes the entry, if there is one.
     #[inline]
     pub(crate) fn add_by_pin(&self, pin: &Pin<K>) -> node::Added<K> {
         let added = pin.add();
@@ -21,7 +21,8 @@ impl<K> Core<K> {
         added
     }
 
-    /// Notes what an add did, in a queue that is watched; the lock of the key's shard is held.
+    /// Records what an add did, if the queue is timed. The caller holds the lock of the key's
+    /// shard.
     #[inline]
     pub(crate) fn note_added(&self, _locked: &Shard<'_, K>, added: &node::Added<K>) {
         if self.watch().is_some() {
@@ -36,7 +37,8 @@ impl<K> Core<K> {
     #[cold]
     fn note_deferred(&self, node: NodeRef<K>) {
         if let Some(watch) = self.watch() {
-            // SAFETY: called from `note_added` alone, whose caller has the lock of the node's shard.
+            // SAFETY: only `note_added` calls this, and its caller holds the lock of the node's
+            // shard.
             unsafe { node.times(watch.timed()) }.deferred(watch.now());
         }
     }
@@ -48,7 +50,7 @@ impl<K> Core<K> {
         }
     }
 
-    /// Notes that a pending delay was taken back.
+    /// Counts a pending delay that was cancelled.
     pub(crate) fn note_cancelled(&self) {
         self.timer().note_stale();
         if let Some(watch) = self.watch() {
@@ -56,7 +58,7 @@ impl<K> Core<K> {
         }
     }
 
-    /// Notes that an accepted add was one of those with a delay.
+    /// Counts an accepted add with a delay.
     pub(crate) fn note_retry(&self) {
         if let Some(watch) = self.watch() {
             watch.tally().retried();

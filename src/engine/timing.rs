@@ -1,24 +1,24 @@
-//! Watching a queue: since when each key is in its state, and what is counted for the metrics.
+//! Recording times: since when each key is in its state, and what is counted for the metrics.
 //!
-//! # What it costs whom
+//! # Costs
 //!
-//! A queue that is not watched has no [`Watch`]: each operation looks whether there is one, and that is
-//! all. What it does if there is one is in functions of its own ([`crate::engine`]), out of the way, so that the code
-//! for the others stays as tight as it was: inlined, it cost them 5 ns a key. No clock is read, and a node
-//! has no room for times (M4).
+//! An untimed queue has no [`Watch`]: each operation checks whether there is one, and that is all.
+//! What it does if there is one is out of line, in separate functions ([`crate::engine`]): inlined,
+//! they cost untimed queues 5 ns a key. Such a queue reads no clock, and its nodes have no room for
+//! times (M4).
 //!
-//! A watched queue reads its stopwatch three times for a delivered key (queued, handed out, done), keeps
-//! the readings beside the node ([`crate::keys::times`]), and notes the two durations in counters that no other
-//! thread writes (`metrics::tally`). No line is shared between threads that was not shared before. An
-//! add that is merged reads no clock.
+//! A timed queue reads its clock three times for a delivered key (queued, delivered, done), keeps
+//! the readings next to the node ([`crate::keys::times`]), and adds the two durations to counters
+//! that no other thread writes (`metrics::tally`). No additional cache line is shared between
+//! threads. A merged add reads no clock.
 //!
-//! Everything that is a sum over the keys (how many are dirty, how old the oldest is, how long those in
-//! flight have been there) is found out by looking at all of them, when a report is due ([`crate::engine`], `scan.rs`).
+//! Values over all keys (how many are dirty, how old the oldest is, how long keys have been
+//! processing) come from a scan of the keys, when a report is due ([`crate::engine`], `scan.rs`).
 //!
 //! # Ticks
 //!
-//! The stopwatch answers in ticks, whatever the processor counts in, and durations stay in ticks until a
-//! report makes nanoseconds of them.
+//! The clock's readings are in ticks, the unit in which the processor counts, and durations stay in
+//! ticks until a report converts them to nanoseconds.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::keys::times::{Ticks, Timed};
 use crate::metrics::Tally;
 use crate::time::clock::Clock;
 
-/// What a watched queue has beside its parts.
+/// What a timed queue has in addition.
 pub(crate) struct Watch {
     clock: Clock,
     tally: Tally,
@@ -39,7 +39,7 @@ impl Watch {
         Watch {
             clock,
             tally,
-            // SAFETY: `Core::new` gives the slabs of a queue that has a watch room for times.
+            // SAFETY: the slabs of a queue that has a watch have room for times: see `Core::with`.
             timed: unsafe { Timed::new() },
         }
     }
@@ -48,7 +48,7 @@ impl Watch {
         &self.tally
     }
 
-    /// The right to the times of the queue's nodes.
+    /// Returns the proof that the queue's nodes have times.
     #[inline]
     pub(crate) fn timed(&self) -> &Timed {
         &self.timed
@@ -59,7 +59,7 @@ impl Watch {
         self.clock.ticks()
     }
 
-    /// Nanoseconds from one reading to another, 0 if that is no later.
+    /// Returns the nanoseconds from one reading to another, 0 if that is no later.
     pub(crate) fn nanos(&self, from: Ticks, to: Ticks) -> u64 {
         self.clock.nanos_between(from, to)
     }
@@ -68,14 +68,14 @@ impl Watch {
         Duration::from_nanos(self.nanos(from, to))
     }
 
-    /// The key has become queued and is about to be pushed.
+    /// Records that the key has become queued. Called before the push.
     #[inline]
     pub(crate) fn queued<K>(&self, entry: &Queued<K>) {
         entry.times(&self.timed).queued(self.now());
         self.tally.start();
     }
 
-    /// Begins the delivery.
+    /// Begins the delivery, and records it.
     #[inline]
     pub(crate) fn begin<K>(&self, entry: Queued<K>) -> (Held<K>, bool) {
         let now = self.now();
@@ -86,7 +86,7 @@ impl Watch {
         (held, closed)
     }
 
-    /// The held key is not processed any more; see [`Held::finish`].
+    /// Ends the processing of the key, and records it; see [`Held::finish`].
     #[inline]
     pub(crate) fn finish<K>(&self, held: Held<K>) -> (Option<Queued<K>>, bool) {
         let began = held.times(&self.timed).began();

@@ -1,7 +1,7 @@
 //! Getting a key when there may be none: what a consumer does before it waits, and after.
 //!
-//! A consumer that finds the queue empty looks whether idle keys should be swept, polls for a
-//! little while, registers, takes once more, and waits ([`crate::wait`] has the protocol).
+//! A consumer that finds the queue empty checks whether idle keys should be swept, polls for a
+//! short time, registers, takes once more, and waits ([`crate::wait`] has the protocol).
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use crate::sync;
 use crate::wait::Waiter;
 
 impl<K> Core<K> {
-    /// Takes the key at the head of the FIFO, and if there is none, waits for one or for
-    /// `deadline`. [`Taken::Empty`] means that the deadline has passed.
+    /// Takes the key at the head of the FIFO. If there is none, waits for one until `deadline`.
+    /// [`Taken::Empty`] means that the deadline has passed.
     #[inline]
     pub(crate) fn take_wait(&self, deadline: Option<Instant>) -> Taken<K> {
         match self.take() {
@@ -42,8 +42,8 @@ impl<K> Core<K> {
                     parker.park(until);
                     in_time = until.is_none_or(|until| Instant::now() < until);
                 }
-                // A notification that came at the last moment is not wasted: the thread takes a
-                // key now, off the list. If it was about a key, that key is here or taken.
+                // A notification at the last moment is not wasted: the thread takes a key now, off
+                // the list. If it was about a key, that key is still queued or was taken.
                 let taken = self.take_back(waiter);
                 let too_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
                 if !matches!(taken, Taken::Empty) || too_late() {
@@ -72,16 +72,16 @@ impl<K> Core<K> {
         Taken::Empty
     }
 
-    /// When a thread that waits should look again, if there is anything to sweep.
+    /// Returns when a waiting thread should look again; `None` if there is nothing to sweep.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let clock = self.timer.clock();
         clock.instant(self.keys.next_look(|| clock.rough_nanos())?)
     }
 
-    /// Takes a key for a waiter that was notified or does not want to wait any longer.
+    /// Takes a key for a waiter that was notified or stops waiting.
     ///
-    /// Also notifies others for the waiters that this one has overtaken: a task may keep the future
-    /// of a `get` and not poll it.
+    /// Also notifies as many others as this one has overtaken: a task may keep the future of a
+    /// `get` and not poll it.
     pub(crate) fn take_back(&self, waiter: Waiter) -> Taken<K> {
         let overtaken = self.getters.come_back(waiter);
         let taken = self.take();
@@ -91,7 +91,7 @@ impl<K> Core<K> {
         taken
     }
 
-    /// Looks for a key for a little while before going to the trouble of sleeping.
+    /// Polls for a key for a short time before the thread sleeps.
     fn spin(&self) -> Taken<K> {
         for _ in 0..sync::LOOKS_SPINNING {
             for _ in 0..sync::PAUSES_PER_LOOK {
@@ -112,8 +112,8 @@ impl<K> Core<K> {
         Taken::Empty
     }
 
-    /// Takes a getter off the list that does not want to wait any longer, and passes on a
-    /// notification that it may have got.
+    /// Takes a getter that stops waiting off the list, and passes on a notification that it may
+    /// have received.
     pub(crate) fn leave(&self, waiter: Waiter) {
         if self.getters.cancel(waiter) && !self.fifo.is_empty() {
             self.getters.notify(1);

@@ -11,7 +11,7 @@
 //! The sample is chosen by the hash, one key in [`SAMPLE`], so a key that was sampled when it was
 //! evicted is sampled when it returns.
 
-use crate::keys::table::ShortHash;
+use crate::keys::hash::ShortHash;
 
 /// One key in this many is sampled.
 const SAMPLE: u32 = 128;

@@ -1,9 +1,10 @@
-//! How a key is hashed: by the queue's hasher, followed by a mixing step.
+//! How a key is hashed: by the queue's hasher, followed by a mixing step. And the part of the hash
+//! that is stored.
 //!
 //! The hashes of some hashers differ in few bits only. An identity hasher, which is common for
-//! integer keys, returns small numbers or multiples of a number. Shards, groups and tags each use
-//! different bits of the hash ([`crate::keys::table`]), so hashes have to differ in all of these
-//! bits.
+//! integer keys, returns small numbers or multiples of a number. The shards, and the
+//! places and tags of a shard's table, each use different bits of the hash, so hashes have to differ
+//! in all of these bits.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -24,13 +25,49 @@ where
     (hash ^ hash >> 32).wrapping_mul(SPREAD)
 }
 
+/// A key's hash within its shard: 28 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortHash(u32);
+
+impl ShortHash {
+    /// The number of its bits.
+    pub(crate) const BITS: u32 = 28;
+
+    /// The number of lowest bits of a hash that are left out, because they are spread the least.
+    pub(super) const LEFT_OUT: u32 = 20;
+
+    /// Takes bits from the middle of a hash: the uppermost bits select the shard.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Self {
+        Self::from_bits((hash >> Self::LEFT_OUT) as u32)
+    }
+
+    /// Takes the lowest bits of `bits`.
+    #[inline]
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        ShortHash(bits % (1 << Self::BITS))
+    }
+
+    #[inline]
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the hash as the table wants it: it selects a place by the lowest bits, and tells the
+    /// keys of a place apart by the uppermost seven. From two million keys in one shard on, the two
+    /// overlap, and lookups slow down.
+    #[inline]
+    pub(crate) fn spread(self) -> u64 {
+        u64::from(self.0) | u64::from(self.0) << (u64::BITS - Self::BITS)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
     use std::hash::{BuildHasherDefault, Hasher};
 
     use super::*;
-    use crate::keys::table::ShortHash;
 
     #[derive(Default)]
     struct Identity(u64);
@@ -97,21 +134,38 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "safe code in one thread, and many keys")]
-    fn nor_are_its_keys_alike_in_a_group() {
+    fn nor_are_its_keys_alike_in_a_table() {
         for stride in STRIDES {
-            let home = |hash: u64| ShortHash::of(hash).bits() % 1024;
-            let fullest = most(stride, home);
+            let place = |hash| ShortHash::of(hash).spread() % 1024;
+            let fullest = most(stride, place);
             assert!(
                 fullest <= 4 * KEYS / 1024,
-                "stride {stride}: {fullest} keys in a group"
+                "stride {stride}: {fullest} keys in a place"
             );
             let alike = most(stride, |hash| {
-                (home(hash), ShortHash::of(hash).bits() >> 20)
+                (place(hash), ShortHash::of(hash).spread() >> 57)
             });
             assert!(
-                alike <= 6,
-                "stride {stride}: {alike} keys with the same tag in a group"
+                alike <= 8,
+                "stride {stride}: {alike} keys with the same tag in a place"
             );
+        }
+    }
+
+    #[test]
+    fn a_short_hash_is_made_of_28_bits_below_those_of_the_shard() {
+        let kept = ShortHash::LEFT_OUT..ShortHash::LEFT_OUT + ShortHash::BITS;
+        // There are 2^16 shards at most.
+        assert_eq!(kept.end, 64 - 16);
+        for hash in [0, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            for bit in 0..64 {
+                let flipped = ShortHash::of(hash ^ 1 << bit).bits() ^ ShortHash::of(hash).bits();
+                let expected = match kept.contains(&bit) {
+                    true => 1 << (bit - kept.start),
+                    false => 0,
+                };
+                assert_eq!(flipped, expected, "bit {bit} of {hash:#x}");
+            }
         }
     }
 }

@@ -29,13 +29,17 @@ use sweep::{FEWEST_RESIDENTS, Looks, RESIDENTS};
 use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
 use crate::keys::ghosts::Ghosts;
+use crate::keys::hash::ShortHash;
 use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
 use crate::keys::slab::{NodeIndex, Slab};
 use crate::keys::state::{KeyState, Phase};
-use crate::keys::table::{Hashes, ShortHash, Table};
-use crate::sync::{SpinLock, SpinLockGuard, prefetch};
+use crate::keys::table::{Table, Tables};
+use crate::sync::{SpinLock, SpinLockGuard};
 
 pub(crate) struct Keys<K> {
+    /// Each shard of it is guarded by the lock of the same shard below. Every index in it is that of
+    /// a node in the slab there.
+    tables: Tables,
     /// The locks are on separate cache lines from the values, so a waiting thread does not slow the
     /// holder down.
     shards: Box<[SpinLock<CachePadded<Store<K>>>]>,
@@ -46,12 +50,10 @@ pub(crate) struct Keys<K> {
     residents: usize,
 }
 
-/// A shard's nodes, and the state of its sweeps. The fields that a lookup reads come first, on one
+/// A shard's nodes, and the state of its sweeps. The fields that an add reads come first, on one
 /// cache line.
 #[repr(C)]
 struct Store<K> {
-    /// Every index in the table is that of a node in the slab.
-    table: Table<NodeIndex>,
     /// The number of nodes at which an adder of a new key sweeps, or lets the shard grow.
     limit: usize,
     slab: Slab<K>,
@@ -64,6 +66,7 @@ struct Store<K> {
 /// One shard, locked.
 pub(crate) struct Shard<'a, K> {
     keys: &'a Keys<K>,
+    table: Table<'a>,
     store: SpinLockGuard<'a, CachePadded<Store<K>>>,
 }
 
@@ -73,7 +76,6 @@ impl<K> Keys<K> {
     pub(crate) fn new(shards: usize, timed: bool) -> Self {
         let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
         let store = || Store {
-            table: Table::new(),
             slab: Slab::new(timed),
             limit: residents,
             fresh: 0,
@@ -81,6 +83,7 @@ impl<K> Keys<K> {
             sweeps: 0,
         };
         Keys {
+            tables: Tables::new(shards),
             shards: (0..shards)
                 .map(|_| SpinLock::new(CachePadded::new(store())))
                 .collect(),
@@ -104,9 +107,12 @@ impl<K> Keys<K> {
 
     #[inline]
     pub(crate) fn shard(&self, index: usize) -> Shard<'_, K> {
+        let store = self.shards[index].lock();
         Shard {
             keys: self,
-            store: self.shards[index].lock(),
+            // SAFETY: the shard is locked while the `Shard` exists.
+            table: unsafe { Table::new(&self.tables, index) },
+            store,
         }
     }
 
@@ -119,8 +125,8 @@ impl<K> Keys<K> {
     pub(crate) fn shrink(&self) {
         for mut shard in self.shards() {
             let swept = shard.sweep(true).0;
+            shard.shrink_table(0);
             let store = &mut **shard.store;
-            store.table.shrink_to(0, &store.slab);
             store.slab.shrink();
             store.ghosts.clear();
             store.limit = self.residents;
@@ -141,18 +147,15 @@ impl<K> Drop for Keys<K> {
     }
 }
 
-impl<K> Hashes<NodeIndex> for Slab<K> {
-    #[inline]
-    unsafe fn hash(&self, index: NodeIndex) -> ShortHash {
-        // SAFETY: a shard's table contains only indices of nodes in its slab.
-        unsafe { self.node(index).get() }.state.hash()
-    }
-
-    #[inline]
-    unsafe fn expect(&self, index: NodeIndex) {
-        // SAFETY: as above.
-        prefetch(unsafe { self.node(index) }.as_ptr().as_ptr());
-    }
+/// Returns the hash of a node in `slab`.
+///
+/// # Safety
+///
+/// The index is that of a node in the slab, whose shard is locked.
+#[inline]
+unsafe fn hash_of<K>(slab: &Slab<K>, index: NodeIndex) -> ShortHash {
+    // SAFETY: by the caller's promise.
+    unsafe { slab.node(index).get() }.state.hash()
 }
 
 impl<K> Shard<'_, K> {
@@ -166,7 +169,7 @@ impl<K> Shard<'_, K> {
     #[inline]
     fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
         let hash = ShortHash::of(hash);
-        let index = self.store.table.find(hash, |index| {
+        let index = self.table.find(hash, |index| {
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { self.node(index).get() };
             node.state.hash() == hash && eq(&node.key)
@@ -234,6 +237,15 @@ impl<K> Shard<'_, K> {
         (unsafe { Pin::new(node) }, swept)
     }
 
+    /// Shrinks the table to room for `len` nodes.
+    fn shrink_table(&mut self, len: usize) {
+        let slab = &self.store.slab;
+        self.table.shrink_to(len, |index| {
+            // SAFETY: a shard's table contains only indices of nodes in its slab.
+            unsafe { hash_of(slab, index) }
+        });
+    }
+
     #[inline]
     fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
         let hash = ShortHash::of(hash);
@@ -247,7 +259,10 @@ impl<K> Shard<'_, K> {
         });
         // SAFETY: just inserted.
         let index = unsafe { store.slab.index_of(node) };
-        store.table.insert(hash, index, &store.slab);
+        self.table.insert(hash, index, |index| {
+            // SAFETY: a shard's table contains only indices of nodes in its slab.
+            unsafe { hash_of(&store.slab, index) }
+        });
         self.note_interned();
         node
     }

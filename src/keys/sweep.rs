@@ -236,7 +236,7 @@ impl Pass {
         if !shard.is_crowded() {
             return;
         }
-        self.nodes += shard.store.table.len() as u64;
+        self.nodes += shard.table.len() as u64;
         let (swept, spared) = if self.in_time {
             shard.sweep(false)
         } else {
@@ -252,7 +252,7 @@ impl Pass {
 impl<K> Shard<'_, K> {
     /// Returns whether the shard holds more nodes than its part of the fixed cache.
     fn is_crowded(&self) -> bool {
-        self.store.table.len() > self.keys.residents
+        self.table.len() > self.keys.residents
     }
 
     /// Notes that a key has been interned.
@@ -266,7 +266,7 @@ impl<K> Shard<'_, K> {
 
     #[cold]
     fn note_litter(&self) {
-        let much = 2 * self.store.fresh >= self.store.table.len();
+        let much = 2 * self.store.fresh >= self.table.len();
         self.keys
             .looks
             .note(if much { Litter::Much } else { Litter::Some });
@@ -275,7 +275,7 @@ impl<K> Shard<'_, K> {
     /// Sweeps before an insertion that would double the shard.
     #[inline]
     pub(super) fn make_room(&mut self) -> Swept<K> {
-        if self.store.table.len() < self.store.limit {
+        if self.table.len() < self.store.limit {
             return Swept::none();
         }
         self.make_room_slow()
@@ -321,11 +321,10 @@ impl<K> Shard<'_, K> {
     /// Sets the limit for the next sweep by an adder, after a sweep or the decision against one,
     /// and frees memory that the table does not need.
     fn settle_account(&mut self) {
-        let nodes = self.store.table.len();
+        let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);
-        if self.store.table.capacity() > 4 * room {
-            let store = &mut **self.store;
-            store.table.shrink_to(2 * nodes, &store.slab);
+        if self.table.capacity() > 4 * room {
+            self.shrink_table(2 * nodes);
         }
         self.store.limit = (2 * nodes).max(self.keys.residents);
         self.store.fresh = 0;
@@ -337,32 +336,26 @@ impl<K> Shard<'_, K> {
         let mut swept = Swept::none();
         let mut spared = 0;
         self.store.sweeps += 1;
-        let Store {
-            table,
-            slab,
-            ghosts,
-            ..
-        } = &mut **self.store;
-        table.remove_if(slab, |slab, index| {
+        let Store { slab, ghosts, .. } = &mut **self.store;
+        self.table.remove_if(|index| {
             // SAFETY: in the table of a shard whose lock is held, and so in its slab.
             let node = unsafe { slab.node(index) };
             // SAFETY: as above.
             let state = unsafe { &node.get().state };
             match state.residence(forget) {
-                Residence::Stay => None,
+                Residence::Stay => false,
                 Residence::Spared => {
                     spared += 1;
-                    None
+                    false
                 }
                 Residence::Leave => {
-                    let hash = state.hash();
-                    ghosts.on_evict(hash);
+                    ghosts.on_evict(state.hash());
                     // SAFETY: `Leave` means that no other thread can reach the node any more, and
                     // `remove_if` removes it from the table; it is in this slab, as all nodes of
                     // this table.
                     let key = unsafe { slab.remove(node) };
                     swept.push(key);
-                    Some(hash)
+                    true
                 }
             }
         });
@@ -372,17 +365,12 @@ impl<K> Shard<'_, K> {
     /// Removes every node, whatever its state, when the queue is dropped.
     pub(super) fn take_all(&mut self) -> Swept<K> {
         let mut swept = Swept::none();
-        let Store { table, slab, .. } = &mut **self.store;
-        table.remove_if(slab, |slab, index| {
+        let slab = &mut self.store.slab;
+        self.table.remove_if(|index| {
             // SAFETY: in the shard's table, and so in its slab. Only `Keys::drop` calls this, so no
             // token is used any more.
-            let (node, hash) = unsafe {
-                let node = slab.node(index);
-                (node, node.get().state.hash())
-            };
-            // SAFETY: as above.
-            swept.push(unsafe { slab.remove(node) });
-            Some(hash)
+            swept.push(unsafe { slab.remove(slab.node(index)) });
+            true
         });
         swept
     }

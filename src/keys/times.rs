@@ -198,7 +198,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::table::ShortHash;
+    use crate::keys::hash::ShortHash;
 
     #[test]
     fn a_key_has_the_times_of_its_state() {
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(times.queue_time(), (5, 9));
 
         state.add_pinned();
-        seen(Phase::Dirty, None, Some(9)); // just now: the adder has not come to say since when
+        seen(Phase::Dirty, None, Some(9)); // just now: the adder has not stored the time yet
         times.deferred(12);
         seen(Phase::Dirty, Some(12), Some(9));
 
@@ -235,7 +235,7 @@ mod tests {
         times.begin(15);
         times.requeued(15, 20);
         assert_eq!(times.begin(21), 20);
-        times.deferred(21); // in the same instant as the hand-out
+        times.deferred(21); // in the same instant as the delivery
         times.requeued(21, 30);
         assert_eq!(times.begin(31), 21);
     }

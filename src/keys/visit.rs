@@ -18,8 +18,7 @@ impl<K> Shard<'_, K> {
     /// Calls `f` with each node of the shard.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         // SAFETY: in the table of a shard whose lock is held.
-        self.store
-            .table
+        self.table
             .for_each(|index| f(unsafe { self.node(index).get() }));
     }
 
@@ -32,7 +31,7 @@ impl<K> Shard<'_, K> {
         census: &mut Census,
         mut owed: impl FnMut(Queued<K>),
     ) {
-        self.store.table.for_each(|index| {
+        self.table.for_each(|index| {
             let node_ref = self.node(index);
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { node_ref.get() };
@@ -62,8 +61,7 @@ impl<K> Shard<'_, K> {
         most: usize,
         mut f: impl FnMut(NodeRef<K>),
     ) -> Option<usize> {
-        self.store
-            .table
+        self.table
             .for_some(place, most, |index| f(self.node(index)))
     }
 

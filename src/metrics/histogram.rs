@@ -95,7 +95,7 @@ impl Histogram {
     }
 }
 
-/// The part of several histograms, taken together, that has been reported.
+/// The part of several histograms together that has been reported.
 pub(super) struct LastReport {
     /// The reported (sum, count) of each bucket.
     reported: [(u64, u64); BUCKETS],
@@ -108,8 +108,8 @@ impl LastReport {
         }
     }
 
-    /// Passes the new samples to `report`: for each bucket, their mean and their number. Returns the
-    /// number of all samples so far, including the new ones.
+    /// Passes the new samples to `report`: for each bucket, their mean and their number. Returns
+    /// the number of all samples so far, including the new ones.
     pub(super) fn report<'h, H: Iterator<Item = &'h Histogram> + Clone>(
         &mut self,
         histograms: H,

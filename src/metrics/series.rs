@@ -39,9 +39,9 @@ const SERIES: [(Kind, &str, &str); 13] = [
     (Kind::Counter, ADDS, "Adds that made a key dirty, and so caused a delivery."),
     (Kind::Histogram, QUEUE_DURATION, "How long a key was queued before it was delivered."),
     (Kind::Histogram, WORK_DURATION, "How long a key was processing."),
-    (Kind::Gauge, UNFINISHED, "How long all keys in flight have been processing, in total. \
+    (Kind::Gauge, UNFINISHED, "How long all processing keys have been processing, in total. \
         A value that keeps rising indicates stuck keys."),
-    (Kind::Gauge, LONGEST, "How long the key that has been in flight the longest has been processing."),
+    (Kind::Gauge, LONGEST, "The longest time that a processing key has been processing."),
     (Kind::Counter, RETRIES, "Accepted adds with a delay or a rate limit."),
     (Kind::Gauge, DELAYED, "Delays that are pending."),
     (Kind::Gauge, OLDEST, "The age of the key that has been queued, or dirty, for the longest time."),
@@ -171,11 +171,11 @@ thread_local! {
     static REPORTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that this thread makes a report, until it is dropped.
+/// Marks this thread as the maker of a report, until it is dropped.
 struct Reporting(());
 
 impl Reporting {
-    /// `None` if the thread makes one already: it would wait for itself.
+    /// Returns `None` if the thread makes one already: a second one would deadlock.
     fn begin() -> Option<Self> {
         (!REPORTING.replace(true)).then_some(Reporting(()))
     }
@@ -219,7 +219,7 @@ impl<K> Core<K> {
         });
     }
 
-    /// The last report of a queue that is dropped.
+    /// Makes the last report of a queue that is dropped.
     pub(super) fn report_last(&self, watch: &Watch, counters: &Counters) {
         // The name is freed after the zeros are reported.
         if let Some(mut series) = counters.lock().take() {
@@ -244,8 +244,8 @@ impl<K> Core<K> {
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Updates the exported series. Does nothing if the queue has no name.
     ///
-    /// Without it that is done every [`INTERVAL`](crate::metrics::INTERVAL). Looks at every key, and
-    /// calls the recorder. Does nothing when a recorder calls it in the middle of a report.
+    /// The reporter does so every [`INTERVAL`](crate::metrics::INTERVAL). Visits every key, and
+    /// calls the recorder. Does nothing if a recorder calls it during a report.
     pub fn report(&self) {
         self.core.report_now(true);
     }

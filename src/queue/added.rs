@@ -1,4 +1,4 @@
-//! What the queue's operations answer.
+//! What the queue's operations return.
 
 use std::error::Error;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::fmt;
 pub enum Added {
     /// The key was idle and is queued now: it will be delivered.
     Queued,
-    /// The key was queued already, or processing and to be delivered again already. Nothing
-    /// changed: that delivery begins after this add and serves it, too.
+    /// The key was already queued, or processing and to be delivered again. Nothing changed: that
+    /// delivery begins after this add and serves it, too.
     Merged,
-    /// The key is being processed. It will be queued again, once, when that is done.
+    /// The key is processing. It will be queued again, once, when it is done.
     Deferred,
     /// The add will happen when its delay is over.
     Delayed,
@@ -21,7 +21,7 @@ pub enum Added {
 }
 
 impl Added {
-    /// Whether the add was accepted: a delivery that begins after it will follow.
+    /// Returns whether the add was accepted: a delivery that begins after it will follow.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
@@ -50,7 +50,7 @@ pub struct Remaining {
 }
 
 impl Remaining {
-    /// Nothing but dropped delays.
+    /// Creates the value for a queue that has only dropped delays.
     pub(crate) fn dropped(delayed: usize) -> Self {
         Remaining {
             delayed,
@@ -58,7 +58,7 @@ impl Remaining {
         }
     }
 
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Remaining::default()
@@ -88,7 +88,7 @@ pub enum DrainEnd {
     TimedOut,
 }
 
-/// Every count: `keys left: 2 queued, 1 processing, 0 delayed`.
+/// Writes every count: `keys left: 2 queued, 1 processing, 0 delayed`.
 impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Remaining {
@@ -103,7 +103,7 @@ impl fmt::Display for Remaining {
     }
 }
 
-/// What a drain that ran out of time returns as its error:
+/// The error of [`drain_timeout`](crate::WorkQueue::drain_timeout):
 ///
 /// ```
 /// # use keyqueue::WorkQueue;

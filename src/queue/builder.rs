@@ -21,7 +21,7 @@ const SHORTEST_TICK: Duration = Duration::from_micros(100);
 const LONGEST_TICK: Duration = Duration::from_secs(60);
 const MOST_SHARDS: usize = 1 << 16;
 
-/// Settings for a [`WorkQueue`], made by [`WorkQueue::builder`].
+/// Settings for a [`WorkQueue`], created by [`WorkQueue::builder`].
 ///
 /// ```
 /// use keyqueue::WorkQueue;
@@ -30,7 +30,7 @@ const MOST_SHARDS: usize = 1 << 16;
 /// assert_eq!(queue.name(), Some("pods"));
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
-#[must_use = "a builder does nothing until it builds"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     name: Option<Box<str>>,
     limiter: L,
@@ -67,10 +67,10 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Hashes keys with `hasher`. Take a keyed one if others choose the keys.
+    /// Hashes keys with `hasher`. Use a keyed one if the keys are untrusted.
     ///
-    /// It may be a weak one, such as those that pass integers on as they are: its answers are spread over
-    /// the shards and their tables by a multiplication. But keys for which it answers the same are compared one by one.
+    /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
+    /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
     ///
     /// Default: [`DefaultHasher`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
@@ -79,12 +79,12 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Delays retries by `limiter`. Default: [`NoLimit`].
     ///
-    /// Give a limiter that goes by time the queue's clock, too (`with_clock`).
+    /// A limiter that depends on time should use the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
         self.with(|_, hasher| (limiter, hasher))
     }
 
-    /// The same settings with another limiter and hasher.
+    /// Returns the same settings with another limiter and hasher.
     fn with<L2, S2>(self, change: impl FnOnce(L, S) -> (L2, S2)) -> Builder<K, L2, S2> {
         let (limiter, hasher) = change(self.limiter, self.hasher);
         Builder {
@@ -100,25 +100,24 @@ impl<K, L, S> Builder<K, L, S> {
         }
     }
 
-    /// Takes the time from `clock` (D9). Default: a [`Clock`] of the queue's own.
+    /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
     ///
-    /// With a mocked clock and [`manual_timers`](Self::manual_timers) everything about delays can
-    /// be tested without sleeping. Without the latter the queue's thread sleeps until the mocked
-    /// clock is advanced.
+    /// With a mocked clock and [`manual_timers`](Self::manual_timers), delays can be tested without
+    /// sleeping. Without the latter, the queue's thread sleeps until the mocked clock is advanced.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.settings.clock = Some(clock);
         self
     }
 
-    /// Lets delays end in calls of [`fire_due`](WorkQueue::fire_due) only. The queue starts no
-    /// thread then, ever: for tests, and for who has a loop already.
+    /// Ends delays only in calls of [`fire_due`](WorkQueue::fire_due). The queue then never starts
+    /// a thread: for tests, and for programs with their own event loop.
     pub fn manual_timers(mut self) -> Self {
         self.settings.manual = true;
         self
     }
 
-    /// Counts delays in ticks of this length, between 100 microseconds and a minute: how much
-    /// later than asked a delay may end, and how often, at most, the timer's thread wakes.
+    /// Counts delays in ticks of this length, between 100 microseconds and a minute. A delay ends at
+    /// most one tick late, plus scheduling, and the timer's thread wakes at most once a tick.
     ///
     /// Default: 1 ms.
     pub fn tick(mut self, tick: Duration) -> Self {
@@ -126,22 +125,22 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Decides which of two delays of one key counts (D3). Default: [`DelayPolicy::Earliest`].
+    /// Sets which of two delays of one key is kept (D3). Default: [`DelayPolicy::Earliest`].
     pub fn delay_policy(mut self, policy: DelayPolicy) -> Self {
         self.settings.policy = policy;
         self
     }
 
-    /// Whether a plain add of a key ends its pending delay (D5).
+    /// Sets whether a plain add of a key cancels its pending delay (D5).
     ///
     /// By default it does not: the key is delivered now, and again when its delay is over, as with
-    /// client-go. With `true` the add takes the delay's place, as in controller-runtime's queue.
+    /// client-go. With `true` the add replaces the delay, as in controller-runtime's queue.
     pub fn supersede_delays(mut self, supersede: bool) -> Self {
         self.settings.supersede = supersede;
         self
     }
 
-    /// Whether a drain delivers pending delays first, now rather than at their time (S5).
+    /// Sets whether a drain delivers pending delays first, now instead of at their time (S5).
     ///
     /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
     pub fn drain_delays(mut self, deliver: bool) -> Self {
@@ -151,9 +150,10 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Counts a failure only if no back-off of its key is pending.
     ///
-    /// A key that failed waits for its back-off. If events add it meanwhile, it runs at once and may
-    /// fail again, any number of times; counted each, those failures drive the back-off up far faster
-    /// than time passes. With `true` they count once for each back-off that has been waited for:
+    /// A key that failed waits for its back-off. If events add it meanwhile, it runs at once and
+    /// may fail again, any number of times. If each of these failures counted, the back-off would
+    /// grow far faster than time passes. With `true`, one failure counts for each back-off that is
+    /// over:
     ///
     /// ```text
     /// failure: back-off 5 ms pending    event: runs, fails     5 ms later: runs, fails
@@ -161,29 +161,29 @@ impl<K, L, S> Builder<K, L, S> {
     /// steady          1 failure            1 failure               2 failures (10 ms)
     /// ```
     ///
-    /// A pending delay counts as a back-off if the limiter says that the key has failed
-    /// ([`num_requeues`](WorkQueue::num_requeues)); so the limiter must be one that counts, and a
-    /// delay that was set for another reason after a failure stands in for the back-off.
+    /// A pending delay counts as a back-off if the limiter has counted a failure of the key
+    /// ([`num_requeues`](WorkQueue::num_requeues)). So the limiter must be one that counts, and a
+    /// delay that was set for another reason after a failure counts as the back-off, too.
     ///
-    /// Default: `false`, which is what client-go does. Has no effect together with
-    /// [`supersede_delays`](Self::supersede_delays), where the event ends the pending delay.
+    /// Default: `false`, as in client-go. Has no effect together with
+    /// [`supersede_delays`](Self::supersede_delays), where the event cancels the pending delay.
     pub fn steady_backoff(mut self, steady: bool) -> Self {
         self.steady_backoff = steady;
         self
     }
 
-    /// Whether the times of keys are recorded: for the ages in a [`snapshot`](WorkQueue::snapshot),
-    /// and, with feature `metrics`, for everything that a named queue reports. With `false` the
-    /// queue reads no clock for them, and reports nothing.
+    /// Sets whether the queue records the times of keys: for the ages in a
+    /// [`snapshot`](WorkQueue::snapshot), and, with feature `metrics`, for everything that a named
+    /// queue reports. With `false` the queue reads no clock for them, and reports nothing.
     ///
-    /// Default: `true` for a queue that has a name, `false` for one that has none.
+    /// Default: `true` for a queue that has a name, otherwise `false`.
     pub fn timing(mut self, timing: bool) -> Self {
         self.timing = Some(timing);
         self
     }
 
-    /// Reports to `recorder`, and not to the one that is installed for the process. No effect on a
-    /// queue without a name.
+    /// Reports to `recorder` instead of the one that is installed for the process. Has no effect on
+    /// a queue without a name.
     #[cfg(feature = "metrics")]
     pub fn recorder(
         mut self,
@@ -193,11 +193,12 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Splits the table of keys into this many shards, each with a lock of its own: a power of
-    /// two between 2 and 65 536.
+    /// Splits the table of keys into this many shards, each with its own lock: a power of two
+    /// between 2 and 65 536.
     ///
-    /// A shard holds 32 GiB of keys at most, with their states but without what they point to: one more is
-    /// treated as memory that cannot be had ([`handle_alloc_error`](std::alloc::handle_alloc_error)).
+    /// A shard holds at most 32 GiB of keys with their states, not counting what the keys point to.
+    /// A key beyond that is a failed allocation
+    /// ([`handle_alloc_error`](std::alloc::handle_alloc_error)).
     ///
     /// Default: four times the number of processors, rounded up to a power of two.
     pub fn shards(mut self, shards: usize) -> Self {
@@ -208,8 +209,8 @@ impl<K, L, S> Builder<K, L, S> {
     /// Gives the FIFO's ring room for this many keys, between 1 and 16 777 216, at 8 bytes each,
     /// rounded up to a power of two.
     ///
-    /// More queued keys than that go to an overflow, which has no bound, keeps the order,
-    /// takes no memory and costs more time. Default: 1024.
+    /// Further queued keys go to an overflow, which has no bound, keeps the order, takes no memory
+    /// and costs more time. Default: 1024.
     pub fn ring(mut self, ring: usize) -> Self {
         self.settings.ring = ring;
         self
@@ -219,7 +220,7 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the first setting that is out of its range.
+    /// Returns a [`ConfigError`] that names the first setting that is out of its range.
     pub fn build(self) -> Result<WorkQueue<K, L, S>, ConfigError>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -287,10 +288,10 @@ impl Default for Settings {
     }
 }
 
-/// Four shards for each processor, so that threads seldom meet in one.
+/// Returns four shards for each processor, so that threads seldom meet in one.
 fn default_shards() -> usize {
     use std::sync::OnceLock;
-    // Asking for the number of processors reads files, so ask once.
+    // The number of processors is read from files, so it is read once.
     static SHARDS: OnceLock<usize> = OnceLock::new();
     *SHARDS.get_or_init(|| {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -302,7 +303,7 @@ fn default_shards() -> usize {
 mod tests {
     use crate::WorkQueue;
 
-    // `new` makes them where they are going to be, for speed.
+    // `new` does without the builder, for speed.
     #[test]
     fn a_new_queue_has_the_defaults_of_the_builder() {
         let new = WorkQueue::<u64>::new();

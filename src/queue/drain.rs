@@ -1,4 +1,4 @@
-//! Waiting for a queue that is shut down to come to rest: threads and tasks.
+//! Drains: threads and tasks wait until a queue that is shut down is at rest.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,17 +9,17 @@ use crate::queue::added::{DrainEnd, Drained, Remaining};
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 
-/// One drainer. Waits on its own list with the protocol of `wait.rs`.
+/// One drainer. Drainers have their own wait list, with the protocol of [`crate::wait`].
 pub(crate) struct Drain<'q, K> {
     core: &'q Core<K>,
-    /// How often drainers had been released when this one began.
+    /// The number of releases of drainers before this one began.
     releases: usize,
     waiter: Option<Waiter>,
 }
 
 impl<'q, K> Drain<'q, K> {
-    /// Shuts the queue down, and with `deliver` adds what is delayed now. A `shut_down` that
-    /// begins after this releases the drainer.
+    /// Shuts the queue down, and with `deliver` adds the delayed keys now. A `shut_down` that
+    /// begins after this call releases the drainer.
     pub(crate) fn begin(core: &'q Core<K>, deliver: bool) -> Self {
         let releases = core.closing().releases();
         core.close(deliver);
@@ -47,7 +47,7 @@ impl<'q, K> Drain<'q, K> {
         }
     }
 
-    /// One step of waiting: answers the end, or registers and answers none.
+    /// Takes one step of waiting: returns the end, or registers and returns `None`.
     fn step(&mut self, waker: &std::task::Waker) -> Option<DrainEnd> {
         if let Some(waiter) = &self.waiter {
             if !waiter.is_notified(waker) {
@@ -82,7 +82,8 @@ impl<'q, K> Drain<'q, K> {
         })
     }
 
-    /// What a drain that ends like this returns. If nothing is left by now, it has finished after all.
+    /// Returns the result of a drain that ends like this. If nothing is left by now, it has
+    /// finished after all.
     fn drained(&self, end: DrainEnd) -> Drained {
         let left = match end {
             // Counting visits every key, and none is left to count.
@@ -115,7 +116,8 @@ impl<K> Drop for Drain<'_, K> {
     }
 }
 
-/// The moment `limit` from now; none if that is beyond what the clock can say, which is for ever.
+/// Returns the moment `limit` from now; `None` if the clock cannot represent it, so that there is
+/// no limit.
 pub(crate) fn deadline_in(limit: Duration) -> Option<Instant> {
     Instant::now().checked_add(limit)
 }

@@ -17,11 +17,11 @@ use crate::wait::Waiter;
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Takes the key at the head of the queue, and waits for one if there is none.
     ///
-    /// `None` means that the queue is shut down and that nothing is queued or will be; it stays
-    /// so. The key is yours alone until the [`Item`] is dropped.
+    /// Returns `None` if the queue is shut down and nothing is queued or will be; `None` is final.
+    /// No other worker gets the key until the [`Item`] is dropped.
     ///
-    /// Waiting costs no processor time beyond a few microseconds of looking. A getter that comes
-    /// when a key is there may take it before one that has waited for long.
+    /// Waiting uses no processor time beyond a few microseconds of polling. A getter that arrives
+    /// when a key is queued may take it before one that has waited.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -32,7 +32,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert!(queue.get().is_none());
     /// ```
     #[inline]
-    #[must_use = "an item that is dropped at once says that its key is done"]
+    #[must_use = "dropping the item at once finishes its key"]
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
         let core = &*self.core;
         match core.take_wait(None) {
@@ -45,8 +45,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// # Errors
     ///
-    /// [`TryGetError::Empty`] if nothing is queued now, [`TryGetError::ShutDown`] if the queue is
-    /// shut down and nothing will be queued any more.
+    /// Returns [`TryGetError::Empty`] if nothing is queued now, [`TryGetError::ShutDown`] if the
+    /// queue is shut down and nothing will be queued any more.
     ///
     /// ```
     /// # use keyqueue::{TryGetError, WorkQueue};
@@ -71,12 +71,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
         }
     }
 
-    /// As [`get`](Self::get), but waits for `limit` at most.
+    /// Like [`get`](Self::get), but waits for at most `limit`.
     ///
     /// # Errors
     ///
-    /// [`GetTimeoutError::Timeout`] if no key came in time, [`GetTimeoutError::ShutDown`] if the
-    /// queue is shut down and nothing will be queued any more.
+    /// Returns [`GetTimeoutError::Timeout`] if no key was queued in time,
+    /// [`GetTimeoutError::ShutDown`] if the queue is shut down and nothing will be queued any more.
     ///
     /// ```
     /// # use keyqueue::{GetTimeoutError, WorkQueue};
@@ -94,12 +94,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
         }
     }
 
-    /// As [`get`](Self::get), for tasks of any executor.
+    /// Like [`get`](Self::get), for tasks of any executor.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing: no key is taken before the poll that returns it, and a
-    /// wake-up that had been meant for it goes to another waiter.
+    /// wake-up that the future has received is passed on to another waiter.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -119,9 +119,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     }
 
     /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
-    /// like [`get`](Self::get), and never for more.
+    /// like [`get`](Self::get), and does not wait for more.
     ///
-    /// `None` means the same as for `get`. A `max` of 0 counts as 1.
+    /// Returns `None` when `get` does. A `max` of 0 counts as 1.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -135,10 +135,10 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///     assert_eq!(batch.len(), 1);
     /// }
     /// ```
-    #[must_use = "a batch that is dropped at once says that all of its keys are done"]
+    #[must_use = "dropping the batch at once finishes all of its keys"]
     pub fn get_batch(&self, max: usize) -> Option<Batch<'_, K, L, S>> {
         let first = self.get()?;
-        // A guess that is right when nobody else takes keys meanwhile.
+        // Exact unless other threads add or take keys meanwhile.
         let mut items = Vec::with_capacity(self.len().saturating_add(1).min(max.max(1)));
         items.push(first);
         let core = &*self.core;
@@ -174,7 +174,7 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
         {
             return Poll::Pending;
         }
-        // A waiter is notified here, and so off the list.
+        // A waiter that gets here was notified, and so is off the list.
         let taken = match self.waiter.take() {
             Some(waiter) => core.take_back(waiter),
             None => core.take(),

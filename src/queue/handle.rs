@@ -9,12 +9,12 @@ use crate::keys::node::Pin;
 use crate::queue::added::Added;
 use crate::sync::Arc;
 
-/// A handle to one key of a queue, made by [`WorkQueue::handle`](crate::WorkQueue::handle)
+/// A handle to one key of a queue, created by [`WorkQueue::handle`](crate::WorkQueue::handle)
 /// (promise C11).
 ///
 /// Adding through it follows the same rules as [`WorkQueue::add`](crate::WorkQueue::add) and
-/// touches nothing but the key's own node and the FIFO. It keeps the key interned while it
-/// lives, and may outlive the queue; then, as after a shut-down, its adds are refused.
+/// accesses nothing but the key's node and the FIFO. A handle keeps its key interned, and may
+/// outlive the queue; then, as after a shut-down, its adds are refused.
 ///
 /// ```
 /// # use keyqueue::{Added, WorkQueue};
@@ -32,7 +32,7 @@ use crate::sync::Arc;
 pub struct KeyHandle<K> {
     core: Arc<Core<K>>,
     pin: Pin<K>,
-    /// The key's, by the queue's hasher.
+    /// The key's hash, by the queue's hasher.
     hash: u64,
 }
 
@@ -41,7 +41,7 @@ impl<K> KeyHandle<K> {
         KeyHandle { core, pin, hash }
     }
 
-    /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what the answers mean.
+    /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what it returns.
     #[inline]
     pub fn add(&self) -> Added {
         self.core.add_pinned(&self.pin, self.hash)
@@ -58,7 +58,7 @@ impl<K> KeyHandle<K> {
         self.core.delay(self.pin.clone(), self.hash, delay)
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &K {
@@ -66,16 +66,16 @@ impl<K> KeyHandle<K> {
     }
 }
 
-// As for the queue, which stays whole if user code panics.
+// As for `WorkQueue`, which stays consistent if user code panics.
 impl<K> UnwindSafe for KeyHandle<K> {}
 impl<K> RefUnwindSafe for KeyHandle<K> {}
 
 impl<K> Clone for KeyHandle<K> {
-    /// Another handle to the same key.
+    /// Returns another handle to the same key.
     ///
     /// # Panics
     ///
-    /// If 2^31 handles to the key are alive.
+    /// Panics if 2^31 handles to the key are alive.
     fn clone(&self) -> Self {
         KeyHandle {
             core: Arc::clone(&self.core),

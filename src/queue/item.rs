@@ -1,4 +1,4 @@
-//! What a worker holds: one key, or a batch of them, and the duty to say when it is done.
+//! What a worker holds: the guard of one key, or of a batch. Dropping it finishes the keys.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -15,13 +15,13 @@ use crate::limiter::NoLimit;
 use crate::queue::WorkQueue;
 use crate::queue::added::Added;
 
-/// A key handed out to this worker alone (promises C3, C7).
+/// A key delivered to this worker alone (promises C3, C7).
 ///
-/// Dropping it is [`done`](Self::done), also while a panic unwinds. As long as it lives, adds of
-/// the key are deferred. Leaking it (`mem::forget`) leaves the key processing for ever: it will
-/// not be handed out again, and a drain will not end.
+/// Dropping it is [`done`](Self::done), also while a panic unwinds. While it lives, adds of the key
+/// are deferred. Leaking it (`mem::forget`) leaves the key processing forever: the key is not
+/// delivered again, and a drain does not end.
 ///
-/// A signature names the key alone if the queue has no limiter and the default hasher:
+/// If the queue has no limiter and the default hasher, a signature names only the key's type:
 ///
 /// ```
 /// use keyqueue::{Item, WorkQueue};
@@ -34,10 +34,10 @@ use crate::queue::added::Added;
 /// queue.add(7);
 /// assert_eq!(square(&queue.get().unwrap()), 49);
 /// ```
-#[must_use = "an item that is dropped at once says that its key is done"]
+#[must_use = "dropping the item at once finishes its key"]
 pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
     queue: &'q WorkQueue<K, L, S>,
-    /// The queue's. It is here so that `done` need not ask whether it has been built.
+    /// The queue's core, here to save a load.
     core: &'q Core<K>,
     /// Taken out once, by the drop.
     held: ManuallyDrop<Held<K>>,
@@ -57,20 +57,20 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         self.queue
     }
 
-    /// Whether a delay of the key is pending.
+    /// Returns whether a delay of the key is pending.
     pub(crate) fn has_delay(&self) -> bool {
         self.held.delay().due().is_some()
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &K {
         self.held.key()
     }
 
-    /// How long the key was queued before it was handed out, from the add on that this delivery serves.
-    /// None if the queue is not timed ([`Builder::timing`](crate::Builder::timing)).
+    /// Returns how long the key was queued before it was delivered, from the add that this delivery
+    /// serves; `None` if the queue is not timed ([`Builder::timing`](crate::Builder::timing)).
     ///
     /// ```
     /// # use keyqueue::{Clock, WorkQueue};
@@ -89,9 +89,9 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         Some(watch.duration(queued, began))
     }
 
-    /// Says that the work on the key is done.
+    /// Finishes the key.
     ///
-    /// If the key was added meanwhile, it is queued again, at the tail; else it is idle.
+    /// If the key was added meanwhile, it is queued again, at the tail; otherwise it is idle.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -114,9 +114,9 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Adds the key again after `delay`, and says that the work on it is done for now.
+    /// Adds the key again after `delay`, and finishes it.
     ///
-    /// The answer is that of [`add_after`](WorkQueue::add_after). With a delay of zero the key is
+    /// Returns what [`add_after`](WorkQueue::add_after) does. With a delay of zero the key is
     /// queued again at once, at the tail.
     ///
     /// ```
@@ -130,10 +130,10 @@ where
     /// ```
     pub fn retry_after(self, delay: Duration) -> Added {
         self.add_after(delay)
-        // Done by the drop of `self`, after the delay is set.
+        // The drop of `self` finishes the key, after the delay is set.
     }
 
-    /// As [`retry_after`](Self::retry_after), but the item stays held.
+    /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
         let core = &self.queue.core;
         if core.is_shutting_down() {
@@ -144,14 +144,15 @@ where
     }
 }
 
-// As for the queue, which stays whole if user code panics: a worker may catch the panic of its work.
+// As for `WorkQueue`, which stays consistent if user code panics: a worker may catch the panic of
+// its work.
 impl<K: RefUnwindSafe, L, S> UnwindSafe for Item<'_, K, L, S> {}
 impl<K: RefUnwindSafe, L, S> RefUnwindSafe for Item<'_, K, L, S> {}
 
 impl<K, L, S> Drop for Item<'_, K, L, S> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: taken out here alone, and `self` is not used after it is dropped.
+        // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
         let held = unsafe { ManuallyDrop::take(&mut self.held) };
         self.core.finish(held);
     }
@@ -172,10 +173,10 @@ impl<K: fmt::Debug, L, S> fmt::Debug for Item<'_, K, L, S> {
     }
 }
 
-/// One or more keys handed out together by [`WorkQueue::get_batch`], each an [`Item`] of its own.
+/// One or more keys delivered together by [`WorkQueue::get_batch`], each with its own [`Item`].
 ///
-/// Iterate over it to take the items out; those left in it are done when it is dropped.
-#[must_use = "dropping a batch says that all of its keys are done"]
+/// Iterate over it to take the items out. Dropping it finishes those that are left in it.
+#[must_use = "dropping a batch finishes all of its keys"]
 pub struct Batch<'q, K, L = NoLimit, S = DefaultHasher> {
     items: Vec<Item<'q, K, L, S>>,
 }
@@ -185,20 +186,19 @@ impl<'q, K, L, S> Batch<'q, K, L, S> {
         Batch { items }
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is no item: never, as a batch begins with one and has them all until it is
-    /// taken apart.
+    /// Returns `false`: a batch has at least one item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The items, in the order in which they were queued.
+    /// Returns an iterator over the items, in the order in which they were queued.
     pub fn iter(&self) -> std::slice::Iter<'_, Item<'q, K, L, S>> {
         self.items.iter()
     }

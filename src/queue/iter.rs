@@ -1,4 +1,4 @@
-//! The public face of iterating: over the keys that are handed out, and from an iterator of keys.
+//! The public face of iterating: over delivered keys, and from an iterator of keys.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -10,8 +10,8 @@ use crate::queue::WorkQueue;
 use crate::queue::item::Item;
 
 impl<K, L, S> WorkQueue<K, L, S> {
-    /// An iterator that takes keys by [`get`](Self::get): it waits for each, and ends when the queue
-    /// is shut down and empty. `for item in &queue` is the same.
+    /// Returns an iterator that takes keys by [`get`](Self::get): it waits for each, and ends when
+    /// the queue is shut down and empty. `for item in &queue` is the same.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -28,8 +28,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
         Iter { queue: self }
     }
 
-    /// An iterator that takes keys by [`try_get`](Self::try_get): it ends when nothing is queued, and
-    /// goes on if it is asked again after another add.
+    /// Returns an iterator that takes keys by [`try_get`](Self::try_get): it ends when nothing is
+    /// queued, and continues if `next` is called after another add.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// A queue with the default settings, in which the keys are queued, each once.
+/// Creates a queue with the default settings, and adds every key.
 impl<K> FromIterator<K> for WorkQueue<K>
 where
     K: Hash + Eq + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The public face of the queue: adding, looking, shutting down. Getting is in [`get`].
+//! The public face of the queue: adding, inspecting, shutting down. Getting is in [`get`].
 
 pub(crate) mod added;
 pub(crate) mod builder;
@@ -31,27 +31,26 @@ use crate::sync::Arc;
 
 /// A keyed work queue.
 ///
-/// Keys are added as often as one likes and handed out, first in, first out, to workers: each to
-/// one worker at a time, and never lost.
+/// Add a key as often as you like: it is delivered once, to one worker at a time, first in, first
+/// out, and no add is lost.
 ///
 /// ```text
-///     idle --add--> queued --get--> processing --done--> idle
-///                                   processing --add--> processing-dirty --done--> queued (at the tail)
+/// idle --add--> queued --get--> processing --done--> idle
+///                               processing --add--> processing-dirty --done--> queued (at the tail)
 /// ```
 ///
 /// * `K` is the key: anything `Hash + Eq + Send + Sync + 'static`. It need not be `Clone`; it is
-///   moved into the queue once and lent out. Its `Hash` and `Eq` must not call the queue.
-/// * `L` is the rate limiter of retries, by default none.
+///   moved into the queue once and lent to workers. Its `Hash` and `Eq` must not call the queue.
+/// * `L` is the rate limiter of retries, by default [`NoLimit`].
 /// * `S` is the hasher.
 ///
-/// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it
-/// down.
+/// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down.
 ///
 /// # Memory ordering
 ///
 /// What a thread did before an accepted add is visible to the delivery that serves the add,
 /// merged and deferred adds included; what a worker did before `done` is visible to the next
-/// delivery of the key. So state that is read under a key needs no lock against the next run.
+/// delivery of the key. So state that only the key's worker touches needs no lock of its own.
 ///
 /// # Examples
 ///
@@ -88,7 +87,7 @@ impl<K> WorkQueue<K>
 where
     K: Hash + Eq + Send + Sync + 'static,
 {
-    /// An empty queue with the default settings. Starts no thread.
+    /// Creates an empty queue with the default settings. Starts no thread.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
@@ -101,7 +100,7 @@ where
         }
     }
 
-    /// A queue with other settings.
+    /// Returns a builder for a queue with other settings.
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
@@ -123,20 +122,21 @@ where
 {
     /// Adds a key.
     ///
-    /// | the key is | what happens | answer |
+    /// | the key is | what happens | returns |
     /// | --- | --- | --- |
     /// | idle or unknown | it is queued, at the tail | [`Added::Queued`] |
     /// | queued | nothing: the delivery to come serves this add, too | [`Added::Merged`] |
-    /// | processing | it will be queued when that is done, at the tail as of then | [`Added::Deferred`] |
+    /// | processing | it will be queued at the tail when it is done | [`Added::Deferred`] |
     /// | processing and deferred already | nothing | [`Added::Merged`] |
     /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
     ///
-    /// Never blocks for longer than another thread needs for a table operation.
+    /// May wait briefly for another operation on the same shard.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` panics; then nothing was added and the queue is as before. If
-    /// the key is not taken over (it is known already) and its `Drop` panics; then it was added.
+    /// Panics if the key's `Hash` or `Eq` panics; then nothing was added and the queue is as
+    /// before. Panics if the key is already known and the `Drop` of `key` panics; then the add
+    /// has happened.
     ///
     /// # Examples
     ///
@@ -153,7 +153,7 @@ where
     }
 
     /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
-    /// known key allocates nothing. Otherwise as [`add`](Self::add).
+    /// known key allocates nothing. Otherwise like [`add`](Self::add).
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
@@ -171,17 +171,17 @@ where
         let hash = hash_of(&self.hasher, key);
         match core.add_interned(hash, |known| known.borrow() == key) {
             Some(added) => added,
-            // User code makes the copy, so not under the shard's lock. If another thread interns
-            // the key meanwhile, `add` finds it.
+            // The copy is user code, so the shard's lock is not held. If another thread interns the
+            // key meanwhile, `add` finds it.
             None => core.add(hash, key.to_owned()),
         }
     }
 
-    /// Adds many keys, in order. Answers how many became queued; the others were merged, deferred,
-    /// or refused after a shut-down.
+    /// Adds many keys, in order. Returns the number of keys that became queued; the others were
+    /// merged, deferred, or refused after a shut-down.
     ///
-    /// Each key is added, and a getter woken for it, before the iterator is asked for the next; so it may
-    /// be an iterator that waits.
+    /// Each key is added, and a getter is woken for it, before the iterator's `next` is called
+    /// again, so the iterator may block.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -192,7 +192,7 @@ where
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add), and if the iterator panics: the keys before that are added.
+    /// Panics if [`add`](Self::add) or the iterator panics; keys already yielded stay added.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
         let core = &*self.core;
         let add = |key| core.add(hash_of(&self.hasher, &key), key);
@@ -200,9 +200,9 @@ where
         added.filter(|added| *added == Added::Queued).count()
     }
 
-    /// A handle to a key, which adds it without hashing and without the table.
+    /// Returns a handle to a key, which adds it without hashing and without the table.
     ///
-    /// The key stays interned while the handle lives. It is not added by this.
+    /// The key stays interned while the handle lives. This call does not add it.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
@@ -215,7 +215,7 @@ where
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add), and if 2^31 handles to the key are alive.
+    /// Panics if [`add`](Self::add) would, or if 2^31 handles to the key are alive.
     #[must_use = "the key stays interned while the handle lives, and is not added by this"]
     pub fn handle(&self, key: K) -> KeyHandle<K> {
         let core = &self.core;
@@ -229,28 +229,28 @@ where
     /// Adds a key after `delay`: no earlier, and at most a tick (1 ms by default) plus scheduling
     /// later (promises D1 to D8).
     ///
-    /// When the time has come it is a plain [`add`](Self::add), with all its rules. A key has one
-    /// pending delay at most; if one is pending already, the [`DelayPolicy`](crate::DelayPolicy) of the queue decides,
-    /// by default the earlier of the two counts. The state of the key does not matter: a queued or
-    /// processing key can be delayed, and is added again then.
+    /// When the delay is over, the key is added as by [`add`](Self::add). A key has at most one
+    /// pending delay; if one is pending already, the queue's [`DelayPolicy`](crate::DelayPolicy)
+    /// decides, and by default the earlier one wins. The state of the key does not matter: a queued
+    /// or processing key can be delayed, and is added again then.
     ///
-    /// | delay | what happens | answer |
+    /// | delay | what happens | returns |
     /// | --- | --- | --- |
-    /// | zero | a plain add, in this thread | as of [`add`](Self::add) |
+    /// | zero | a plain add, in this thread | what [`add`](Self::add) does |
     /// | up to 100 years | the add is pending | [`Added::Delayed`] |
-    /// | more | as 100 years | [`Added::Delayed`] |
+    /// | more | counts as 100 years | [`Added::Delayed`] |
     /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
     ///
     /// Never blocks. The first delay starts a thread, unless the queue was built with
     /// [`manual_timers`](Builder::manual_timers).
     ///
-    /// Time is that of the queue's clock, which is monotonic. While the machine is suspended it may
-    /// stand still or not, as the system has it; after a leap everything due is added at once, in
+    /// Delays use the queue's clock, which is monotonic. While the machine is suspended, whether it
+    /// advances depends on the operating system; after a jump, all due keys are added at once, in
     /// due order.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// Panics if [`add`](Self::add) would.
     ///
     /// # Examples
     ///
@@ -287,9 +287,9 @@ where
         added
     }
 
-    /// Removes the pending delay of a key, and says whether there was one (D6).
+    /// Cancels the pending delay of a key, and returns whether there was one (D6).
     ///
-    /// Never touches a queued or processing key: an add whose time has come is not taken back.
+    /// Never touches a queued or processing key: an add whose delay is over is not revoked.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -302,7 +302,7 @@ where
     ///
     /// # Panics
     ///
-    /// If `Hash` or `Eq` panics; then nothing was cancelled.
+    /// Panics if `Hash` or `Eq` panics; then nothing was cancelled.
     pub fn cancel<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -314,52 +314,54 @@ where
 }
 
 impl<K, L, S> WorkQueue<K, L, S> {
-    /// The number of queued keys: not those being processed, nor those deferred or delayed (C8).
+    /// Returns the number of queued keys: not processing, dirty or delayed ones (C8).
     ///
-    /// A snapshot; do not decide by it whether to call [`get`](Self::get). While more keys are queued than
-    /// the ring holds, it may wait until a consumer has moved up to 128 of them there.
+    /// The number is a snapshot; do not decide by it whether to call [`get`](Self::get). While more
+    /// keys are queued than the ring holds, the call may wait until a consumer has moved up to 128
+    /// of them there.
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()
     }
 
-    /// Whether no key is queued. A snapshot, as [`len`](Self::len), but one that waits for nobody.
+    /// Returns whether no key is queued. A snapshot, like [`len`](Self::len), but never waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.core.is_empty()
     }
 
-    /// The name the queue was built with.
+    /// Returns the name the queue was built with.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.core.name()
     }
 
-    /// Adds the keys whose delays are over now, in due order, and says how many delays that were.
+    /// Adds the keys whose delays are over now, in due order, and returns the number of these
+    /// delays.
     ///
-    /// For queues built with [`manual_timers`](Builder::manual_timers): their delays end in here
-    /// only, in the calling thread. With others it is harmless: what is due is added by this call
-    /// or by the queue's own thread. See [`add_after`](Self::add_after) for an example.
+    /// For queues built with [`manual_timers`](Builder::manual_timers): their delays end only in
+    /// this call, in the calling thread. With other queues it is harmless: either this call or the
+    /// queue's own thread adds what is due. See [`add_after`](Self::add_after) for an example.
     pub fn fire_due(&self) -> usize {
         self.core.fire_due()
     }
 
-    /// The rate limiter the queue was built with.
+    /// Returns the rate limiter the queue was built with.
     #[must_use]
     pub fn rate_limiter(&self) -> &L {
         &self.limiter
     }
 
-    /// Whether the queue is shut down. From then on every add is refused.
+    /// Returns whether the queue is shut down, and so refuses every add.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.core.is_shutting_down()
     }
 
-    /// Drops the keys that are idle and gives their memory back at once.
+    /// Drops the idle keys and releases their memory immediately.
     ///
-    /// Without it idle keys go by themselves, a little later: when new ones come, or when workers
-    /// wait. Keys that are queued, processed, or kept by a [`KeyHandle`] stay.
+    /// Otherwise idle keys are dropped a little later: when new keys are added, or when workers
+    /// wait. Keys that are queued, processing, or kept by a [`KeyHandle`] stay.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -376,14 +378,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
         self.core.keys().shrink();
     }
 
-    /// Shuts the queue down, without waiting, and says what is left to do.
+    /// Shuts the queue down without waiting, and returns what is left to do.
     ///
-    /// Adds are refused from now on. What is queued is still handed out, and so is, once more, a
-    /// key that was added again while it was processed. After that every `get` ends with `None`.
+    /// Adds are refused from now on. Queued keys are still delivered, and a key that was added
+    /// again while it was processing is delivered once more. After that every `get` returns `None`.
     /// Every drain is released. Pending delays are dropped and counted in what this returns (S5).
     /// Shutting down again is harmless, and reports the same number of dropped delays.
     ///
-    /// Takes time proportional to the number of keys known to the queue.
+    /// Takes time proportional to the number of keys that the queue knows.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -400,13 +402,13 @@ impl<K, L, S> WorkQueue<K, L, S> {
         remaining
     }
 
-    /// Shuts the queue down and waits until nothing is queued and nothing is being processed, or
-    /// until somebody calls [`shut_down`](Self::shut_down).
+    /// Shuts the queue down and waits until no key is queued or processing, or until
+    /// [`shut_down`](Self::shut_down) is called.
     ///
-    /// The workers must go on getting and finishing keys meanwhile; a thread that holds an
-    /// [`Item`](crate::Item) itself would wait for itself for ever. Any number of threads and
-    /// tasks may drain at once. Pending delays, retries included, are dropped and counted in what this
-    /// returns, or delivered now if the queue was built with [`drain_delays`](Builder::drain_delays).
+    /// The workers must continue to get and finish keys meanwhile; a thread that drains while it
+    /// holds an [`Item`](crate::Item) deadlocks. Any number of threads and tasks may drain at once.
+    /// Pending delays, retries included, are dropped and counted in what this returns, or delivered
+    /// now if the queue was built with [`drain_delays`](Builder::drain_delays).
     ///
     /// ```
     /// # use keyqueue::{DrainEnd, WorkQueue};
@@ -423,13 +425,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
         Drain::begin(&self.core, self.drain_delays).wait(None)
     }
 
-    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), but waits for `limit` at most.
+    /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), but waits for at most `limit`.
     ///
     /// # Errors
     ///
-    /// What is left, if that was not all done in time, or if the drain was released by
-    /// [`shut_down`](Self::shut_down). The queue stays shut down; one may drain again. How many delays
-    /// were dropped is in what a [`shut_down`](Self::shut_down) returns, now or later.
+    /// Returns what is left, if not every key was done in time, or if
+    /// [`shut_down`](Self::shut_down) released the drain. The queue stays shut down, and can be
+    /// drained again. The number of dropped delays is in what a [`shut_down`](Self::shut_down)
+    /// returns, now or later.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -450,7 +453,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
         }
     }
 
-    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), for tasks of any executor.
+    /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), for tasks of any executor.
     ///
     /// The queue is shut down when the future is first polled.
     ///
@@ -464,8 +467,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     }
 }
 
-// Operations leave the queue whole if user code panics in them (the key's hash, comparison and drop,
-// the limiter, wakers), so a caught panic shows nobody a broken queue.
+// Operations leave the queue consistent if user code panics in them (the key's hash, comparison and
+// drop, the limiter, wakers), so the queue can be used after a caught panic.
 impl<K, L, S> UnwindSafe for WorkQueue<K, L, S> {}
 impl<K, L, S> RefUnwindSafe for WorkQueue<K, L, S> {}
 
@@ -473,12 +476,12 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
     fn drop(&mut self) {
         let core = &self.core;
         let registration = Registration::end(core);
-        // Nobody can be waiting: all who wait borrow the queue. What may live on are handles,
-        // whose adds must be refused from now on.
+        // No thread can be waiting, because waiters borrow the queue. Handles may live on, and
+        // their adds must be refused from now on.
         if Arc::strong_count(core) > 1 {
             self.shut_down();
         }
-        // Even if it has given its share back: it may be on its last instructions.
+        // Even if the thread has dropped its reference to the core: it may still be running.
         core.driver().join();
         registration.zero(core);
     }

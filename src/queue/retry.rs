@@ -1,4 +1,4 @@
-//! The public face of trying again: what the queue does with its rate limiter.
+//! The public face of retrying: what the queue does with its rate limiter.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -14,13 +14,13 @@ where
     L: RateLimiter<K>,
     S: BuildHasher,
 {
-    /// Adds a key after the delay that the rate limiter says: [`add_after`](Self::add_after) of
+    /// Adds a key after the delay that the rate limiter returns: [`add_after`](Self::add_after) of
     /// `limiter.when(&key)` (L1).
     ///
-    /// Each call counts as a failure of the key with most limiters. A queue that is shut down
-    /// refuses the key and does not ask the limiter. With
-    /// [`steady_backoff`](crate::Builder::steady_backoff) the limiter is not asked for a delay
-    /// either while a back-off of the key is pending: that stays.
+    /// With most limiters each call counts as a failure of the key. A queue that is shut down
+    /// refuses the key and does not charge the limiter. With
+    /// [`steady_backoff`](crate::Builder::steady_backoff), a call while a back-off of the key is
+    /// pending does not charge the limiter either, and that back-off stays.
     ///
     /// ```
     /// # use keyqueue::limiter::ItemExponentialFailure;
@@ -48,7 +48,7 @@ where
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add), and if the limiter does.
+    /// Panics if [`add`](Self::add) would, or if the limiter panics.
     pub fn add_rate_limited(&self, key: K) -> Added {
         if self.core.is_shutting_down() {
             return Added::ShutDown;
@@ -63,20 +63,21 @@ where
         self.add_after(key, delay)
     }
 
-    /// Whether a pending delay of the key is taken for its back-off: the delay of a key without
-    /// failures is another, such as that of a requeue-after.
+    /// Returns whether a pending delay of the key counts as its back-off. A key without failures
+    /// has another kind of delay, such as that of a requeue-after.
     fn has_failed(&self, key: &K) -> bool {
         self.limiter.num_requeues(key) > 0
     }
 
-    /// Clears what the rate limiter knows of a key (L2): call it when the key has succeeded.
+    /// Clears the rate limiter's record of a key (L2). Call it when the key has succeeded.
     ///
-    /// Touches neither the key's state nor its pending delay.
+    /// Changes neither the key's state nor its pending delay.
     pub fn forget(&self, key: &K) {
         self.limiter.forget(key);
     }
 
-    /// How often the key failed since it was last forgotten, as the rate limiter has it (L2).
+    /// Returns the number of failures of a key since it was last forgotten, as counted by the rate
+    /// limiter (L2).
     #[must_use]
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.limiter.num_requeues(key)
@@ -89,8 +90,8 @@ where
     L: RateLimiter<K>,
     S: BuildHasher,
 {
-    /// Says that the work on the key has failed: adds it again, rate limited, and is done with it
-    /// for now. See [`WorkQueue::add_rate_limited`].
+    /// Adds the key again, rate limited, because processing it failed, and finishes it. See
+    /// [`WorkQueue::add_rate_limited`].
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
@@ -103,7 +104,7 @@ where
         self.add_rate_limited()
     }
 
-    /// As [`retry`](Self::retry), but the item stays held.
+    /// Like [`retry`](Self::retry), but keeps the item.
     pub(crate) fn add_rate_limited(&self) -> Added {
         let queue = self.queue();
         if queue.core.is_shutting_down() {

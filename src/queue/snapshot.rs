@@ -1,9 +1,10 @@
-//! Looking inside: every key that is not idle, and its state.
+//! Snapshots: every key that is queued, processing or delayed, and its state.
 //!
-//! A snapshot takes the shards' locks one after the other. Under the lock it reads each key's state with
-//! the times that belong to it ([`crate::keys::times`]) and pins the node; everything else, user code above
-//! all, comes after the locks. `get` and `done` take no lock and go on meanwhile, so each key is as it
-//! was at some moment during the call, and two keys need not be as of the same moment.
+//! A snapshot takes the shards' locks one after the other. Under the lock it reads each key's state
+//! with the times that belong to it ([`crate::keys::times`]) and pins the node; everything else,
+//! above all user code, runs after the locks are released. `get` and `done` take no lock and
+//! continue meanwhile, so each key is as it was at some moment during the call, and two keys need
+//! not be as of the same moment.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,13 +24,13 @@ use crate::queue::WorkQueue;
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum State {
-    /// Neither queued nor processed: it waits for its delay.
+    /// Neither queued nor processing: the key waits for its delay.
     Idle,
     /// Queued.
     Queued,
-    /// With a worker.
+    /// Processing: a worker holds the key.
     Processing,
-    /// With a worker, and added again meanwhile.
+    /// Processing, and added again meanwhile.
     Dirty,
 }
 
@@ -61,39 +62,39 @@ pub struct KeySnapshot<'q, K> {
 }
 
 impl<K> KeySnapshot<'_, K> {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         self.pin.key()
     }
 
-    /// Its state.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// How long it had been in that state; none for an idle key, and in a queue that is not timed
-    /// ([`Builder::timing`](crate::Builder::timing)).
+    /// Returns how long it had been in that state; `None` for an idle key, and in a queue that is
+    /// not timed ([`Builder::timing`](crate::Builder::timing)).
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.age
     }
 
-    /// How long it had been with its worker, if it was with one and the queue is timed.
+    /// Returns how long it had been processing, if it was and the queue is timed.
     #[must_use]
     pub fn held(&self) -> Option<Duration> {
         self.held
     }
 
-    /// How often it has failed since it was last forgotten, as
-    /// [`num_requeues`](WorkQueue::num_requeues) says.
+    /// Returns the number of its failures since it was last forgotten, as
+    /// [`num_requeues`](WorkQueue::num_requeues) does.
     #[must_use]
     pub fn requeues(&self) -> u32 {
         self.requeues
     }
 
-    /// How long it was until its pending delay ends; zero if that is due, none if none is pending.
+    /// Returns the time until its pending delay ends: zero if it is due, `None` if none is pending.
     #[must_use]
     pub fn due_in(&self) -> Option<Duration> {
         self.due_in
@@ -120,14 +121,14 @@ impl<K: fmt::Debug> fmt::Debug for KeySnapshot<'_, K> {
 }
 
 impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
-    /// Every key that is queued, processed or delayed, with its state.
+    /// Returns every key that is queued, processing or delayed, with its state.
     ///
-    /// The queue is not stopped: each key is as it was at some moment during the call, and its state
-    /// and age belong together. Ages are known if the queue is timed, as it is if it has a name
+    /// The queue keeps running: each key is as it was at some moment during the call, and its state
+    /// and age belong together. Ages are known if the queue is timed, as every named queue is
     /// ([`Builder::timing`](crate::Builder::timing)).
     ///
-    /// Takes time and memory proportional to the number of keys that are known. Adds to a shard wait
-    /// while it is looked at.
+    /// Takes time and memory proportional to the number of keys that the queue knows. Adds to a
+    /// shard wait while it is visited.
     ///
     /// ```
     /// # use keyqueue::{Clock, State, WorkQueue};
@@ -151,9 +152,10 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
         self.keys_that(|seen, delayed, _| seen.phase != Phase::Idle || delayed)
     }
 
-    /// The keys that have been with their worker for `older_than` or longer: where something is stuck.
+    /// Returns the keys that have been processing for `older_than` or longer, to find stuck
+    /// workers.
     ///
-    /// None if the queue is not timed, so that nobody can tell.
+    /// Returns `None` if the queue is not timed.
     ///
     /// ```
     /// # use keyqueue::{Clock, WorkQueue};
@@ -177,8 +179,8 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
         }))
     }
 
-    /// A snapshot of the keys of which `wanted` holds: it is told what was seen, whether a delay is
-    /// pending, and the time.
+    /// Returns a snapshot of the keys for which `wanted` returns true. Its parameters are what was
+    /// seen, whether a delay is pending, and the time.
     fn keys_that(&self, wanted: impl Fn(&Seen, bool, Ticks) -> bool) -> Vec<KeySnapshot<'_, K>> {
         let core = &self.core;
         let watch = core.watch();
@@ -186,7 +188,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
         for shard in core.keys().shards() {
             let now = watch.map_or(0, Watch::now);
             shard.visit(0, usize::MAX, |node| {
-                // SAFETY: in the table of a shard whose lock is held.
+                // SAFETY: the node is in the table of a shard whose lock is held.
                 let at = unsafe { node.get() };
                 let seen = match watch {
                     // SAFETY: as above.
@@ -201,7 +203,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                 }
             });
         }
-        // No lock is held from here on: both may be anybody's code.
+        // No lock is held from here on: the limiter is user code.
         for key in &mut keys {
             key.requeues = self.limiter.num_requeues(key.pin.key());
             key.due_in = key.due.map(|tick| core.timer().until(tick));
@@ -237,7 +239,7 @@ impl<K> KeySnapshot<'_, K> {
     }
 }
 
-/// The key, its state, and the rest in seconds.
+/// Serialises every field, times in seconds.
 #[cfg(feature = "serde")]
 impl<K: serde::Serialize> serde::Serialize for KeySnapshot<'_, K> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -12,13 +12,13 @@ use crate::queue::get::GetAsync;
 use crate::queue::item::Item;
 
 impl<K, L, S> WorkQueue<K, L, S> {
-    /// A stream that takes keys by [`get_async`](Self::get_async): it waits for each, and ends when
-    /// the queue is shut down and empty.
+    /// Returns a stream that takes keys by [`get_async`](Self::get_async): it waits for each, and
+    /// ends when the queue is shut down and empty.
     ///
     /// # Cancel safety
     ///
-    /// As [`get_async`](Self::get_async): dropping the stream, or a future of its next item, loses
-    /// nothing.
+    /// Like [`get_async`](Self::get_async): dropping the stream, or a future of its next item,
+    /// loses nothing.
     ///
     /// ```
     /// use futures_lite::{StreamExt, future::poll_once};
@@ -46,7 +46,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct GetStream<'q, K, L = NoLimit, S = DefaultHasher> {
-    /// Once it is ready it is as new, and gets the next key.
+    /// Once it has returned a key, it can be polled for the next one.
     next: GetAsync<'q, K, L, S>,
 }
 

@@ -31,10 +31,10 @@ pub(super) struct Join<F> {
 }
 
 struct Place<F> {
-    /// `None` once it was ready.
+    /// `None` once the future was ready.
     future: Option<Pin<Box<F>>>,
     task_waker: Arc<TaskWaker>,
-    /// The task_waker as a waker, for its future.
+    /// `task_waker` as a `Waker`, for the future.
     waker: Waker,
 }
 

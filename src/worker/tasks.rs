@@ -41,8 +41,8 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels the work on the keys in flight at its current await points. Each
-    /// of these keys is done then: it is not forgotten, retried or reported, and does not stay
+    /// Dropping the future cancels the work on the processing keys at its current await points.
+    /// Each of these keys is done then: it is not forgotten, retried or reported, and does not stay
     /// processing. Queued keys stay queued. To end without cancelling work, shut the queue down and
     /// await the future instead.
     ///

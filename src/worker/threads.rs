@@ -108,6 +108,7 @@ where
     /// them.
     ///
     /// # Errors
+    ///
     /// The same as for [`run`](Self::run).
     ///
     /// # Examples

@@ -1,5 +1,5 @@
-//! A heap that counts. A test that measures by it makes it its global allocator, and runs in a process of
-//! its own ([`alone`](super::alone)), so that nothing else disturbs the count.
+//! A heap that counts. A test that uses it makes it its global allocator, and runs in a separate
+//! process ([`alone`](super::alone)), so that nothing else disturbs the count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ thread_local! {
 pub(crate) struct CountingHeap;
 
 fn count(bytes: isize) {
-    // Ordering: Relaxed; a sum, read while nobody else allocates.
+    // Ordering: Relaxed; a sum, read while no other thread allocates.
     HELD.fetch_add(bytes, Ordering::Relaxed);
     if bytes > 0 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

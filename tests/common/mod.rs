@@ -1,13 +1,13 @@
 //! What the integration tests share: queues of many configurations, a watchdog, conditions to
-//! wait for, wakers that count, and a process of one's own.
+//! wait for, wakers that count, and separate processes.
 //!
 //! # Ground rules of the tests
 //!
 //! * A test never sleeps to let something happen. It waits for the condition ([`eventually`]), or
 //!   it shows by the order of events that something cannot have happened.
-//! * A test never judges by the clock. Where the queue loses a wake-up, the test would hang; its
+//! * A test does not measure time. If the queue loses a wake-up, the test hangs, and its
 //!   [`watchdog`] turns that into a failure that names the test.
-//! * What is rare in use is common here: few shards, a ring of one, keys of one hash.
+//! * Cases that are rare in use are common here: few shards, a ring of one, keys of one hash.
 #![allow(
     dead_code,
     unused_imports,
@@ -202,7 +202,7 @@ pub(crate) fn assert_nothing_queued<K: std::fmt::Debug, S>(queue: &WorkQueue<K, 
     assert_eq!(queue.len(), 0);
 }
 
-/// The number of getters on the queue's wait list, as its `Debug` form tells.
+/// The number of getters on the queue's wait list, from its `Debug` form.
 pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
     let text = format!("{queue:?}");
     let (_, rest) = text.split_once("waiting: ").expect("`waiting` in Debug");
@@ -247,7 +247,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Ends the whole process if the guard is not dropped within so many seconds, or
+/// Ends the whole process if the guard is not dropped within this number of seconds, or
 /// `KEYQUEUE_TEST_PATIENCE` times as many: under a sanitizer everything is slower.
 pub(crate) fn watchdog(seconds: u64) -> Watchdog {
     let seconds = seconds * patience();

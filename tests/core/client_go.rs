@@ -1,6 +1,6 @@
 //! client-go's tests of its core queue, by their names, and after them the cases that its suite
 //! leaves open. Where Go's test sleeps to show that something blocks, this one shows by the order
-//! of events that it cannot have gone on.
+//! of events that it cannot have continued.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -169,7 +169,7 @@ fn test_collapse_while_processing() {
     });
 }
 
-#[test] // S3: a drain waits for both items in flight
+#[test] // S3: a drain waits for both processing keys
 fn test_queue_drainage_using_shut_down_with_drain() {
     with_queues(|config| {
         let queue = config.queue();
@@ -191,7 +191,7 @@ fn test_queue_drainage_using_shut_down_with_drain() {
     });
 }
 
-#[test] // S1: a plain shut-down waits for nobody
+#[test] // S1: a plain shut-down does not wait
 fn test_no_queue_drainage_using_shut_down() {
     with_queues(|config| {
         let queue = config.queue();
@@ -226,7 +226,7 @@ fn test_force_queue_shutdown_using_shut_down() {
     });
 }
 
-#[test] // S2: a key dirtied before the drain is handed out once more during it
+#[test] // S2: a key dirtied before the drain is delivered once more during it
 fn test_queue_drainage_using_shut_down_with_drain_with_dirty_item() {
     with_queues(|config| {
         let queue = config.queue();

@@ -117,7 +117,7 @@ fn attempt<R>(operation: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// A queue with a model beside it, which knows what a panic leaves behind.
+/// A queue and a model of it, which knows what a panic leaves behind.
 struct Run {
     queue: Queue<Key>,
     world: Arc<World>,
@@ -429,7 +429,7 @@ fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
         for task in &mut others {
             assert!(poll(task, &waker).is_pending());
         }
-        // Whether the adder hears of the panic is not promised.
+        // Whether the panic reaches the adder is not promised.
         let _ = attempt(|| queue.add_all(0..5));
         assert_eq!((queue.len(), count.get()), (5, 4));
         for task in &mut others {

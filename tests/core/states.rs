@@ -1,4 +1,4 @@
-//! The core's promises in one thread: what every operation answers in every state of a key.
+//! The core's promises in one thread: what every operation returns in every state of a key.
 
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ fn every_accepted_add_is_followed_by_a_delivery() {
     });
 }
 
-// ---- answers --------------------------------------------------------------------------------
+// ---- results --------------------------------------------------------------------------------
 
 #[test] // C6 C11
 fn add_add_ref_and_handle_answer_alike_in_every_state() {

@@ -1,4 +1,4 @@
-//! What signatures may say: defaults of the type parameters, and what is an error.
+//! Types in signatures: defaults of the type parameters, and which types are errors.
 
 use std::error::Error;
 use std::fmt;

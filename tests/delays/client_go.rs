@@ -1,5 +1,5 @@
 //! client-go's tests of its delaying and rate-limiting queues, by their names, and after them the
-//! cases about delays that its suite leaves open. The clock is moved by hand.
+//! cases about delays that its suite leaves open. The test advances the clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -155,11 +155,11 @@ fn add_after_on_a_drained_queue_is_refused() {
     assert!(queue.get().is_none());
 }
 
-#[test] // D7: client-go's channel of 1000 is full here, and its callers are stuck for ever
+#[test] // D7: client-go's channel of 1000 is full here, and its callers are stuck forever
 fn add_after_never_waits_for_room() {
     let _watchdog = watchdog(60);
     let (queue, _time) = built_of(|builder| builder);
-    // Nobody ever takes what is registered.
+    // No thread ever takes what is registered.
     thread::scope(|scope| {
         for n in 0..4 {
             let queue = &queue;
@@ -203,7 +203,7 @@ fn no_add_after_is_blocked_at_a_shut_down() {
     }
 }
 
-/// Counts how often it is asked.
+/// Counts its calls.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 

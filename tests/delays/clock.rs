@@ -1,5 +1,5 @@
-//! Delays by a clock that is moved by hand: when a key is added, in which order, and what
-//! cancels a delay (D1, D2, D4, D6, D8, D9). Nothing here sleeps.
+//! Delays on a clock that the test advances: when a key is added, in which order, and what
+//! cancels a delay (D1, D2, D4, D6, D8, D9). No test here sleeps.
 
 use std::time::Duration;
 
@@ -284,7 +284,7 @@ fn keys_come_out_tick_by_tick() {
     }
 }
 
-#[test] // D8: registered in crowds, which nobody has put into the wheel yet
+#[test] // D8: many registrations that are not in the wheel yet
 fn a_late_call_with_an_early_time_still_comes_first() {
     const KEYS: u32 = scaled(20_000) as u32;
     let (queue, time) = timed();

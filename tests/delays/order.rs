@@ -1,4 +1,4 @@
-//! The order in which delays of a queue with its own thread come up.
+//! The order in which delays of a queue with its own thread end.
 
 use std::time::Duration;
 

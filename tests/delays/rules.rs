@@ -1,5 +1,5 @@
-//! Two delays of one key, and a plain add beside a delay: which of them counts (D3, D5). By a clock
-//! that is moved by hand; nothing here sleeps.
+//! Two delays of one key, and a plain add of a delayed key: which of them wins (D3, D5). The test
+//! advances the clock, and does not sleep.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,7 +95,7 @@ fn latest_debounces() {
     assert_eq!(after(&queue, &time, ms(1)), [1]);
 }
 
-// ---- a plain add beside a delay -------------------------------------------------------------
+// ---- a plain add of a delayed key -----------------------------------------------------------
 
 #[test] // D5
 fn a_plain_add_leaves_the_delay_alone() {

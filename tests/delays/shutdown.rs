@@ -146,7 +146,7 @@ fn a_drain_delivers_delays_of_queued_and_processing_keys_by_the_rules() {
     assert_eq!(rest(&queue), [2, 3, 1]);
 }
 
-#[test] // S5: a plain shut-down drops them whatever a drain is told
+#[test] // S5: a plain shut-down drops them whatever `drain_delays` says
 fn a_plain_shut_down_always_drops_delays() {
     let (queue, _time) = built(|builder| builder.drain_delays(true));
     queue.add_after(1, ms(5));

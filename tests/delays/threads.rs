@@ -1,5 +1,5 @@
 //! Delays with the queue's own thread and the real clock: the thread's life (S6), shut-downs (S5),
-//! and a flood of new delays beside many that come due (D7).
+//! and a flood of new delays while many others end (D7).
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[cfg(target_os = "linux")]
 fn timers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").expect("the list of threads");
-    // A thread may end while it is looked at.
+    // A thread may end while its name is read.
     let names =
         threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
     names
@@ -246,7 +246,7 @@ fn a_waker_on_the_timers_thread_may_drop_the_queue() {
     eventually("the queue is gone", || weak.strong_count() == 0);
 }
 
-#[test] // a waker that panics costs nobody a delay
+#[test] // a waker that panics loses no delay
 fn a_waker_that_panics_does_not_end_the_thread() {
     struct Panics;
     impl Wake for Panics {

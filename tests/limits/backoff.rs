@@ -1,4 +1,4 @@
-//! Back-off: apimachinery's and client-go's tables under their names, then the contract's promises.
+//! Back-off: apimachinery's and client-go's tables under their names, then the promises.
 
 use std::time::Duration;
 
@@ -399,7 +399,7 @@ fn test_exponential_backoff_manager_get_next_backoff() {
     }
 }
 
-#[test] // L10: asked every 2 s for longer than `reset`, but never idle for so long.
+#[test] // L10: called every 2 s for longer than `reset`, but never idle for that long.
 fn a_busy_manager_does_not_start_over() {
     let (mut manager, mock) = manager(secs(10));
     for expected in [1, 2, 4, 8, 10, 10, 10, 10, 10].map(secs) {

@@ -1,4 +1,4 @@
-//! The token bucket (L5): one for all keys, exact however it is called.
+//! The token bucket (L5): one for all keys, and exact for any pattern of calls.
 
 use std::sync::Barrier;
 use std::thread;

@@ -1,4 +1,4 @@
-//! The rate limiters: client-go's own tests under their names, then what the contract promises beyond.
+//! The rate limiters: client-go's own tests under their names, then the further promises.
 
 mod memory;
 

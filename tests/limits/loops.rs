@@ -1,4 +1,4 @@
-//! The loops and retries of back-off: apimachinery's tables under their names, then the contract's promises.
+//! The loops and retries of back-off: apimachinery's tables under their names, then the promises.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn, ready};

@@ -1,5 +1,5 @@
-//! Trying again as the queue's limiter says (L1, L2): failures counted, waited for and forgotten, and a
-//! back-off that adds do not inflate. By a clock that is moved by hand; nothing here sleeps.
+//! Retries with the queue's limiter (L1, L2): failures counted, waited for and forgotten, and a
+//! back-off that adds do not inflate. The test advances the clock, and does not sleep.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -123,9 +123,9 @@ fn a_steady_backoff_is_waited_for_however_many_events_fail_before_its_end() {
     }
 }
 
-// ---- a limiter of one's own -----------------------------------------------------------------
+// ---- a user's limiter -----------------------------------------------------------------------
 
-/// Delays by a tenth of a second for each letter, and notes what it is asked.
+/// Delays by a tenth of a second for each letter, and records its calls.
 #[derive(Default)]
 struct Letters {
     calls: Mutex<Vec<(&'static str, String)>>,

@@ -1,4 +1,5 @@
-//! What delays hold on to: an allocator counts. Each test runs in a process of its own.
+//! The memory of delays, measured by an allocator that counts. Each test runs in a separate
+//! process.
 
 use std::time::Duration;
 

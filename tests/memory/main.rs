@@ -1,6 +1,7 @@
 //! What a queue holds, and what it allocates (C10).
 //!
-//! A global allocator counts. Each test runs in a process of its own; run with `--nocapture` to see the figures.
+//! A global allocator counts. Each test runs in a separate process; `--nocapture` shows the
+//! figures.
 
 #[path = "../common/mod.rs"]
 mod common;

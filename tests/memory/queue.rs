@@ -1,11 +1,9 @@
 //! What the queue holds, and what it allocates (C10).
 //!
-//! A global allocator counts. Each test runs in a process of its own; run with `--nocapture` to see the figures.
-//!
 //! # The fixed cache
 //!
-//! Of each shard's idle keys up to [`RESIDENTS`] are kept for good, and until the next sweep as many more:
-//! [`CACHE`] bytes a shard. An idle queue may hold so much beyond twice what an empty one does.
+//! Each shard keeps up to [`RESIDENTS`] idle keys, and as many more until the next sweep: [`CACHE`]
+//! bytes a shard. An idle queue may hold that much more than twice what an empty one does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,9 +21,9 @@ const SHARDS: usize = 16;
 /// The queue's own fixed cache is 8192 nodes, an equal part in each shard.
 const RESIDENTS: usize = 8192 / SHARDS;
 /// A shard sweeps when half as many keys have come as it holds, so it may keep its residents twice:
-/// nodes in pages that are not full, a table with up to four places of 17 bytes for each, the memory
-/// of swept keys, and two pages.
-const CACHE: usize = 2 * RESIDENTS * (56 + 4 * 17 * 8 / 7) + 8192 + 2 * 4096;
+/// nodes in pages that are not full, a table with up to four places of 5 bytes for each, the
+/// memory of swept keys, and two pages.
+const CACHE: usize = 2 * RESIDENTS * (56 + 4 * 5 * 8 / 7) + 8192 + 2 * 4096;
 const MILLION: u64 = 1_000_000;
 
 /// A queue, and what it held when it was empty.
@@ -94,7 +92,7 @@ impl Measured {
         );
     }
 
-    /// Delivers exactly so many keys, and never looks at an empty queue.
+    /// Delivers exactly `keys` keys, and never calls an empty queue.
     fn deliver(&self, keys: u64) {
         for _ in 0..keys {
             self.queue.try_get().unwrap().done();
@@ -149,7 +147,7 @@ fn a_dropped_queue_leaves_nothing_behind() {
     alone(|| {
         let use_and_drop = || {
             let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
-            // More than the ring holds, and idle ones beside those that are queued.
+            // More than the ring holds; some are idle, the others queued.
             queue.add_all((0..10_000_u64).map(|key| key.to_string()));
             (0..5000).for_each(|_| queue.try_get().unwrap().done());
             let handle = queue.handle("idle".to_owned());
@@ -187,7 +185,7 @@ fn a_stream_after_a_burst_clears_it_away_though_no_worker_ever_idles() {
         let measured = Measured::new();
         measured.queue.add_all(0..100_000);
         measured.deliver(99_999);
-        // One key is always queued: nobody ever finds the queue empty.
+        // One key is always queued: no thread finds the queue empty.
         for key in 0..MILLION {
             measured.queue.add(MILLION + key);
             measured.deliver(1);
@@ -296,7 +294,7 @@ fn keys_that_were_delayed_are_forgotten_by_the_timers_thread() {
         for key in 0..MILLION / 4 {
             measured.queue.add_after(key, Duration::from_millis(1));
         }
-        // Nobody ever finds the queue empty.
+        // No thread finds the queue empty.
         for _ in 0..MILLION / 4 {
             eventually("a delay ends", || !measured.queue.is_empty());
             measured.deliver(1);

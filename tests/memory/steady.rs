@@ -1,4 +1,5 @@
-//! What a queue allocates in the steady state: for keys that recur, and for getters that wait (C10).
+//! What a queue allocates in the steady state: for keys that recur, and for getters that wait
+//! (C10).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
@@ -87,7 +88,7 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
 #[test] // C10
 fn recurring_keys_allocate_nothing_though_a_worker_idles_between_two_of_them() {
     alone(|| {
-        // A worker that keeps pace exactly finds nothing after each key; others after so many.
+        // A worker that keeps pace finds the queue empty after each key; others after `batch` keys.
         for batch in [1, 7, 100, 1000] {
             let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
             let round = || {
@@ -151,7 +152,7 @@ fn what_a_waiting_task_allocates_does_not_pile_up() {
         let count = allocations_of(|| (0..10_000).for_each(|_| wait()));
         let grown = held() - before;
         println!("{} allocations a wait of a task", count as f64 / 10_000.0);
-        // The test harness may allocate a little in a thread of its own.
+        // The test harness may allocate a little in its own thread.
         assert!(grown.abs() < 4096, "{grown} bytes more");
         assert!(count <= 20_000, "{count} allocations in 10000 waits");
     });

@@ -1,4 +1,4 @@
-//! What a queue tells of itself: series and snapshots.
+//! Observation of a queue: series and snapshots.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! A recorder that remembers.
+//! A recorder that keeps what was recorded.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(crate) struct Recorded(Arc<Series>);
 
 impl Recorded {
     pub(crate) fn recorder(&self) -> Arc<dyn Recorder + Send + Sync> {
-        // One recorder, however often it is asked for.
+        // Every call returns the same recorder.
         Arc::<Series>::clone(&self.0)
     }
 

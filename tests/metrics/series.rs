@@ -249,7 +249,7 @@ fn keys_that_the_worker_loop_gives_up_are_counted() {
     assert_eq!(worked.len(), 7);
 }
 
-/// Counts of many threads add up, and no sample is told twice or not at all.
+/// Counts of many threads add up, and each sample is reported exactly once.
 #[test]
 fn nothing_is_lost_under_load() {
     const KEYS: u64 = 20_000;
@@ -333,7 +333,7 @@ fn the_gauges_of_a_dropped_queue_are_zero_and_its_counters_stay() {
     time.advance(us(1_000_000));
     queue.report();
     assert_eq!(recorded.value("workqueue_depth", "pods"), 2.0);
-    queue.add("e"); // told by the drop
+    queue.add("e"); // reported by the drop
     drop(queue);
     for (kind, series, name) in recorded.series() {
         if kind == "gauge" {
@@ -400,7 +400,7 @@ fn a_thread_reports_from_the_first_add_to_the_end_of_the_last_queue() {
         let unfinished = || recorded.value("workqueue_unfinished_work_seconds", "first");
         eventually("it goes on", || unfinished() > 0.0);
         item.done();
-        // Shut down and at rest: nothing is left to be told.
+        // Shut down and at rest: nothing is left to report.
         eventually("the end", || unfinished() == 0.0 && !has_thread(THREAD));
         drop(first);
 

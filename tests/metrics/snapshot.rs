@@ -1,4 +1,4 @@
-//! Looking inside a queue: `snapshot`, `stuck`, the ages, and that they cost nobody who has not asked.
+//! Inspection: `snapshot`, `stuck` and the ages, and that an untimed queue does not pay for them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,8 +148,8 @@ fn ages_are_measured_in_real_time() {
     assert!(held >= ms(20) && held < Duration::from_secs(60), "{held:?}");
 }
 
-/// Whatever a key is doing, state and age belong together: each state of a key began no earlier than the
-/// one before it.
+/// Whatever a key is doing, state and age belong together: each state of a key began no earlier
+/// than the one before it.
 #[test]
 fn snapshots_beside_busy_workers_are_consistent_for_each_key() {
     let _watchdog = watchdog(120);

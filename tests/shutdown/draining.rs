@@ -125,7 +125,7 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
     });
 }
 
-#[test] // S1 S2: after the first None seen by anybody nobody gets a key
+#[test] // S1 S2: after the first `None`, no getter gets a key
 fn none_is_final_with_keys_in_flight_elsewhere() {
     with_these_queues(&Config::races(), |config| {
         for round in 0..scaled(300) {
@@ -317,7 +317,7 @@ fn a_shut_down_releases_every_drainer_at_once() {
 #[test] // S4
 fn any_order_of_any_number_of_shut_downs_is_harmless() {
     with_these_queues(&Config::races(), |config| {
-        // Every sequence of four calls, each with a key in flight and one queued.
+        // Every sequence of four calls, each with a processing key and a queued one.
         for script in (0..3_u32.pow(4)).step_by(if cfg!(miri) { 10 } else { 1 }) {
             let queue = config.queue();
             queue.add_all(0..2);

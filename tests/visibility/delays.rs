@@ -1,4 +1,4 @@
-//! What is done before a delay is visible to what the delay ends in.
+//! What a thread did before it set a delay is visible to the delivery or the `cancel` that ends it.
 
 use std::thread;
 use std::time::Duration;

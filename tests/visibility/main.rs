@@ -3,27 +3,27 @@
 //! | done before | visible to | promises |
 //! | --- | --- | --- |
 //! | an accepted add, of whatever kind | the delivery that serves it | C4, C5, C11, D3, D4 |
-//! | `done` | the key's next delivery, whoever adds the key again | C3, C5 |
+//! | `done` | the key's next delivery, whichever thread adds the key again | C3, C5 |
 //! | `add_after` | the thread whose `cancel` returns true | D6 |
 //! | `done` | every thread whose drain returns | S3 |
 //! | `done`, or the drop of a handle | the drop of the key | C10 |
 //!
-//! The threads of a test share the queue and nothing else that orders memory. Two kinds of data show
-//! whether the queue does:
+//! The threads of a test share the queue and nothing else that orders memory. Two kinds of data
+//! show whether the queue does:
 //!
-//! * A [`Plain`] cell is no atomic. If a read is not ordered after the write, Miri
-//!   reports a data race, whatever value was read.
+//! * A [`Plain`] cell is not atomic. If a read is not ordered after the write, Miri reports a data
+//!   race, whatever value was read.
 //! * A [`Number`] is read and written relaxed. An add that is merged and a delay that is kept write
-//!   nothing: a pair of full fences decides whether such an add, or the delivery, comes first. Fences
-//!   alone order atomics, not plain cells, so what they promise is that the delivery does not read
-//!   an old number. Miri returns old numbers where the orderings allow it.
+//!   nothing: a pair of full fences decides whether such an add, or the delivery, comes first.
+//!   Fences alone order atomics, not plain cells, so what they promise is that the delivery does
+//!   not read an old number. Miri returns old numbers where the orderings allow it.
 //!
 //! The threads of a test begin together, once all have been started: a thread that is started after
-//! another has ended may be ordered after it. A test that has to wait for another thread polls the
-//! queue, or a relaxed [`Flag`], which orders nothing. The queue is built and its key interned before the
-//! threads start: the lock around that would order them.
+//! another has ended may be ordered after it. A thread that has to wait for another one polls the
+//! queue, or a relaxed [`Flag`], which orders nothing. The queue is built and its key interned
+//! before the threads start: the lock around that would order them.
 //!
-//! Natively the rounds find little, least on x86. What finds a missing ordering is Miri:
+//! Natively the rounds find little, least on x86. Miri finds missing orderings:
 //!
 //! ```text
 //! MIRIFLAGS="-Zmiri-many-seeds=0..20 -Zmiri-preemption-rate=0.05 \
@@ -31,16 +31,17 @@
 //!     cargo +nightly miri test -p keyqueue --test visibility
 //! ```
 //!
-//! The last flag is needed: a thread that gets memory which another has freed is ordered after it.
+//! The last flag is needed: a thread that gets memory that another has freed is ordered after it.
 //!
 //! Miri orders a `SeqCst` fence after all earlier ones, which C++ does not. So a fence can hide a
-//! missing Acquire from it, as it does in loom, and the threads here avoid fences between the write and
-//! the read. One they cannot avoid: an add ends with a fence, in the notification of getters. What is
-//! before that is checked without a queue, in the unit tests of the state.
+//! missing Acquire from Miri, as in loom, and the threads here avoid fences between the write and
+//! the read. One is unavoidable: an add ends with a fence, in the notification of getters. The unit
+//! tests of the state check what comes before it, without a queue.
 //!
-//! What it finds: a missing Release of an add through a handle, of `done` or of a handle's drop; a missing
-//! Acquire of `add`, of a delivery, of `cancel` or of a sweep; a missing fence of a delivery, of an add
-//! that is merged, of a delay that is kept or of `cancel`. Not the fence at the end of a delay: a delivery has one, too.
+//! Miri finds a missing Release of an add through a handle, of `done` or of a handle's drop; a
+//! missing Acquire of `add`, of a delivery, of `cancel` or of a sweep; a missing fence of a
+//! delivery, of an add that is merged, of a delay that is kept or of `cancel`. It does not find the
+//! fence at the end of a delay: a delivery has one, too.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -62,7 +63,7 @@ const MS: Duration = Duration::from_millis(1);
 
 // ---- queues ---------------------------------------------------------------------------------
 
-/// A queue whose delays come up by hand, with its clock.
+/// A queue with manual timers, and its clock.
 fn queue() -> (Queue, MockClock) {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
@@ -70,8 +71,8 @@ fn queue() -> (Queue, MockClock) {
     (queue.expect("the settings are in range"), time)
 }
 
-/// The next delivery, without sleeping: a thread that sleeps is woken with more synchronisation than
-/// a delivery needs.
+/// The next delivery, without sleeping: a thread that sleeps is woken with more synchronisation
+/// than a delivery needs.
 fn next<K>(queue: &WorkQueue<K>) -> Got<'_, K> {
     loop {
         match queue.try_get() {
@@ -87,8 +88,8 @@ fn intern(queue: &Queue, key: u64) {
     next(queue).done();
 }
 
-/// The ways to add a key without a handle to it; under Miri one, which stands for both: they differ in
-/// how they find the key.
+/// The ways to add a key without a handle to it; under Miri one, which stands for both: they differ
+/// in how they find the key.
 const BY_KEY: &[fn(&Queue)] = if cfg!(miri) {
     &[|queue| assert!(queue.add(KEY).is_accepted())]
 } else {
@@ -149,7 +150,7 @@ fn the_delivery_of_an_idle_key_sees_what_was_done_before_an_add_through_a_handle
     });
 }
 
-/// The key is being processed when it is added. Its worker learns of the add from a flag, which orders
+/// The key is being processed when it is added. Its worker reads that from a flag, which orders
 /// nothing, and finishes; then another thread has the delivery.
 fn check_deferred(add: impl Fn(&Queue, &KeyHandle<u64>) + Sync) {
     rounds(|| {

@@ -1,4 +1,4 @@
-//! Futures of a get that are kept and not polled, and what becomes of their notifications (C9).
+//! Futures of a get that are kept and not polled: their notifications are passed on (C9).
 
 use std::sync::LazyLock;
 use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
@@ -18,7 +18,7 @@ fn a_future_that_is_kept_unpolled_delays_a_key_until_the_next_add_at_most() {
     for (waiter, waker) in waiters.iter_mut().zip(&wakers) {
         assert!(poll(waiter, waker).is_pending());
     }
-    // The kept future is notified of the first key, and nobody acts on that.
+    // The kept future is notified of the first key, and does not act on it.
     queue.add(1);
     assert_eq!([counts[0].get(), counts[1].get()], [0, 0]);
     queue.add(2);
@@ -81,7 +81,7 @@ fn a_shut_down_wakes_those_who_wait_behind_a_future_that_is_kept_unpolled() {
     assert_eq!(*second, 2);
     let mut waiter = queue.get_async();
     assert!(poll(&mut waiter, &waker).is_pending());
-    // A dirty key of before the shut-down wakes who still waits.
+    // A key that was dirty at the shut-down wakes the getter that still waits.
     item.done();
     assert_eq!(count.get(), 2);
     let Poll::Ready(Some(first)) = poll(&mut waiter, &waker) else {

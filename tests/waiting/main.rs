@@ -1,4 +1,4 @@
-//! Getters that wait, and who is woken.
+//! Getters that wait, and which of them are woken.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,8 +1,8 @@
-//! Waiting, the races: who gives up as he is notified, and every kind of waiter at once (C9).
+//! Races of waiting: a getter gives up while it is notified, and every kind of waiter at once (C9).
 //!
-//! The races run in *rounds*: each round adds keys while everybody is free to sleep, and then
-//! waits for them to be delivered. So a single lost wake-up leaves the round hanging, where a
-//! steady stream would heal it.
+//! The races run in *rounds*: each round adds keys while all threads are free to sleep, and then
+//! waits for them to be delivered. So a single lost wake-up makes the round hang, where a steady
+//! stream would hide it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -20,8 +20,8 @@ fn dawdle(most: u32) {
     }
 }
 
-/// In every round one getter that gives up half-way and one key, and beside them a thread that
-/// waits for good: if the quitter does not take the key, that thread must.
+/// Runs rounds with one key, one getter that gives up half-way, and a thread that waits forever: if
+/// the quitter does not take the key, that thread must.
 fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
     const ROUNDS: usize = scaled(2000);
     with_these_queues(&Config::races(), |config| {
@@ -31,7 +31,7 @@ fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !queue.is_shutting_down() {
-                    // Lets the quitter go first: the add must hit upon him.
+                    // Lets the quitter register first: the add must notify it.
                     if waiting(&queue) == 0 && queue.is_empty() {
                         thread::yield_now();
                     } else if queue.get().is_some() {
@@ -63,7 +63,7 @@ fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
     });
 }
 
-/// In every round one key and one getter, who may just be going to sleep as it is added.
+/// Runs rounds with one key and one getter, which may be about to sleep when the key is added.
 fn rounds_with_one_getter(consume: impl Fn(&Queue<usize>) -> bool + Sync) {
     const ROUNDS: usize = scaled(4000);
     with_these_queues(&Config::races(), |config| {

@@ -1,7 +1,7 @@
-//! Waiting: who is woken, who takes his wake-up with him and who may not, and what it costs (C9).
+//! Waiting: which getter is woken, which ones pass their wake-up on, and what waiting costs (C9).
 //!
-//! Tasks are mostly polled by hand, with wakers that count: that makes "woken exactly once" and
-//! "passed on" statements about numbers. For the races see `races.rs`.
+//! The tests mostly poll tasks themselves, with wakers that count: so "woken exactly once" and
+//! "passed on" are numbers. For the races see `races.rs`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::common::{
 };
 use keyqueue::{Added, GetTimeoutError};
 
-// ---- whom an add wakes ----------------------------------------------------------------------
+// ---- which getter an add wakes --------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test] // C9
@@ -44,7 +44,7 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
         .collect();
     let (threads, started) = std::sync::mpsc::channel();
     let (got, gets) = std::sync::mpsc::channel();
-    // Should an assertion fail, whoever still waits is let go, so that the scope ends.
+    // If an assertion fails, the getters that still wait are released, so that the scope ends.
     struct ShutDownOnDrop<'q>(&'q Queue<usize>);
     impl Drop for ShutDownOnDrop<'_> {
         fn drop(&mut self) {
@@ -195,7 +195,7 @@ fn every_way_of_adding_wakes_a_task() {
     });
 }
 
-// ---- who leaves half-way --------------------------------------------------------------------
+// ---- getters that leave half-way ------------------------------------------------------------
 
 #[test] // C9
 fn a_notified_task_that_is_dropped_passes_its_wake_up_on() {
@@ -240,7 +240,7 @@ fn notified_tasks_dropped_in_a_chain_pass_on_every_wake_up() {
         tasks.push((task, count, waker));
     }
     queue.add_all(0..3);
-    // Whoever is woken is dropped, but for the last three.
+    // Each woken task is dropped, except for the last three.
     while tasks.len() > 3 {
         let woken = tasks.iter().position(|(_, count, _)| count.get() > 0);
         drop(tasks.remove(woken.expect("three are woken at any time")));

@@ -1,10 +1,11 @@
-//! The worker loop: what becomes of a key (promises W2 and W3; for W1 and W4 see `threads.rs`),
-//! with controller-runtime's tests of its controller loop by their sentences, where they apply. What it
-//! tests beyond has no counterpart here: an error that is not to be retried is an `Ok` after it was
-//! logged, and an error beside a requeue-after, of which the error wins there, cannot be returned.
+//! The worker loop: the outcomes of a key (promises W2 and W3; for W1 and W4 see `threads.rs`),
+//! with controller-runtime's tests of its controller loop under their sentences, where they apply.
+//! Its other tests have no counterpart here: an error that should not be retried is logged and
+//! returned as `Ok`, and an error together with a requeue-after (there the error wins) cannot be
+//! returned.
 //!
-//! Where delays matter, one worker is a future that the test polls, on a queue with a mocked clock and
-//! manual timers: then nothing happens unless the test does it.
+//! Where delays matter, one worker is a future that the test polls, on a queue with a mocked clock
+//! and manual timers: then nothing happens unless the test does it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,7 +39,7 @@ type Run = std::pin::Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>;
 /// A key that was given up.
 type End = (u64, GivenUp<String>);
 
-/// One worker that lets every key fail until it is told otherwise, with what it needs to be watched.
+/// One worker that fails every key until the test changes that, and what the test observes of it.
 struct Bench<L> {
     queue: Arc<WorkQueue<u64, L>>,
     time: MockClock,
@@ -84,7 +85,7 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
         *self.next.lock().unwrap() = result.map_err(str::to_owned);
     }
 
-    /// Lets so many milliseconds pass, one by one.
+    /// Lets `millis` milliseconds pass, one by one.
     fn pass(&mut self, millis: u64) {
         assert!(poll_until_idle(&mut self.run).is_pending());
         for _ in 0..millis {

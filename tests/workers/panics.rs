@@ -1,4 +1,4 @@
-//! Workers and user code that panics where it is least expected: no worker dies, no key is lost.
+//! Workers, and user code that panics in unexpected places: no worker dies, no key is lost.
 
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ fn blow() -> ! {
 
 // ---- limiters -------------------------------------------------------------------------------
 
-/// A limiter of one key, which panics where it is told to.
+/// A limiter of one key, which panics where the test sets it to.
 #[derive(Default)]
 struct Fuse {
     failures: AtomicU32,
@@ -54,8 +54,8 @@ impl RateLimiter<u64> for Fuse {
     }
 }
 
-/// Runs a worker on a key that fails, with time of its own: sets the fuse before each try, and
-/// says how often the key was tried and what was told of its end.
+/// Runs a worker on a key that fails, on a mocked clock. Sets the fuse before each try, and returns
+/// the number of tries and the reports of the key's end.
 fn tries(set: &[fn(&Fuse)]) -> (usize, Vec<GivenUp<&'static str>>) {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().rate_limiter(Fuse::default());

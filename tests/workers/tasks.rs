@@ -222,7 +222,7 @@ fn dropping_it_leaves_nothing_processing_and_takes_no_queued_key_away() {
     assert_eq!(queue.add(1), Added::Deferred);
     drop(run);
 
-    // 2 is done; 1 was added while it was in work, and comes once more.
+    // 2 is done; 1 was added while it was processing, and is delivered once more.
     assert_eq!(take_all(&queue), [3, 4, 1]);
     assert_nothing_queued(&queue);
     assert_eq!(queue.add(2), Added::Queued);

@@ -2,7 +2,6 @@ package main
 
 import (
 	"math/bits"
-	"slices"
 	"syscall"
 	"time"
 
@@ -22,59 +21,47 @@ func random(key uint64, most time.Duration) time.Duration {
 	return time.Duration(high)
 }
 
-func farOf(key uint64) time.Duration {
-	return far/2 + random(key, far/2)
-}
-
-func setFar(queue workqueue.TypedDelayingInterface[uint64], count int) {
+// setFar is the nanoseconds for each delay between half of far and all of it, less sooner.
+func setFar(queue workqueue.TypedDelayingInterface[uint64], count int, sooner time.Duration) float64 {
+	start := time.Now()
 	for n := range count {
-		key := nthNumber(n)
-		queue.AddAfter(key, farOf(key))
+		key := numbers.nth(n)
+		queue.AddAfter(key, far/2+random(key, far/2)-sooner)
 	}
 	// A queue that only notes a delay has set it when it returns its length; nothing is due.
 	check("due", queue.Len(), 0)
+	return each(start, count)
 }
 
-func delay(name string, scale scale, of string) response {
+func delay(name, of string, count int) []float64 {
 	queue := newDelaying[uint64](name)
 	defer queue.ShutDown()
-	count := scale.Keys
-	each := func(d time.Duration) float64 { return nanoseconds(d) / float64(count) }
 	switch of {
 	case "insert":
-		start := time.Now()
-		setFar(queue, count)
-		return response{figures(each(time.Since(start))), tally{}}
+		return []float64{setFar(queue, count, 0)}
 	case "fire":
-		return fire(queue, scale.Fired)
+		return fire(queue, count)
 	case "reset":
-		setFar(queue, count)
-		start := time.Now()
-		for n := range count {
-			key := nthNumber(n)
-			queue.AddAfter(key, farOf(key)-far/4)
-		}
-		check("due", queue.Len(), 0)
-		moved := each(time.Since(start))
+		setFar(queue, count, 0)
 		// Neither queue can take a delay back.
-		return response{[]*float64{&moved, nil}, tally{}}
+		return []float64{setFar(queue, count, far/4)}
 	case "memory":
 		before := heap()
-		setFar(queue, count)
-		return response{figures((heap() - before) / float64(count)), tally{}}
+		setFar(queue, count, 0)
+		return []float64{(heap() - before) / float64(count)}
 	}
 	panic("no delays " + of)
 }
 
 // fire is how late keys come that are due within a moment of each other, in microseconds, and the
 // processor time of it all for a key.
-func fire(queue workqueue.TypedDelayingInterface[uint64], count int) response {
+func fire(queue workqueue.TypedDelayingInterface[uint64], count int) []float64 {
 	used := processorTime()
 	start := time.Now().Add(lead)
 	due := func(key uint64) time.Time { return start.Add(random(key, burst)) }
 	go func() {
 		for n := range count {
-			key := nthNumber(n)
+			key := numbers.nth(n)
 			queue.AddAfter(key, max(time.Until(due(key)), 0))
 		}
 	}()
@@ -87,11 +74,8 @@ func fire(queue workqueue.TypedDelayingInterface[uint64], count int) response {
 		queue.Done(key)
 	}
 	used = processorTime() - used
-	slices.Sort(late)
-	return response{
-		figures(quantile(late, 0.5), quantile(late, 0.99), late[count-1], used/float64(count)),
-		delivered,
-	}
+	check("delivered", delivered, numbers.tally(count, 1))
+	return append(quantiles(late, 0.5, 0.99, 1), used/float64(count))
 }
 
 // processorTime is the nanoseconds that this process has had of all processors.

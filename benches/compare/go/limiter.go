@@ -7,32 +7,27 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// limiters asks and forgets, on keys that fail over and over. They are client-go's; the priority queue
-// has none of its own.
-func limiters(name string, scale scale, limiter string, threads int) response {
+// limiter asks and forgets, on keys that fail over and over. The limiters are client-go's; the priority
+// queue has none of its own.
+func limiter(name, kind string, count, threads int) []float64 {
 	if name != clientGo {
-		return response{}
+		return nil
 	}
-	asked := newLimiter(limiter)
-	keys := first(scale.Recurring, nthNumber)
-	passes := max(scale.Cycles/len(keys)/threads, 1)
-	racers := make([]func() tally, threads)
-	for at := range racers {
-		racers[at] = func() tally {
-			for range passes {
-				for _, key := range keys {
-					asked.When(key)
-					asked.Forget(key)
-				}
+	limiter := newLimiter(kind)
+	keys := numbers.first(recurring)
+	passes := passes(count, recurring, threads)
+	laps := together(threads, func(int) {
+		for range passes {
+			for _, key := range keys {
+				limiter.When(key)
+				limiter.Forget(key)
 			}
-			return tally{}
 		}
-	}
-	laps := race(racers)
+	})
 	for _, key := range keys {
-		check("failures", asked.NumRequeues(key), 0)
+		check("failures", limiter.NumRequeues(key), 0)
 	}
-	return response{figures(elapsed(laps) / float64(passes*threads*len(keys))), tally{}}
+	return []float64{elapsed(laps) / float64(passes*threads*recurring)}
 }
 
 func newLimiter(name string) workqueue.TypedRateLimiter[uint64] {

@@ -1,8 +1,8 @@
 // The Go contenders of the comparison, in a process of their own.
 //
 // Reads requests from standard input, one a line (which queue, which workload, how much of it), and
-// writes a line for each: the figures, and a tally of what was delivered. The harness in Rust, which
-// has the same workloads, checks the tally. A wrong count is a panic.
+// writes a line with the figures for each; null if the workload does not apply. The harness in Rust has
+// the same workloads, and says what they are. A wrong count is a panic.
 package main
 
 import (
@@ -11,56 +11,20 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
+	"time"
 )
 
 type request struct {
-	Queue    string   `json:"queue"`
-	Workload workload `json:"workload"`
-	Scale    scale    `json:"scale"`
-	Events   []string `json:"events"`
-	Passes   int      `json:"passes"`
+	Queue string
+	Round round
 }
 
-// The fields other than Kind are set for the workloads that use them.
-type workload struct {
-	Kind    string `json:"kind"`
-	By      string `json:"by"`
-	Keys    string `json:"keys"`
-	Of      string `json:"of"`
-	Pace    string `json:"pace"`
-	Limiter string `json:"limiter"`
-	Threads int    `json:"threads"`
-	Crowd   crowd  `json:"crowd"`
-}
-
-type crowd struct {
-	Producers int `json:"producers"`
-	Consumers int `json:"consumers"`
-}
-
-type scale struct {
-	Recurring      int     `json:"recurring"`
-	Cycles         int     `json:"cycles"`
-	Duplicates     int     `json:"duplicates"`
-	Returning      int     `json:"returning"`
-	Returns        int     `json:"returns"`
-	Keys           int     `json:"keys"`
-	HotKeys        int     `json:"hot_keys"`
-	HotAdds        int     `json:"hot_adds"`
-	BacklogWorkers int     `json:"backlog_workers"`
-	BacklogAdds    int     `json:"backlog_adds"`
-	Paced          int     `json:"paced"`
-	CommonInterval float64 `json:"common_interval"`
-	Starts         int     `json:"starts"`
-	Wakes          int     `json:"wakes"`
-	Fired          int     `json:"fired"`
-	WorkNs         float64 `json:"work_ns"`
-}
-
-// Figures are nil when the workload does not apply, and one of them is when the queue cannot do it.
-type response struct {
-	Figures   []*float64 `json:"figures"`
-	Delivered tally      `json:"delivered"`
+type round struct {
+	Kind           string
+	Threads, Count int
+	Interval       float64
+	Events         []string
 }
 
 func main() {
@@ -75,11 +39,62 @@ func main() {
 		must(json.Unmarshal(line, &asked))
 		// What the last round has left is collected before this one.
 		runtime.GC()
-		response := run(asked)
+		figures := run(asked.Queue, asked.Round)
 		// A collection that starts late would run during the next round.
 		runtime.GC()
-		must(responses.Encode(response))
+		must(responses.Encode(figures))
 	}
+}
+
+// run returns the figures of a round. Those that a queue cannot have are left out at the end.
+func run(name string, round round) []float64 {
+	count, threads := round.Count, round.Threads
+	kind, part, _ := strings.Cut(round.Kind, "-")
+	switch kind {
+	case "cycle":
+		if part == "string" {
+			return cycle(name, texts, count)
+		}
+		return cycle(name, numbers, count)
+	case "duplicate":
+		return duplicate(name, count, threads)
+	case "recur":
+		return recur(name, count)
+	case "unique":
+		if part == "string" {
+			return []float64{flow(name, texts, count, threads, work{})}
+		}
+		return []float64{flow(name, numbers, count, threads, work{})}
+	case "work":
+		work := calibrated(500)
+		ideal := work.measure(5_000) / float64(min(threads, runtime.NumCPU()))
+		whole := flow(name, numbers, count, threads, work)
+		return []float64{whole, whole - ideal}
+	case "hot":
+		return hot(name, numbers, numbers.first(hotKeys), count, threads, calibrated(500))
+	case "replay":
+		return hot(name, texts, round.Events, count, threads, work{})[1:]
+	case "backlog":
+		return backlog(name, count)
+	case "latency":
+		interval := round.Interval
+		if part == "own" {
+			interval = 2 * flow(name, numbers, count, 1, work{})
+			runtime.GC()
+		}
+		return latency(name, count, interval)
+	case "wake":
+		return wake(name, count)
+	case "delay":
+		return delay(name, part, count)
+	case "limiter":
+		return limiter(name, part, count, threads)
+	case "memory":
+		return memory(name, count)
+	case "start":
+		return start(name, count)
+	}
+	return nil
 }
 
 func must(err error) {
@@ -95,52 +110,11 @@ func check[T comparable](what string, got, expected T) {
 	}
 }
 
-func run(asked request) response {
-	scale, workload, queue := asked.Scale, asked.Workload, asked.Queue
-	switch workload.Kind {
-	case "cycle":
-		if workload.By == "str" {
-			return cycle(queue, scale, nthString, tallyString)
-		}
-		return cycle(queue, scale, nthNumber, tallyNumber)
-	case "duplicate":
-		return duplicate(queue, scale, workload.Threads)
-	case "flow":
-		switch workload.Keys {
-		case "strings":
-			return flow(queue, scale.Keys, workload.Crowd, nthString, tallyString)
-		case "worked":
-			return flowWorked(queue, scale, workload.Crowd)
-		}
-		return flow(queue, scale.Keys, workload.Crowd, nthNumber, tallyNumber)
-	case "hot":
-		return hot(queue, scale, workload.Crowd)
-	case "recur":
-		return recur(queue, scale)
-	case "replay":
-		return replay(queue, asked.Events, asked.Passes)
-	case "backlog":
-		return backlog(queue, scale)
-	case "latency":
-		return latency(queue, scale, workload.Pace)
-	case "wake":
-		return wake(queue, scale)
-	case "delay":
-		return delay(queue, scale, workload.Of)
-	case "limiter":
-		return limiters(queue, scale, workload.Limiter, workload.Threads)
-	case "memory":
-		return memory(queue, scale)
-	case "start":
-		return start(queue, scale)
-	}
-	return response{}
+func nanoseconds(d time.Duration) float64 {
+	return float64(d.Nanoseconds())
 }
 
-func figures(values ...float64) []*float64 {
-	figures := make([]*float64, len(values))
-	for at := range values {
-		figures[at] = &values[at]
-	}
-	return figures
+// each is the nanoseconds since then for each of a number.
+func each(start time.Time, count int) float64 {
+	return nanoseconds(time.Since(start)) / float64(count)
 }

@@ -35,7 +35,7 @@ func (w work) measure(runs int) float64 {
 		for range runs / 10 {
 			w.run(0)
 		}
-		least = min(least, nanoseconds(time.Since(start))/float64(runs/10))
+		least = min(least, each(start, runs/10))
 	}
 	return least
 }

@@ -3,45 +3,90 @@
 //! What a contender leaves behind (memory that the kernel takes back, a collector that has not
 //! finished) falls to the next one; reversing the order shares it out.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Duration;
 
-use crate::catalogue::{Figure, Workload};
-use crate::contenders::Field;
+use crate::contenders::Contender;
 use crate::report::Row;
-use crate::spec::{Kind, Round, Scale};
+use crate::work::Work;
+use crate::workload::{Kind, Round, Workload};
 
-/// All rounds of all workloads: a row for each figure of each.
-pub(crate) fn all(workloads: &[&Workload], field: &Field, scale: &Scale, rounds: u32) -> Vec<Row> {
-    let steps = workloads.len() as u64 * u64::from(rounds + 1);
-    // Drawn between rounds only: a thread that draws would be one more on the machine.
-    let target = ProgressDrawTarget::stderr_with_hz(5);
-    let progress = ProgressBar::with_draw_target(Some(steps), target);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
-    progress.set_style(style.expect("the template is well-formed"));
-    let mut all = Vec::new();
-    for Workload(id, kind, figures) in workloads {
-        progress.set_message(*id);
-        let mut rows: Vec<Row> = figures
-            .iter()
-            .map(|Figure(name, unit, ..)| Row::new(id, name, unit))
-            .collect();
-        for round in 0..=rounds {
-            let shared = Round::start(scale);
-            for contender in turns(&field.contenders, round) {
-                let figures = contender.run(*kind, scale, &shared).unwrap_or_default();
-                let warming_up = round == 0;
-                for (row, figure) in rows.iter_mut().zip(figures) {
-                    if !warming_up {
-                        row.record(contender.name(), figure);
-                    }
+/// What is run, and how much of it.
+pub(crate) struct Run {
+    contenders: Vec<Contender>,
+    /// Rounds that count.
+    rounds: u32,
+    /// The numbers of keys are divided by it.
+    divisor: usize,
+    /// The keys of the events of `replay`.
+    events: Vec<String>,
+    /// Real work on one key.
+    work: Work,
+    /// The pace of `latency`: twice the time that client-go, or the queue with one lock where there is
+    /// no Go, takes for a key at its highest rate. The least of three.
+    interval: f64,
+}
+
+impl Run {
+    pub(crate) fn new(
+        contenders: Vec<Contender>,
+        rounds: u32,
+        divisor: usize,
+        events: Vec<String>,
+    ) -> Self {
+        let work = Work::calibrated(Duration::from_nanos(500));
+        let mut run = Self {
+            contenders,
+            rounds,
+            divisor,
+            events,
+            work,
+            interval: 0.0,
+        };
+        let saturated = run.round(Kind::Unique, 1, 1_000_000);
+        let by = |name| {
+            let mut contenders = run.contenders.iter();
+            (contenders.find(|it| it.name == name)?.run)(&saturated)
+        };
+        let either = || by("client-go").or_else(|| by("single-lock"));
+        let figures = (0..3).filter_map(|_| Some(either()?[0]));
+        let least = figures.fold(f64::INFINITY, f64::min);
+        run.interval = 2.0 * least;
+        run
+    }
+
+    fn round(&self, kind: Kind, threads: usize, count: usize) -> Round<'_> {
+        Round {
+            kind,
+            threads,
+            count: count / self.divisor,
+            interval: self.interval,
+            events: if kind == Kind::Replay {
+                &self.events
+            } else {
+                &[]
+            },
+            work: self.work,
+            work_ns: self.work.measure(5_000),
+        }
+    }
+
+    /// All rounds of a workload: a row for each figure.
+    pub(crate) fn rows(&self, workload: &Workload) -> Vec<Row> {
+        let &Workload(id, kind, threads, count, figures) = workload;
+        eprintln!("{id}");
+        let mut rows: Vec<Row> = figures.iter().map(|figure| Row::new(id, figure)).collect();
+        // The first one warms up.
+        for at in 0..=self.rounds {
+            let round = self.round(kind, threads, count);
+            for contender in turns(&self.contenders, at) {
+                let figures = (contender.run)(&round).unwrap_or_default();
+                for (row, figure) in rows.iter_mut().zip(figures).filter(|_| at > 0) {
+                    row.record(contender.name, figure);
                 }
             }
-            progress.inc(1);
         }
-        all.extend(rows);
+        rows
     }
-    progress.finish_and_clear();
-    all
 }
 
 /// The contenders in the order of a round.
@@ -51,21 +96,6 @@ fn turns<T>(contenders: &[T], round: u32) -> Vec<&T> {
         turns.reverse();
     }
     turns
-}
-
-/// The pace of `latency`: twice the time that client-go, or the queue with one lock where there is
-/// no Go, takes for a key at its highest rate. The least of three.
-pub(crate) fn common_interval(field: &Field, scale: &Scale) -> f64 {
-    let reference = ["client-go", "single-lock"]
-        .into_iter()
-        .find_map(|name| field.find(name))
-        .expect("the queue with one lock is always there");
-    let saturated = |_| {
-        let round = Round::start(scale);
-        let figures = reference.run(Kind::SATURATED, scale, &round);
-        figures.expect("every queue runs it")[0]
-    };
-    2.0 * (0..3).map(saturated).fold(f64::INFINITY, f64::min)
 }
 
 #[cfg(test)]

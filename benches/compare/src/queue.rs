@@ -3,35 +3,57 @@
 //! The workloads are generic over these traits, so that each is compiled for each queue and a timed
 //! loop calls nothing through a pointer.
 
+use std::borrow::Borrow;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use crate::keys::Key;
+use crate::keys::{Key, Tally};
+use crate::race::{Race, race};
 
 /// A deduplicating queue for keys of kind `Q`.
 pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
     /// What `add` takes; made before the clock starts.
-    type Key: Send + 'static;
+    type Key: From<Q::Owned> + Send + 'static;
     /// What `get` returns.
     type Item<'a>: Send;
-    /// A key resolved beforehand; the key itself where the queue has no such thing.
-    type Handle: Send + Sync;
 
     fn new() -> Self;
-    fn key(key: Q::Owned) -> Self::Key;
-    fn key_of<'a>(item: &'a Self::Item<'_>) -> &'a Q;
-
+    fn key<'a>(item: &'a Self::Item<'_>) -> &'a Q;
     fn add(&self, key: Self::Key);
     fn add_ref(&self, key: &Q);
-    fn handle(&self, key: Q::Owned) -> Self::Handle;
-    fn add_handle(&self, handle: &Self::Handle);
-
     /// Blocks; `None` once the queue is shut down and empty.
     fn get(&self) -> Option<Self::Item<'_>>;
     fn done(&self, item: Self::Item<'_>);
-
     fn len(&self) -> usize;
     fn shut_down(&self);
-    fn shrink(&self);
+    fn shrink(&self) {}
+
+    /// Adds the `n`th of the keys, through handles where the queue has them.
+    fn by_handle(&self, keys: Vec<Q::Owned>) -> impl Fn(usize) + Sync {
+        move |n| self.add_ref(keys[n].borrow())
+    }
+
+    /// Gets and finishes keys until the queue is shut down and empty; `work` comes in between.
+    fn deliver(&self, mut work: impl FnMut(&Q)) -> Tally {
+        let mut delivered = Tally::default();
+        while let Some(item) = self.get() {
+            delivered.count(Self::key(&item));
+            work(Self::key(&item));
+            self.done(item);
+        }
+        delivered
+    }
+
+    /// Runs producers and consumers until the queue is shut down and empty.
+    fn race(
+        &self,
+        producers: Vec<impl FnOnce() + Send>,
+        consumers: Vec<impl FnOnce() -> Tally + Send>,
+    ) -> Race {
+        let race = race(producers, || self.shut_down(), consumers);
+        assert_eq!(self.len(), 0);
+        race
+    }
 }
 
 /// A queue whose workers may be tasks.
@@ -42,15 +64,17 @@ pub(crate) trait Tasked: Queue<u64> {
 
 /// Something that delivers keys when their time has come; the earlier of two times counts.
 pub(crate) trait Delays: Sync {
-    /// Whether a delay can be cancelled.
-    const CANCELS: bool = true;
-
-    fn new() -> Self;
+    /// Sends the keys to `ready`, unless `get` is its own.
+    fn new(ready: Sender<u64>) -> Self;
     fn add_after(&self, key: u64, delay: Duration);
-    /// Whether a delay was pending.
-    fn cancel(&self, key: u64) -> bool;
+    /// Whether a delay was pending; `None` if delays cannot be cancelled.
+    fn cancel(&self, _key: u64) -> Option<bool> {
+        None
+    }
     /// Returns when every delay so far is set, for those that only note an add and set it later.
     fn settle(&self) {}
     /// Blocks.
-    fn get(&self) -> u64;
+    fn get(&self, ready: &Receiver<u64>) -> u64 {
+        ready.recv().expect("the sender lives")
+    }
 }

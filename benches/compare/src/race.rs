@@ -4,47 +4,76 @@
 //! starts them all may itself be late to the start where there are fewer cores than threads.
 
 use std::sync::Barrier;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
-/// What one thread does.
-pub(crate) type Racer<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+use crate::keys::Tally;
 
-/// When a thread ran, and what it returned.
-pub(crate) struct Lap<T> {
-    start: Instant,
-    end: Instant,
-    pub(crate) result: T,
+/// Nanoseconds from the first start to the end of the last producer and of the last thread, and
+/// what the consumers returned.
+pub(crate) struct Race {
+    pub(crate) adding_ns: f64,
+    pub(crate) ns: f64,
+    pub(crate) delivered: Tally,
 }
 
-/// Runs each on its own thread; the laps are in the same order.
-pub(crate) fn run<T: Send>(racers: Vec<Racer<'_, T>>) -> Vec<Lap<T>> {
-    let barrier = &Barrier::new(racers.len());
+/// A start, an end, and a result.
+type Lap<T> = (Instant, Instant, T);
+
+/// Runs each producer and each consumer on its own thread. The last producer to end calls `over`,
+/// which shuts the queue down: it still delivers what is queued, and then its consumers end,
+/// without a counter that they would share.
+pub(crate) fn race(
+    producers: Vec<impl FnOnce() + Send>,
+    over: impl Fn() + Sync,
+    consumers: Vec<impl FnOnce() -> Tally + Send>,
+) -> Race {
+    let producing = &AtomicUsize::new(producers.len());
+    let (start, over) = (&Barrier::new(producers.len() + consumers.len()), &over);
     thread::scope(|scope| {
-        let start = |racer: Racer<'_, T>| {
-            barrier.wait();
-            let start = Instant::now();
-            let result = racer();
-            Lap {
-                start,
-                end: Instant::now(),
-                result,
-            }
+        let produce = |run| {
+            scope.spawn(move || {
+                let lap = lap(start, run);
+                // Ordering: AcqRel; the last one's call comes after the adds of all.
+                if producing.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    over();
+                }
+                lap
+            })
         };
-        let threads: Vec<_> = racers
-            .into_iter()
-            .map(|racer| scope.spawn(move || start(racer)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("the thread panicked"))
-            .collect()
+        let producers: Vec<_> = producers.into_iter().map(produce).collect();
+        let consume = |run| scope.spawn(move || lap(start, run));
+        let consumers: Vec<_> = consumers.into_iter().map(consume).collect();
+
+        let produced: Vec<Lap<()>> = producers.into_iter().map(joined).collect();
+        let consumed: Vec<Lap<Tally>> = consumers.into_iter().map(joined).collect();
+        let spans = consumed.iter().map(|&(start, end, _)| (start, end, ()));
+        Race {
+            adding_ns: ns(produced.iter().copied()),
+            ns: ns(produced.iter().copied().chain(spans)),
+            delivered: consumed
+                .iter()
+                .map(|lap| lap.2)
+                .fold(Tally::default(), Tally::merge),
+        }
     })
 }
 
-/// Nanoseconds from the first start to the last end.
-pub(crate) fn ns<T>(laps: &[Lap<T>]) -> f64 {
-    let start = laps.iter().map(|lap| lap.start).min().expect("a lap");
-    let end = laps.iter().map(|lap| lap.end).max().expect("a lap");
+fn lap<T>(barrier: &Barrier, run: impl FnOnce() -> T) -> Lap<T> {
+    barrier.wait();
+    let start = Instant::now();
+    let result = run();
+    (start, Instant::now(), result)
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().expect("the thread panicked")
+}
+
+/// From the first start to the last end.
+fn ns(laps: impl Iterator<Item = Lap<()>> + Clone) -> f64 {
+    let start = laps.clone().map(|lap| lap.0).min().expect("a lap");
+    let end = laps.map(|lap| lap.1).max().expect("a lap");
     (end - start).as_nanos() as f64
 }

@@ -17,6 +17,9 @@ const PATIENCE_BUILDING: &str = "1800";
 /// Twenty seeds under Miri take longer, on a busy machine.
 const PATIENCE_MIRI: &str = "1200";
 
+/// The profile of unit and integration tests: one build for each bug takes longer than the tests.
+const QUICK_TO_BUILD: &str = "--profile=mutants";
+
 /// What Miri is told, as in .ci/jobs/miri.sh.
 const MIRIFLAGS: &str = "-Zmiri-many-seeds=0..20 -Zmiri-preemption-rate=0.05 \
     -Zmiri-address-reuse-cross-thread-rate=0 \
@@ -182,11 +185,11 @@ impl Checker {
                 tree.target.join("shuttle")
             }
             Kind::Unit => {
-                command.args(["-p", "keyqueue", "--lib", part]);
+                command.args(["-p", "keyqueue", QUICK_TO_BUILD, "--lib", part]);
                 tree.target.join("real")
             }
             Kind::Test => {
-                command.args(["-p", "keyqueue", "--test", part]);
+                command.args(["-p", "keyqueue", QUICK_TO_BUILD, "--test", part]);
                 tree.target.join("real")
             }
             Kind::Miri => {
@@ -198,7 +201,7 @@ impl Checker {
                 tree.target.join("miri")
             }
             Kind::Model => {
-                command.args(["-p", "keyqueue-model"]);
+                command.args(["-p", "keyqueue-model", QUICK_TO_BUILD]);
                 tree.target.join("real")
             }
         };

@@ -163,8 +163,8 @@ fn a_retry_below_what_became_a_link_touches_nothing_outside() {
         pair.target().join("directory/other").exists()
     });
 
-    // While the retries of the file go on: a rename notifies the directory alone. Seen from the source
-    // the link is broken, from the target it is not.
+    // While the retries of the file go on: a rename notifies the directory alone. Seen from the
+    // source the link is broken, from the target it is not.
     fs::rename(
         pair.source().join("directory"),
         pair.dir.path().join("aside"),

@@ -29,8 +29,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A source and a target directory, of which only the first is there. They are not siblings: a relative
-/// link that leads out of them leads elsewhere from each.
+/// A source and a target directory, of which only the first is there. They are not siblings: a
+/// relative link that leads out of them leads elsewhere from each.
 pub(crate) struct Pair {
     pub(crate) dir: TempDir,
 }
@@ -107,7 +107,8 @@ impl Pair {
     }
 }
 
-/// What is at a path. Times are those of files; sockets are left out, as the program leaves them out.
+/// What is at a path. Times are those of files; sockets are left out, as the program leaves them
+/// out.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Node {
     Directory,

@@ -39,8 +39,8 @@ union Slot<K> {
 }
 
 /// The position of a node in its slab. No node has the index 0.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct NodeIndex(u32);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct NodeIndex(pub(super) u32);
 
 /// The header of a chunk: 32 bytes, so that small nodes behind it do not cross a cache line
 /// boundary.

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
+use crate::keys::hash::ShortHash;
 use crate::keys::state::{KeyState, Phase};
-use crate::keys::table::ShortHash;
 use crate::scaled::scaled;
 
 fn node<K>(key: K) -> Node<K> {

@@ -55,7 +55,7 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
-use crate::keys::table::ShortHash;
+use crate::keys::hash::ShortHash;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fence_after_rmw;
 

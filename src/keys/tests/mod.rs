@@ -143,7 +143,7 @@ fn a_stream_of_unique_keys_keeps_no_more_than_the_residents() {
     let keys = keys();
     for number in 0..scaled(10_000) * ROOM / 100 {
         insert_and_work(&keys, [number]);
-        let kept = keys.lock(0).store.table.len();
+        let kept = keys.lock(0).table.len();
         assert!(kept <= ROOM, "{kept} keys after {number}");
     }
 }
@@ -226,12 +226,12 @@ fn a_key_that_is_pinned_after_the_shut_down_is_born_closed() {
 fn a_worked_off_burst_is_swept_by_an_idle_consumer() {
     let keys = keys();
     burst(&keys, scaled(100_000));
-    assert!(keys.lock(0).store.table.capacity() >= scaled(100_000));
+    assert!(keys.lock(0).table.capacity() >= scaled(100_000));
     look(&keys, 0);
     assert_eq!(next_look(&keys), None);
     assert_eq!(interned(&keys).len(), 0);
     let shard = keys.lock(0);
-    let capacity = shard.store.table.capacity();
+    let capacity = shard.table.capacity();
     assert!(capacity <= 4 * ROOM, "room for {capacity} keys is kept");
     assert_eq!(shard.store.limit, ROOM);
 }
@@ -324,7 +324,7 @@ fn a_burst_leaves_whatever_the_number_of_shards() {
             .collect();
         entries.into_iter().for_each(work);
         look(&keys, 0);
-        let left: usize = keys.shards().map(|shard| shard.store.table.len()).sum();
+        let left: usize = keys.shards().map(|shard| shard.table.len()).sum();
         assert_eq!(left, 0, "{shards} shards");
     }
 }
@@ -336,7 +336,7 @@ fn shrink_takes_even_keys_that_recur_and_gives_the_table_back() {
     (0..100).for_each(|number| recur(&keys, number));
     keys.shrink();
     assert!(interned(&keys).is_empty());
-    assert_eq!(keys.lock(0).store.table.capacity(), 0);
+    assert_eq!(keys.lock(0).table.capacity(), 0);
     assert_eq!(limit(&keys), ROOM);
 }
 
@@ -387,7 +387,7 @@ fn a_shard_grows_for_keys_that_return() {
 // With the lock on the same line, four threads that add queued keys waited half as long again for
 // that line.
 #[test]
-fn what_a_lookup_reads_of_a_shard_is_on_one_line_and_not_on_that_of_a_lock() {
+fn what_an_add_reads_of_a_store_is_on_one_line_and_not_on_that_of_a_lock() {
     const LINE: usize = 64;
     let keys = keys::<u64>();
     let locks: Vec<_> = keys
@@ -400,10 +400,6 @@ fn what_a_lookup_reads_of_a_shard_is_on_one_line_and_not_on_that_of_a_lock() {
     let store = std::ptr::from_ref(&**shard.store).addr();
     let chunks = shard.store.slab.address_of_chunks();
     for address in [
-        end(
-            std::ptr::from_ref(&shard.store.table).addr(),
-            size_of::<Table<NodeIndex>>(),
-        ),
         end(
             std::ptr::from_ref(&shard.store.limit).addr(),
             size_of::<usize>(),

@@ -56,9 +56,6 @@ pub(crate) fn fence_after_rmw() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
-/// A model has no caches.
-pub(crate) fn prefetch<T>(_: *const T) {}
-
 /// A mutex of the checker: no model is about how the lock works.
 pub(crate) struct SpinLock<T>(Mutex<T>);
 

@@ -36,19 +36,6 @@ pub(crate) fn fence_after_rmw() {
     }
 }
 
-/// Prefetches the cache line at an address, valid or not, where the processor supports it.
-#[inline]
-pub(crate) fn prefetch<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse", not(miri))))]
-    let _ = at;
-}
-
 /// Tells the processor that this is a busy wait.
 #[inline]
 pub(crate) fn pause() {

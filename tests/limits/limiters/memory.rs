@@ -49,8 +49,7 @@ fn a_limiter_without_delays_still_counts() {
     assert_eq!(limiter.num_requeues(&1), 2);
 }
 
-// L12: nothing is known of idle keys at once, and the next calls give their memory back, whatever calls
-// those are.
+// L12: idle keys are forgotten at once, and the next calls, of whatever kind, release their memory.
 #[test]
 #[cfg_attr(miri, ignore = "no unsafe, and memory counted in keys")]
 fn the_memory_of_a_million_failing_keys_is_back_after_twice_the_maximum() {

@@ -1,52 +1,62 @@
 //! This crate.
 
 use std::borrow::Borrow;
-use std::hash::Hash;
+use std::convert::Infallible;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use keyqueue::{Item, KeyHandle, WorkQueue};
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{Outcome, Workers};
+use keyqueue::{Item, WorkQueue};
 
-use super::{Contender, Keyed};
 use crate::keys::Key;
 use crate::queue::{Delays, Queue, Tasked};
-use crate::spec::{Kind, Scale, Waiter};
-use crate::workloads::{backlog, delay, limiter, reconcile, wake};
+use crate::workload::{Kind, Round};
+use crate::workloads::{self, backlog, delay, limiter, paced, reconcile};
 
-pub(super) fn keyqueue() -> impl Contender {
-    Keyed::<WorkQueue<u64>, WorkQueue<String>>::named("keyqueue", others)
+pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
+    match round.kind {
+        Kind::Backlog => Some(backlog::run::<WorkQueue<u64>>(round.count)),
+        Kind::Reconcile => Some(reconcile(round.count)),
+        Kind::WakeTask => Some(paced::wake_task::<WorkQueue<u64>>(round.count)),
+        _ => workloads::run_u64::<WorkQueue<u64>>(round)
+            .or_else(|| workloads::run_str::<WorkQueue<String>>(round))
+            .or_else(|| delay::run::<WorkQueue<u64>>(round))
+            .or_else(|| limiter::keyqueue(round)),
+    }
 }
 
-fn others(workload: Kind, scale: &Scale) -> Option<Vec<f64>> {
-    Some(match workload {
-        Kind::Backlog => backlog::run::<WorkQueue<u64>>(scale),
-        Kind::Delay { of } => delay::run::<WorkQueue<u64>>(of, scale),
-        Kind::Limiter { limiter, threads } => limiter::keyqueue(limiter, threads, scale),
-        Kind::Reconcile => reconcile::keyqueue(scale),
-        Kind::Wake {
-            waiter: Waiter::Task,
-        } => wake::task(scale),
-        _ => return None,
+fn reconcile(count: usize) -> Vec<f64> {
+    let limiter = ItemExponentialFailure::new(limiter::BASE, limiter::MAX);
+    let queue = WorkQueue::builder()
+        .rate_limiter(limiter.expect("the delays are in range"))
+        .build()
+        .expect("nothing is out of range");
+    let keys = str::first(count);
+    reconcile::timed(count, async |deliver| {
+        queue.add_all(keys);
+        queue.shut_down();
+        let workers = Workers::new(&queue).tasks(reconcile::TASKS.into());
+        let run = workers.run_async(async |key: &String| {
+            deliver(key);
+            Ok::<_, Infallible>(Outcome::Done)
+        });
+        run.await.expect("the number of tasks is allowed");
     })
 }
 
-impl<Q> Queue<Q> for WorkQueue<Q::Owned>
+impl<Q: Key + ?Sized> Queue<Q> for WorkQueue<Q::Owned>
 where
-    Q: Key + ?Sized + Hash + Eq,
-    Q::Owned: Hash + Eq + 'static,
+    Q::Owned: 'static,
 {
     type Key = Q::Owned;
     type Item<'a> = Item<'a, Q::Owned>;
-    type Handle = KeyHandle<Q::Owned>;
 
     fn new() -> Self {
         Self::new()
     }
 
-    fn key(key: Q::Owned) -> Q::Owned {
-        key
-    }
-
-    fn key_of<'a>(item: &'a Self::Item<'_>) -> &'a Q {
+    fn key<'a>(item: &'a Self::Item<'_>) -> &'a Q {
         item.key().borrow()
     }
 
@@ -56,14 +66,6 @@ where
 
     fn add_ref(&self, key: &Q) {
         self.add_ref(key);
-    }
-
-    fn handle(&self, key: Q::Owned) -> Self::Handle {
-        self.handle(key)
-    }
-
-    fn add_handle(&self, handle: &Self::Handle) {
-        handle.add();
     }
 
     fn get(&self) -> Option<Self::Item<'_>> {
@@ -85,6 +87,13 @@ where
     fn shrink(&self) {
         self.shrink();
     }
+
+    fn by_handle(&self, keys: Vec<Q::Owned>) -> impl Fn(usize) + Sync {
+        let handles: Vec<_> = keys.into_iter().map(|key| self.handle(key)).collect();
+        move |n| {
+            handles[n].add();
+        }
+    }
 }
 
 impl Tasked for WorkQueue<u64> {
@@ -94,7 +103,7 @@ impl Tasked for WorkQueue<u64> {
 }
 
 impl Delays for WorkQueue<u64> {
-    fn new() -> Self {
+    fn new(_: Sender<u64>) -> Self {
         Self::new()
     }
 
@@ -102,11 +111,11 @@ impl Delays for WorkQueue<u64> {
         self.add_after(key, delay);
     }
 
-    fn cancel(&self, key: u64) -> bool {
-        self.cancel(&key)
+    fn cancel(&self, key: u64) -> Option<bool> {
+        Some(self.cancel(&key))
     }
 
-    fn get(&self) -> u64 {
+    fn get(&self, _: &Receiver<u64>) -> u64 {
         *self.get().expect("never shut down")
     }
 }

@@ -8,18 +8,17 @@
 //! It takes no part in `backlog`: each wake-up polls every future that is running, and a round with
 //! a thousand of them takes minutes.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::ready;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Sender;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_runtime::controller::{Action, Config, applier};
@@ -27,37 +26,20 @@ use kube_runtime::reflector::{ObjectRef, store};
 use kube_runtime::scheduler::{ScheduleRequest, scheduler};
 use kube_runtime::watcher::Event;
 
-use super::Contender;
-use super::delay::Delaying;
-use crate::keys::{Key, Tally};
+use crate::keys::Key;
 use crate::queue::Delays;
-use crate::spec::{Kind, Round, Scale};
-use crate::workloads::reconcile;
+use crate::workload::{Kind, Round};
+use crate::workloads::{delay, reconcile};
 
-pub(super) fn kube() -> impl Contender {
-    Kube(Delaying::named(NAME))
-}
-
-const NAME: &str = "kube-runtime";
-
-struct Kube(Delaying<Scheduler>);
-
-impl Contender for Kube {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn run(&self, workload: Kind, scale: &Scale, round: &Round) -> Option<Vec<f64>> {
-        match workload {
-            Kind::Reconcile => Some(reconcile(scale)),
-            _ => self.0.run(workload, scale, round),
-        }
+pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
+    match round.kind {
+        Kind::Reconcile => Some(reconcile(round.count)),
+        _ => delay::run::<Scheduler>(round),
     }
 }
 
-/// The counterpart of [`reconcile::keyqueue`].
-fn reconcile(scale: &Scale) -> Vec<f64> {
-    let names: Vec<String> = (0..scale.reconciled).map(str::nth).collect();
+fn reconcile(count: usize) -> Vec<f64> {
+    let names = str::first(count);
     let (reader, mut writer) = store::<ConfigMap>();
     writer.apply_watcher_event(&Event::Init);
     for name in &names {
@@ -66,18 +48,14 @@ fn reconcile(scale: &Scale) -> Vec<f64> {
         writer.apply_watcher_event(&Event::InitApply(object));
     }
     writer.apply_watcher_event(&Event::InitDone);
-
     let objects: Vec<_> = names.iter().map(|name| ObjectRef::new(name)).collect();
-    let delivered = Cell::new(Tally::default());
-    let reconciler = |object: Arc<ConfigMap>, _: Arc<()>| {
-        let mut tally = delivered.get();
-        let name = object.metadata.name.as_deref();
-        tally.count(name.expect("every object has a name"));
-        delivered.set(tally);
-        ready(Ok::<_, Infallible>(Action::await_change()))
-    };
-    let start = Instant::now();
-    reconcile::runtime().block_on(async {
+
+    reconcile::timed(count, async |deliver| {
+        let reconciler = |object: Arc<ConfigMap>, _: Arc<()>| {
+            let name = object.metadata.name.as_deref();
+            deliver(name.expect("every object has a name"));
+            ready(Ok::<_, Infallible>(Action::await_change()))
+        };
         let requests = stream::iter(objects.into_iter().map(Ok::<_, Infallible>));
         let applier = applier(
             reconciler,
@@ -85,16 +63,11 @@ fn reconcile(scale: &Scale) -> Vec<f64> {
             Arc::new(()),
             reader,
             requests.chain(stream::pending()),
-            Config::default().concurrency(scale.reconcilers),
+            Config::default().concurrency(reconcile::TASKS),
         );
-        let reconciled = applier
-            .take(scale.reconciled)
-            .filter(|end| ready(end.is_ok()));
-        assert_eq!(reconciled.count().await, scale.reconciled);
-    });
-    let elapsed = start.elapsed();
-    assert_eq!(delivered.get(), Tally::of_first::<str>(scale.reconciled));
-    vec![elapsed.as_nanos() as f64 / scale.reconciled as f64]
+        let reconciled = applier.take(count).filter(|end| ready(end.is_ok()));
+        assert_eq!(reconciled.count().await, count);
+    })
 }
 
 /// The scheduler, on its own thread, behind a channel.
@@ -103,26 +76,31 @@ struct Scheduler {
     sent: AtomicUsize,
     /// How many requests the scheduler has taken in.
     taken: Arc<AtomicUsize>,
-    ready: Mutex<Receiver<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Delays for Scheduler {
-    const CANCELS: bool = false;
-
-    fn new() -> Self {
+    fn new(due: Sender<u64>) -> Self {
         let (requests, receiver) = unbounded();
-        let (send, ready) = mpsc::channel();
         let taken = Arc::new(AtomicUsize::new(0));
-        let thread = std::thread::spawn({
-            let taken = Arc::clone(&taken);
-            move || drive(receiver, &taken, &send)
+        let counter = Arc::clone(&taken);
+        let thread = thread::spawn(move || {
+            let requests = receiver.inspect(|_| {
+                // Ordering: Relaxed; a count.
+                counter.fetch_add(1, Ordering::Relaxed);
+            });
+            reconcile::runtime().block_on(async {
+                let mut scheduled = pin!(scheduler(requests));
+                while let Some(key) = scheduled.next().await {
+                    // The receiver is gone only at the end of the round.
+                    let _ = due.send(key);
+                }
+            });
         });
         Self {
             requests: Some(requests),
             sent: AtomicUsize::new(0),
             taken,
-            ready: Mutex::new(ready),
             thread: Some(thread),
         }
     }
@@ -138,52 +116,19 @@ impl Delays for Scheduler {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn cancel(&self, _: u64) -> bool {
-        false
-    }
-
     fn settle(&self) {
-        // Ordering: Relaxed; a count.
-        let sent = self.sent.load(Ordering::Relaxed);
-        // Ordering: Relaxed; a count.
-        while self.taken.load(Ordering::Relaxed) < sent {
-            std::thread::yield_now();
+        // Ordering: Relaxed; counts.
+        while self.taken.load(Ordering::Relaxed) < self.sent.load(Ordering::Relaxed) {
+            thread::yield_now();
         }
     }
-
-    fn get(&self) -> u64 {
-        let ready = self
-            .ready
-            .lock()
-            .expect("no thread panics while it holds the lock");
-        ready.recv().expect("the thread lives")
-    }
-}
-
-fn drive(
-    requests: UnboundedReceiver<ScheduleRequest<u64>>,
-    taken: &AtomicUsize,
-    ready: &mpsc::Sender<u64>,
-) {
-    let requests = requests.inspect(|_| {
-        // Ordering: Relaxed; a count.
-        taken.fetch_add(1, Ordering::Relaxed);
-    });
-    reconcile::runtime().block_on(async {
-        let mut due = pin!(scheduler(requests));
-        while let Some(key) = due.next().await {
-            // The receiver is gone only at the end of the round.
-            let _ = ready.send(key);
-        }
-    });
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            let end = thread.join();
-            end.expect("the thread panicked");
+            thread.join().expect("the thread panicked");
         }
     }
 }

@@ -37,11 +37,17 @@ use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use hashbrown::hash_table::{Entry, HashTable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::keys::Key;
+use crate::queue::{Queue, Tasked};
+use crate::workload::{Kind, Round};
+use crate::workloads::{self, backlog, limiter};
 
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
@@ -52,7 +58,16 @@ const LOOKS: u32 = 20;
 const PAUSES: u32 = 64;
 const YIELDS: u32 = 4;
 
-pub(crate) struct SingleLock<K> {
+pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
+    match round.kind {
+        Kind::Backlog => Some(backlog::run::<SingleLock<u64>>(round.count)),
+        _ => workloads::run_u64::<SingleLock<u64>>(round)
+            .or_else(|| workloads::run_str::<SingleLock<Arc<str>>>(round))
+            .or_else(|| limiter::locked(round)),
+    }
+}
+
+struct SingleLock<K> {
     hasher: CachePadded<RandomState>,
     state: CachePadded<Mutex<State<K>>>,
     /// Whether the queue holds a key or is shut down, for consumers that spin. Written under the lock.
@@ -69,11 +84,10 @@ struct State<K> {
     shut_down: bool,
 }
 
-/// No key is queued now.
-pub(crate) struct Empty;
-
 /// What the queue keeps of a key that it is lent; cheap to clone.
-pub(crate) trait Stored<Q: ?Sized>: Borrow<Q> + Hash + Eq + Clone {
+trait Stored<Q: ?Sized + ToOwned>:
+    Borrow<Q> + From<Q::Owned> + Hash + Eq + Clone + Send + Sync + 'static
+{
     fn store(key: &Q) -> Self;
 }
 
@@ -96,35 +110,6 @@ impl<K> State<K> {
 }
 
 impl<K: Hash + Eq + Clone> SingleLock<K> {
-    pub(crate) fn new() -> Self {
-        Self {
-            hasher: CachePadded::default(),
-            state: CachePadded::new(Mutex::new(State {
-                tickets: HashTable::new(),
-                queued: VecDeque::new(),
-                head: DIRTY + 1,
-                sleepers: 0,
-                shut_down: false,
-            })),
-            ready: CachePadded::default(),
-            wake_up: Condvar::new(),
-        }
-    }
-
-    pub(crate) fn add(&self, key: K) {
-        let hash = self.hasher.hash_one(&key);
-        self.add_with(hash, |known| *known == key, || key.clone());
-    }
-
-    pub(crate) fn add_ref<Q>(&self, key: &Q)
-    where
-        Q: Hash + Eq + ?Sized,
-        K: Stored<Q>,
-    {
-        let hash = self.hasher.hash_one(key);
-        self.add_with(hash, |known| known.borrow() == key, || K::store(key));
-    }
-
     #[inline]
     fn add_with(&self, hash: u64, is_same: impl Fn(&K) -> bool, own: impl FnOnce() -> K) {
         let mut guard = self.state.lock();
@@ -161,24 +146,6 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
             state.sleepers -= 1;
             drop(state);
             self.wake_up.notify_one();
-        }
-    }
-
-    /// Blocks; `None` once the queue is shut down and empty.
-    pub(crate) fn get(&self) -> Option<K> {
-        let mut state = self.state.lock();
-        match self.pop(&mut state) {
-            Some(key) => Some(key),
-            None => self.wait(state),
-        }
-    }
-
-    /// Does not wait; `None` once the queue is shut down and empty.
-    pub(crate) fn try_get(&self) -> Result<Option<K>, Empty> {
-        let mut state = self.state.lock();
-        match self.pop(&mut state) {
-            None if !state.shut_down => Err(Empty),
-            key => Ok(key),
         }
     }
 
@@ -223,9 +190,50 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
             }
         }
     }
+}
 
-    /// Ends the processing of a key that `get` returned.
-    pub(crate) fn done(&self, key: K) {
+impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
+    type Key = K;
+    type Item<'a> = K;
+
+    fn new() -> Self {
+        Self {
+            hasher: CachePadded::default(),
+            state: CachePadded::new(Mutex::new(State {
+                tickets: HashTable::new(),
+                queued: VecDeque::new(),
+                head: DIRTY + 1,
+                sleepers: 0,
+                shut_down: false,
+            })),
+            ready: CachePadded::default(),
+            wake_up: Condvar::new(),
+        }
+    }
+
+    fn key(item: &K) -> &Q {
+        item.borrow()
+    }
+
+    fn add(&self, key: K) {
+        let hash = self.hasher.hash_one(&key);
+        self.add_with(hash, |known| *known == key, || key.clone());
+    }
+
+    fn add_ref(&self, key: &Q) {
+        let hash = self.hasher.hash_one(key);
+        self.add_with(hash, |known| known.borrow() == key, || K::store(key));
+    }
+
+    fn get(&self) -> Option<K> {
+        let mut state = self.state.lock();
+        match self.pop(&mut state) {
+            Some(key) => Some(key),
+            None => self.wait(state),
+        }
+    }
+
+    fn done(&self, key: K) {
         let hash = self.hasher.hash_one(&key);
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -243,22 +251,38 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.state.lock().queued.len()
     }
 
-    pub(crate) fn shut_down(&self) {
+    fn shut_down(&self) {
         self.state.lock().shut_down = true;
         // Ordering: Relaxed; a hint.
         self.ready.store(true, Ordering::Relaxed);
         self.wake_up.notify_all();
     }
 
-    pub(crate) fn shrink(&self) {
+    fn shrink(&self) {
         let mut state = self.state.lock();
         state.queued.shrink_to_fit();
         state
             .tickets
             .shrink_to_fit(|(key, _)| self.hasher.hash_one(key));
+    }
+}
+
+/// Has no wakers, and needs none: no worker of a backlog waits before all keys are done.
+impl Tasked for SingleLock<u64> {
+    async fn get_in_task(&self) -> Option<u64> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                let key = self.pop(&mut state);
+                if key.is_some() || state.shut_down {
+                    return key;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }

@@ -1,60 +1,67 @@
-//! The machine of the run, and the versions of the contenders.
+//! The machine of the run, and the versions of the contenders: what some programs print.
 
-use std::fs;
 use std::hint::black_box;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use crate::contenders::Contender;
 
-use crate::contenders::go;
-use crate::spec;
+/// What there is to know, one fact a line.
+const MACHINE: &str = "
+echo $(nproc) cores
+grep -m1 'model name' /proc/cpuinfo | cut -d: -f2
+grep -qw hypervisor /proc/cpuinfo && echo virtual machine
+awk '/MemTotal/ { printf \"%.0f GiB of memory\\n\", $2 / 1048576 }' /proc/meminfo
+uname -sr
+rustc --version
+go version
+echo load average $(cut -d' ' -f1 /proc/loadavg) before the run";
 
-const UNKNOWN: &str = "unknown";
+/// A name and a version in each line.
+const VERSIONS: &str = "
+echo keyqueue commit-$(git describe --always --dirty --exclude='*')
+cargo tree --offline --depth=1 --prefix=none
+cd go && go list -m all";
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct Machine {
-    pub(super) processor: String,
-    pub(super) cores: usize,
-    pub(super) memory: String,
-    pub(super) system: String,
-    pub(super) rust: String,
-    pub(super) go: String,
-    /// The load average before the run.
-    pub(super) load: String,
-    /// Nanoseconds of an atomic read-modify-write.
-    pub(super) rmw_ns: Option<f64>,
+pub(super) fn machine() -> String {
+    let facts = said(MACHINE);
+    let facts: Vec<&str> = facts.lines().map(str::trim).collect();
+    facts.join(", ")
 }
 
-impl Machine {
-    pub(super) fn this() -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let (processor, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
-        let is_virtual = field(&processor, "flags").is_some_and(|it| it.contains("hypervisor"));
-        let processor = field(&processor, "model name").unwrap_or(UNKNOWN);
-        let memory = field(&memory, "MemTotal").and_then(|total| total.split(' ').next());
-        let kib = memory.and_then(|kib| kib.parse::<f64>().ok());
-        Self {
-            load: read("/proc/loadavg")
-                .split(' ')
-                .next()
-                .unwrap_or(UNKNOWN)
-                .to_owned(),
-            processor: processor.to_owned() + if is_virtual { ", virtual machine" } else { "" },
-            cores: spec::cores(),
-            memory: kib.map_or(UNKNOWN.into(), |kib| format!("{:.0} GiB", kib / 1048576.0)),
-            system: output("uname", &["-sr"]).unwrap_or(UNKNOWN.into()),
-            rust: output("rustc", &["--version"]).unwrap_or(UNKNOWN.into()),
-            go: output("go", &["version"])
-                .map_or("none".into(), |version| version.replace("go version ", "")),
-            rmw_ns: Some(rmw_ns()),
-        }
-    }
+/// Each contender and the versions of what it is made of, or why it did not run.
+pub(super) fn versions(contenders: &[Contender]) -> Vec<(&'static str, String)> {
+    let known = said(VERSIONS);
+    let version = |package: &str| {
+        let mut lines = known.lines().filter_map(|line| line.split_once(' '));
+        let known = lines.find(|(name, _)| *name == package);
+        format!(
+            "{package} {}",
+            known.map_or("unknown", |(_, version)| version)
+        )
+    };
+    let contender = |it: &Contender| {
+        let versions: Vec<String> = it.packages.split(' ').map(version).collect();
+        let not_run = it.not_run.as_ref().map(|why| format!("**not run**: {why}"));
+        (it.name, not_run.unwrap_or(versions.join(", ")))
+    };
+    contenders.iter().map(contender).collect()
 }
 
-/// Of a cache line that no other processor has: the fastest of ten blocks.
-fn rmw_ns() -> f64 {
+/// The output of a script that is run in the directory of the harness.
+fn said(script: &str) -> String {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.output().map(|output| output.stdout);
+    String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
+}
+
+/// Nanoseconds of an atomic read-modify-write of a cache line that no other processor has: the
+/// fastest of ten blocks.
+pub(super) fn rmw_ns() -> f64 {
     const BLOCK: u32 = 100_000;
     let word = AtomicU64::new(0);
     let block = |_| {
@@ -66,64 +73,4 @@ fn rmw_ns() -> f64 {
         start.elapsed().as_secs_f64() * 1e9 / f64::from(BLOCK)
     };
     (0..10).map(block).fold(f64::INFINITY, f64::min)
-}
-
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim())
-}
-
-/// What a program prints, if it exists and succeeds.
-fn output(program: &str, arguments: &[&str]) -> Option<String> {
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
-    let output = command
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
-}
-
-/// The version of a contender; of this crate the commit.
-pub(super) fn version(contender: &str) -> String {
-    let version = match contender {
-        "keyqueue" => output("git", &["describe", "--always", "--dirty", "--exclude=*"])
-            .map(|commit| format!("keyqueue, commit {commit}")),
-        "client-go" => go_module("k8s.io/client-go"),
-        "priorityqueue" => go_module("sigs.k8s.io/controller-runtime"),
-        "single-lock" => crates(&["parking_lot", "hashbrown", "foldhash"]),
-        "kube-runtime" => crates(&["kube-runtime"]),
-        "delay-queue" => crates(&["tokio-util"]),
-        "heap" => crates(&["parking_lot"]),
-        "array-queue" | "seg-queue" => crates(&["crossbeam-queue"]),
-        _ => None,
-    };
-    version.unwrap_or(UNKNOWN.into())
-}
-
-/// The version that go.mod pins, and the hash of its source in go.sum.
-fn go_module(module: &str) -> Option<String> {
-    let text = fs::read_to_string(go::module().join("go.sum")).ok()?;
-    let prefix = format!("{module} ");
-    let mut pins = text.lines().filter_map(|line| line.strip_prefix(&prefix));
-    let (version, sum) = pins
-        .find(|pin| !pin.contains("/go.mod "))?
-        .split_once(' ')?;
-    Some(format!("{module} {version}, {sum}"))
-}
-
-/// The versions of direct dependencies of the harness.
-fn crates(names: &[&str]) -> Option<String> {
-    let cargo = std::env::var("CARGO").unwrap_or("cargo".into());
-    let arguments = ["tree", "--offline", "--depth=1", "--prefix=none"];
-    let tree = output(&cargo, &arguments)?.replace(" v", " ");
-    let is_named = |line: &&str| {
-        names
-            .iter()
-            .any(|name| line.split(' ').next() == Some(name))
-    };
-    let versions: Vec<&str> = tree.lines().filter(is_named).collect();
-    Some(versions.join(", "))
 }

@@ -1,7 +1,6 @@
 //! A run: its contenders, its machine, and the figures of all rounds, which are kept as JSON.
 
 mod machine;
-mod page;
 mod plots;
 mod tables;
 
@@ -10,82 +9,50 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::contenders::Field;
-use crate::model::{self, Curve};
-use machine::Machine;
+use crate::contenders::Contender;
+use crate::workload::Figure;
 
 /// The contender that is judged.
 const OURS: &str = "keyqueue";
 
 /// A whole run.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(crate) struct Report {
-    machine: Machine,
-    quick: bool,
+    machine: String,
+    /// Nanoseconds of an atomic read-modify-write.
+    rmw_ns: f64,
     rounds: u32,
     pub(crate) seconds: u64,
-    contenders: Vec<Entrant>,
+    /// Each contender, and its version, or why it did not run.
+    contenders: Vec<(&'static str, String)>,
     pub(crate) rows: Vec<Row>,
-    /// The model of more processors; empty if it was not computed.
-    model: Vec<Curve>,
-}
-
-/// A contender.
-#[derive(Serialize, Deserialize)]
-struct Entrant {
-    name: String,
-    version: String,
-    /// Why it did not run, if it did not.
-    not_run: Option<String>,
 }
 
 /// One figure of one workload.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(crate) struct Row {
     /// The workload, and the figure where the workload has several.
     id: String,
-    unit: String,
+    unit: &'static str,
     /// By contender, in the order of the rounds.
-    figures: BTreeMap<String, Vec<f64>>,
+    figures: BTreeMap<&'static str, Vec<f64>>,
+    #[serde(skip)]
+    of: &'static Figure,
 }
 
 impl Report {
     /// A run that is about to start.
-    pub(crate) fn new(quick: bool, rounds: u32, field: &Field) -> Self {
-        let running = field.contenders.iter().map(|it| (it.name(), None));
-        let not_run = field.not_run.iter().map(|(name, why)| (*name, Some(why)));
-        let entrants = running.chain(not_run).map(|(name, why)| Entrant {
-            name: name.to_owned(),
-            version: machine::version(name),
-            not_run: why.cloned(),
-        });
+    pub(crate) fn new(rounds: u32, contenders: &[Contender]) -> Self {
         Self {
-            machine: Machine::this(),
-            quick,
+            machine: machine::machine(),
+            rmw_ns: machine::rmw_ns(),
             rounds,
             seconds: 0,
-            contenders: entrants.collect(),
+            contenders: machine::versions(contenders),
             rows: Vec::new(),
-            model: Vec::new(),
         }
-    }
-
-    /// Adds the model, which needs the measured cycles.
-    pub(crate) fn add_model(&mut self) -> Result<()> {
-        for contender in model::MODELLED {
-            let row = self.row("cycle-u64").context("cycle-u64 was not run")?;
-            let cycle = row.median(contender).context("it did not run")?;
-            self.model.push(model::curve(contender, cycle)?);
-        }
-        Ok(())
-    }
-
-    /// From the JSON of an earlier run.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let json = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_slice(&json).with_context(|| format!("{} is no run", path.display()))
     }
 
     pub(crate) fn write_json(&self, path: &Path) -> Result<()> {
@@ -93,30 +60,26 @@ impl Report {
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Writes BENCHMARKS.md and the figures of README.md into the repository, and the run as JSON
-    /// and the plots into `results`.
+    /// Writes the tables of BENCHMARKS.md and README.md into the repository, and the run as JSON and
+    /// the plots into `results`.
     pub(crate) fn publish(&self, repository: &Path, results: &Path) -> Result<()> {
         fs::create_dir_all(results)?;
         self.write_json(&results.join("results.json"))?;
         plots::draw(self, results)?;
-        let readme = repository.join("README.md");
-        let updated = page::readme(self, &fs::read_to_string(&readme)?)?;
-        fs::write(readme, updated)?;
-        fs::write(repository.join("BENCHMARKS.md"), page::benchmarks(self))?;
+        for (page, parts) in tables::pages(self) {
+            let path = repository.join(page);
+            let mut text = fs::read_to_string(&path)?;
+            for (name, part) in parts {
+                text = filled(&text, name, &part).with_context(|| page)?;
+            }
+            fs::write(path, text)?;
+        }
         Ok(())
     }
 
-    /// The tables, for a terminal.
+    /// The results, for a terminal.
     pub(crate) fn print(&self) {
-        println!("{}\n", tables::results(self));
-        println!(
-            "{}\n",
-            tables::table(tables::TARGETS, &tables::verdicts(self))
-        );
-        println!("{}\n\n{}", tables::summary(self), tables::rmws(self));
-        if !self.model.is_empty() {
-            println!("\nA model, not a measurement:\n{}", tables::model(self));
-        }
+        println!("{}\n\n{}", tables::results(self), tables::summary(self));
     }
 
     fn row(&self, id: &str) -> Option<&Row> {
@@ -124,43 +87,70 @@ impl Report {
     }
 }
 
+/// A page with a new text between the marks of that name.
+fn filled(page: &str, name: &str, text: &str) -> Result<String> {
+    let [begin, end] = ["begin", "end"].map(|mark| format!("<!-- {name}: {mark} -->\n"));
+    let marks = page.split_once(&begin).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(&end)?;
+        Some((before, after))
+    });
+    let (before, after) = marks.with_context(|| format!("no marks around the {name}"))?;
+    Ok(format!("{before}{begin}{text}\n{end}{after}"))
+}
+
 impl Row {
-    pub(crate) fn new(workload: &str, figure: &str, unit: &str) -> Self {
+    pub(crate) fn new(workload: &str, figure: &'static Figure) -> Self {
         Self {
-            id: format!("{workload} {figure}").trim_end().to_owned(),
-            unit: unit.to_owned(),
+            id: format!("{workload} {}", figure.0).trim_end().to_owned(),
+            unit: figure.1,
             figures: BTreeMap::new(),
+            of: figure,
         }
     }
 
     /// Keeps a figure; one that is not a number stands for something that a contender cannot do.
-    pub(crate) fn record(&mut self, contender: &str, figure: f64) {
+    pub(crate) fn record(&mut self, contender: &'static str, figure: f64) {
         if !figure.is_nan() {
-            let figures = self.figures.entry(contender.to_owned());
-            figures.or_default().push(figure);
+            self.figures.entry(contender).or_default().push(figure);
         }
     }
 
-    fn sorted(&self, contender: &str) -> Option<Vec<f64>> {
+    /// Least, median and most.
+    fn range(&self, contender: &str) -> Option<[f64; 3]> {
         let mut sorted = self.figures.get(contender)?.clone();
         sorted.sort_by(f64::total_cmp);
-        Some(sorted)
+        let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
+        let median = f64::midpoint(sorted[low], sorted[high]);
+        Some([sorted[0], median, sorted[sorted.len() - 1]])
     }
 
     fn median(&self, contender: &str) -> Option<f64> {
-        let sorted = self.sorted(contender)?;
-        let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
-        Some(f64::midpoint(sorted[low], sorted[high]))
-    }
-
-    fn extremes(&self, contender: &str) -> Option<(f64, f64)> {
-        let sorted = self.sorted(contender)?;
-        Some((*sorted.first()?, *sorted.last()?))
+        self.range(contender).map(|[_, median, _]| median)
     }
 
     /// The contender's median divided by keyqueue's; `None` where keyqueue's is zero.
     fn ratio_to(&self, contender: &str) -> Option<f64> {
         let ours = self.median(OURS)?;
         (ours > 0.0).then_some(self.median(contender)? / ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_have_the_marks_of_their_tables() {
+        let report = Report::new(1, &[]);
+        for (page, parts) in tables::pages(&report) {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../..")
+                .join(page);
+            let text = fs::read_to_string(path).expect("the page");
+            for (name, part) in parts {
+                let filled = filled(&text, name, &part).expect("the marks");
+                assert!(filled.contains(&part), "no {name} in {page}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{OURS, Report, Row};
-use crate::catalogue::{self, Figure, Target, Workload};
+use crate::workload::Target;
 
 /// The contenders with a column of their own; the others share one.
 const COLUMNS: [&str; 4] = [OURS, "client-go", "priorityqueue", "single-lock"];
@@ -12,11 +12,147 @@ const RIVALS: [&str; 2] = ["client-go", "single-lock"];
 /// Bare queues without keys: limits, not rivals.
 const LIMITS: [&str; 2] = ["array-queue", "seg-queue"];
 
+/// The rows of README.md.
+const README: &str = "cycle-u64, cycle-string, cycle-handle, duplicate-1, duplicate-4, unique-1x1, \
+    unique-8x8, string-8x8, replay, backlog, latency p99, wake p50, delay-insert, \
+    limiter-controller-4, memory queued, start, start used";
+
+/// A page, and the texts between its marks.
+type Page = (&'static str, Vec<(&'static str, String)>);
+
+pub(super) fn pages(report: &Report) -> [Page; 2] {
+    let Report {
+        rounds,
+        seconds,
+        machine,
+        rmw_ns,
+        ..
+    } = report;
+    let run = format!(
+        "{rounds} rounds took {} min {} s; {machine}. An uncontended atomic read-modify-write took \
+         {rmw_ns:.1} ns.",
+        seconds / 60,
+        seconds % 60,
+    );
+    let readme = format!(
+        "Medians of {rounds} interleaved rounds; {machine}. Lower is better; for ratios, higher is \
+         better.\n\n{}",
+        excerpt(report),
+    );
+    let contenders = report.contenders.iter();
+    let versions = contenders.map(|(name, version)| vec![(*name).into(), version.clone()]);
+    let benchmarks = vec![
+        ("run", run),
+        ("summary", summary(report)),
+        ("contenders", table("name|version", versions)),
+        ("results", results(report)),
+        ("extremes", extremes(report)),
+    ];
+    [
+        ("BENCHMARKS.md", benchmarks),
+        ("README.md", vec![("figures", readme)]),
+    ]
+}
+
+/// The medians, the ratios to keyqueue's, and the targets. What is bold is faster than keyqueue, or
+/// is a target that is short.
+pub(super) fn results(report: &Report) -> String {
+    let header = "workload|unit|>keyqueue|>client-go|>priorityqueue|>single-lock|>to client-go\
+                  |>to single-lock|others|>read-modify-writes|targets";
+    let cells = |row: &Row| {
+        let others = row.figures.keys().filter(|name| !COLUMNS.contains(name));
+        let others = others.map(|name| format!("{name} {}", median(row, name)));
+        let targets = row.of.3.iter().map(|target| judge(row, *target).0);
+        let mut cells = vec![row.id.clone(), row.unit.to_owned()];
+        cells.extend(COLUMNS.map(|name| median(row, name)));
+        cells.extend(RIVALS.map(|name| ratio(row, name)));
+        cells.push(joined(others));
+        cells.push(rmws(row, report.rmw_ns).unwrap_or_default());
+        cells.push(joined(targets));
+        cells
+    };
+    table(header, report.rows.iter().map(cells))
+}
+
+/// How often keyqueue's time is that of its read-modify-writes.
+fn rmws(row: &Row, each: f64) -> Option<String> {
+    let count = f64::from(row.of.2);
+    let multiple = row.median(OURS)? / (count * each);
+    (count > 0.0).then(|| format!("{count} x {multiple:.2}"))
+}
+
+/// Some rows with the ratios to the rivals.
+fn excerpt(report: &Report) -> String {
+    let header = "workload|unit|>keyqueue|>client-go|>single lock|>to client-go|>to single lock";
+    let cells = |row: &Row| {
+        let mut cells = vec![row.id.clone(), row.unit.to_owned()];
+        cells.extend([OURS, RIVALS[0], RIVALS[1]].map(|name| median(row, name)));
+        cells.extend(RIVALS.map(|name| ratio(row, name)));
+        cells
+    };
+    let rows = README.split(", ").filter_map(|id| report.row(id));
+    table(header, rows.map(cells))
+}
+
+/// Least and most, which tell how far a median can be trusted.
+fn extremes(report: &Report) -> String {
+    let range = |range: [f64; 3]| format!("{} .. {}", number(range[0]), number(range[2]));
+    let cells = |row: &Row| {
+        let ranges = [OURS, RIVALS[0], RIVALS[1]].map(|name| row.range(name).map(range));
+        let mut cells = vec![row.id.clone()];
+        cells.extend(ranges.map(Option::unwrap_or_default));
+        cells
+    };
+    let header = "workload|>keyqueue|>client-go|>single-lock";
+    table(header, report.rows.iter().map(cells))
+}
+
+/// A target, and whether it is met if that can be judged.
+fn judge(row: &Row, target: Target) -> (String, Option<bool>) {
+    let (wanted, is_met) = match target {
+        Target::Less(times, than) => {
+            let is_met = row.ratio_to(than).map(|ratio| ratio >= times);
+            (format!("{than} {}x", number(times)), is_met)
+        }
+        Target::AtMost(most) => {
+            let is_met = row.median(OURS).map(|ours| ours <= most);
+            (format!("at most {}", number(most)), is_met)
+        }
+    };
+    (bold(wanted, is_met == Some(false)), is_met)
+}
+
+/// The number of targets met, and the mean of the ratios of speed.
+pub(super) fn summary(report: &Report) -> String {
+    let targets = report
+        .rows
+        .iter()
+        .flat_map(|row| row.of.3.iter().map(move |it| (row, *it)));
+    let verdicts: Vec<Option<bool>> = targets.map(|(row, target)| judge(row, target).1).collect();
+    let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
+    let mut summary = format!(
+        "Of {} targets {} are met, {} are short, {} could not be judged.",
+        verdicts.len(),
+        count(Some(true)),
+        count(Some(false)),
+        count(None),
+    );
+    // Time for each key, add or event; an interval is set from outside.
+    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
+    for rival in RIVALS {
+        let rows = report.rows.iter().filter(is_of_speed);
+        let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
+        let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        let (count, mean) = (ratios.len(), (logarithm / ratios.len() as f64).exp());
+        if count > 0 {
+            summary += &format!(" Geometric mean of {count} ratios to {rival}: {mean:.2}x.");
+        }
+    }
+    summary
+}
+
 /// A Markdown table; a column is aligned to the right if its title begins with `>`.
-pub(super) fn table<R>(header: &str, rows: &[R]) -> String
-where
-    R: AsRef<[String]>,
-{
+fn table(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     let titles = header.split('|');
@@ -26,194 +162,30 @@ where
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.add_rows(rows.iter().map(AsRef::as_ref));
+    table.add_rows(rows);
     table.to_string()
 }
 
-/// The medians, and the ratios to keyqueue's.
-pub(super) fn results(report: &Report) -> String {
-    let header = "workload|unit|>keyqueue|>client-go|>priorityqueue|>single-lock|>to client-go\
-                  |>to single-lock|others";
-    let cells = |row: &Row| {
-        let names = row.figures.keys().map(String::as_str);
-        let others = names.filter(|name| !COLUMNS.contains(name));
-        let others = others.map(|name| format!("{name} {}", median(row, name)));
-        let mut cells = vec![row.id.clone(), row.unit.clone()];
-        cells.extend(COLUMNS.map(|name| median(row, name)));
-        cells.extend(RIVALS.map(|name| ratio(row, name)));
-        cells.push(others.collect::<Vec<_>>().join(", "));
-        cells
-    };
-    let rows: Vec<_> = report.rows.iter().map(cells).collect();
-    table(header, &rows)
+/// The median of a contender, bold if it is below keyqueue's and the contender is a rival.
+fn median(row: &Row, contender: &str) -> String {
+    let (ours, median) = (row.median(OURS), row.median(contender));
+    // A shorter interval is a heavier load.
+    let counts = !LIMITS.contains(&contender) && !row.id.ends_with("interval");
+    let is_ahead = counts && median < ours;
+    median.map_or(String::new(), |median| bold(number(median), is_ahead))
 }
 
-/// Least and most, which tell how far a median can be trusted.
-pub(super) fn extremes(report: &Report) -> String {
-    let range = |row: &Row, name| {
-        let (least, most) = row.extremes(name)?;
-        Some(format!("{} .. {}", number(least), number(most)))
-    };
-    let cells = |row: &Row| {
-        let ranges = [OURS, "client-go", "single-lock"].map(|name| range(row, name));
-        let mut cells = vec![row.id.clone()];
-        cells.extend(ranges.map(Option::unwrap_or_default));
-        cells
-    };
-    let rows: Vec<_> = report.rows.iter().map(cells).collect();
-    table("workload|>keyqueue|>client-go|>single-lock", &rows)
+fn ratio(row: &Row, contender: &str) -> String {
+    let ratio = row.ratio_to(contender);
+    ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"))
 }
 
-/// The columns of [`verdicts`].
-pub(super) const TARGETS: &str = "workload|target|>measured|verdict";
-pub(super) const SHORT: &str = "**short**";
-
-/// A row for every target whose workload was run.
-pub(super) fn verdicts(report: &Report) -> Vec<[String; 4]> {
-    let mut verdicts = Vec::new();
-    for (row, Figure(_, _, _, targets)) in figures(report) {
-        verdicts.extend(targets.iter().map(|target| judge(row, *target)));
-    }
-    verdicts
+fn bold(text: String, is_bold: bool) -> String {
+    if is_bold { format!("**{text}**") } else { text }
 }
 
-/// The rows that were run, as the catalogue has them.
-fn figures(report: &Report) -> Vec<(&Row, &'static Figure)> {
-    let mut rows = Vec::new();
-    for Workload(id, _, figures) in catalogue::all() {
-        for figure in *figures {
-            let row = Row::new(id, figure.0, figure.1);
-            rows.extend(report.row(&row.id).map(|row| (row, figure)));
-        }
-    }
-    rows
-}
-
-fn judge(row: &Row, target: Target) -> [String; 4] {
-    let (wanted, measured, limit) = match target {
-        Target::Less(times, than) => {
-            let wanted = format!("{times}x less than {than}");
-            (wanted, row.ratio_to(than), times)
-        }
-        Target::Within(times, than) => {
-            let ratio = row.ratio_to(than).map(f64::recip);
-            (format!("at most {times}x {than}"), ratio, times)
-        }
-        Target::AtMost(most) => {
-            let wanted = format!("at most {most} {}", row.unit);
-            (wanted, row.median(OURS), most)
-        }
-    };
-    let verdict = match (target, measured) {
-        (_, None) => "not run",
-        (Target::Less(..), Some(ratio)) if ratio < limit => SHORT,
-        (Target::Within(..) | Target::AtMost(_), Some(figure)) if figure > limit => SHORT,
-        _ => "met",
-    };
-    let measured = measured.map(number).unwrap_or_default();
-    [row.id.clone(), wanted, measured, verdict.to_owned()]
-}
-
-/// The number of targets met, and the mean of the ratios of speed.
-pub(super) fn summary(report: &Report) -> String {
-    let verdicts = verdicts(report);
-    let count = |verdict| verdicts.iter().filter(|it| it[3] == verdict).count();
-    let (met, short, not_run) = (count("met"), count(SHORT), count("not run"));
-    let all = verdicts.len();
-    let mut summary = format!(
-        "Of {all} targets {met} are met, {short} are short, {not_run} could not be judged."
-    );
-    // Time for each key, add or event; an interval is set from outside.
-    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
-    for rival in RIVALS {
-        let rows = report.rows.iter().filter(is_of_speed);
-        let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
-        let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-        let mean = times_of((logarithm / ratios.len() as f64).exp());
-        let ratios = ratios.len();
-        if ratios > 0 {
-            summary += &format!(" Geometric mean of {ratios} ratios to {rival}: {mean}.");
-        }
-    }
-    summary
-}
-
-/// keyqueue's rows of one thread, as multiples of the time of their read-modify-writes.
-pub(super) fn rmws(report: &Report) -> String {
-    let Some(each) = report.machine.rmw_ns else {
-        return "This run did not measure a read-modify-write.".to_owned();
-    };
-    let all = figures(report).into_iter();
-    let one_thread = all.filter(|(_, Figure(_, _, rmws, _))| *rmws > 0);
-    let rows = one_thread.filter_map(|(row, Figure(_, _, rmws, _))| {
-        let multiple = times_of(row.median(OURS)? / (f64::from(*rmws) * each));
-        Some([
-            row.id.clone(),
-            median(row, OURS),
-            rmws.to_string(),
-            multiple,
-        ])
-    });
-    let header = "workload|>ns|>read-modify-writes|>multiple of their time";
-    let table = table(header, &rows.collect::<Vec<_>>());
-    format!("An uncontended atomic read-modify-write took {each:.1} ns in this run.\n\n{table}")
-}
-
-/// Every row in which a contender that is no limit is ahead of keyqueue.
-pub(super) fn behind(report: &Report) -> String {
-    let mut rows = Vec::new();
-    for row in &report.rows {
-        let (Some(ours), Some((least, _))) = (row.median(OURS), row.extremes(OURS)) else {
-            continue;
-        };
-        for name in row.figures.keys().map(String::as_str) {
-            // A shorter interval is a heavier load.
-            let counts = !LIMITS.contains(&name) && !row.id.ends_with("interval");
-            if counts && row.median(name) < Some(ours) {
-                let overlap = row.extremes(name).is_some_and(|(_, most)| most >= least);
-                rows.push([
-                    row.id.clone(),
-                    row.unit.clone(),
-                    number(ours),
-                    name.to_owned(),
-                    median(row, name),
-                    ratio(row, name),
-                    if overlap { "yes" } else { "no" }.to_owned(),
-                ]);
-            }
-        }
-    }
-    let header = "workload|unit|>keyqueue|ahead of it|>theirs|>theirs / ours|rounds overlap";
-    table(header, &rows)
-}
-
-/// The model, a row for each number of processors.
-pub(super) fn model(report: &Report) -> String {
-    let mut header = ">processors".to_owned();
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for curve in &report.model {
-        let name = &curve.contender;
-        header += &format!("|>{name}: lines moved/key|>{name}: M keys/s");
-        for (at, point) in curve.points.iter().enumerate() {
-            if at == rows.len() {
-                rows.push(vec![point.threads.to_string()]);
-            }
-            rows[at].extend([number(point.transfers), number(point.throughput)]);
-        }
-    }
-    table(&header, &rows)
-}
-
-pub(super) fn median(row: &Row, contender: &str) -> String {
-    row.median(contender).map(number).unwrap_or_default()
-}
-
-pub(super) fn ratio(row: &Row, contender: &str) -> String {
-    row.ratio_to(contender).map(times_of).unwrap_or_default()
-}
-
-fn times_of(ratio: f64) -> String {
-    format!("{ratio:.2}x")
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// Three digits, or all those before the point, in groups of three.
@@ -230,23 +202,50 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Figure;
+
+    static FIGURE: Figure = Figure("", "ns/key", 0, &[]);
 
     #[test]
     fn a_target_is_met_by_the_median() {
-        let mut row = Row::new("cycle-u64", "", "ns/key");
+        let mut row = Row::new("cycle-u64", &FIGURE);
         for (ours, go) in [(12.0, 500.0), (9.0, 60.0), (10.0, 1.0)] {
             row.record(OURS, ours);
             row.record("client-go", go);
         }
         row.record("client-go", f64::NAN);
-        let verdict = |target| judge(&row, target)[3].clone();
-        assert_eq!(verdict(Target::Less(6.0, "client-go")), "met");
-        assert_eq!(verdict(Target::Less(6.1, "client-go")), SHORT);
-        assert_eq!(verdict(Target::Within(0.1, "client-go")), SHORT);
-        assert_eq!(verdict(Target::AtMost(10.0)), "met");
-        assert_eq!(verdict(Target::AtMost(9.9)), SHORT);
+        let verdict = |target| judge(&row, target).1;
+        assert_eq!(verdict(Target::Less(6.0, "client-go")), Some(true));
+        assert_eq!(verdict(Target::Less(6.1, "client-go")), Some(false));
+        assert_eq!(verdict(Target::AtMost(10.0)), Some(true));
+        assert_eq!(verdict(Target::AtMost(9.9)), Some(false));
         // A contender that did not run is not beaten.
-        assert_eq!(verdict(Target::Less(1.0, "single-lock")), "not run");
+        assert_eq!(verdict(Target::Less(1.0, "single-lock")), None);
+    }
+
+    #[test]
+    fn what_is_faster_and_what_is_short_is_bold() {
+        static FIGURE: Figure = Figure("", "ns/key", 5, &[Target::Less(1.7, "single-lock")]);
+        let mut row = Row::new("cycle-u64", &FIGURE);
+        for (contender, ns) in [(OURS, 10.0), ("single-lock", 5.0), ("array-queue", 1.0)] {
+            row.record(contender, ns);
+        }
+        let mut report = Report::new(1, &[]);
+        report.rmw_ns = 1.0;
+        report.rows = vec![row];
+        let results = results(&report);
+        for cell in [
+            "**5.00**",
+            "0.50x",
+            "array-queue 1.00",
+            "5 x 2.00",
+            "**single-lock 1.70x**",
+        ] {
+            assert!(
+                results.contains(&format!(" {cell} |")),
+                "no {cell} in\n{results}"
+            );
+        }
     }
 
     #[test]

@@ -3,15 +3,15 @@
 //!
 //! Only `u64` keys: other workloads measure what longer keys cost.
 
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-
+use super::quantiles;
 use crate::keys::{Key, Tally};
 use crate::memory::Meter;
 use crate::queue::Delays;
-use crate::spec::{Delay, Scale};
+use crate::workload::{Kind, Round};
 
 /// The longest delay where none should end.
 const FAR: Duration = Duration::from_secs(600);
@@ -20,13 +20,14 @@ const BURST: Duration = Duration::from_millis(200);
 /// The time that setting them may take.
 const LEAD: Duration = Duration::from_millis(300);
 
-pub(crate) fn run<D: Delays>(of: Delay, scale: &Scale) -> Vec<f64> {
-    match of {
-        Delay::Insert => insert::<D>(scale.keys),
-        Delay::Fire => fire::<D>(scale.fired),
-        Delay::Reset => reset::<D>(scale.keys),
-        Delay::Memory => memory::<D>(scale.keys),
-    }
+pub(crate) fn run<D: Delays>(round: &Round<'_>) -> Option<Vec<f64>> {
+    Some(match round.kind {
+        Kind::DelayInsert => insert::<D>(round.count),
+        Kind::DelayFire => fire::<D>(round.count),
+        Kind::DelayReset => reset::<D>(round.count),
+        Kind::DelayMemory => memory::<D>(round.count),
+        _ => return None,
+    })
 }
 
 /// Below `most`, the same for each key in every run.
@@ -39,35 +40,34 @@ fn keys(n: usize) -> impl Iterator<Item = u64> {
     (0..n).map(u64::nth)
 }
 
-/// Between half of [`FAR`] and all of it.
-fn far(key: u64) -> Duration {
-    FAR / 2 + random(key, FAR / 2)
-}
-
-fn set_far<D: Delays>(delays: &D, n: usize) {
-    keys(n).for_each(|key| delays.add_after(key, far(key)));
+/// Sets delays between half of [`FAR`] and all of it, less `sooner`; nanoseconds for each.
+fn set_far<D: Delays>(delays: &D, n: usize, sooner: Duration) -> f64 {
+    let start = Instant::now();
+    for key in keys(n) {
+        delays.add_after(key, FAR / 2 + random(key, FAR / 2) - sooner);
+    }
     delays.settle();
+    start.elapsed().as_nanos() as f64 / n as f64
 }
 
 /// Nanoseconds to set a delay of up to ten minutes.
 fn insert<D: Delays>(n: usize) -> Vec<f64> {
-    let delays = D::new();
-    let start = Instant::now();
-    set_far(&delays, n);
-    let elapsed = start.elapsed();
-    assert!(!D::CANCELS || delays.cancel(u64::nth(n - 1)));
-    vec![elapsed.as_nanos() as f64 / n as f64]
+    let delays = D::new(channel().0);
+    let each = set_far(&delays, n, Duration::ZERO);
+    assert_ne!(delays.cancel(u64::nth(n - 1)), Some(false));
+    vec![each]
 }
 
 /// The lateness of keys that are due within a moment of each other (median, 99th percentile, most),
 /// and the processor time for each key.
 fn fire<D: Delays>(n: usize) -> Vec<f64> {
-    let delays = D::new();
+    let (send, ready) = channel();
+    let delays = D::new(send);
     let used = processor_time();
     let start = Instant::now() + LEAD;
     let due = |key: u64| start + random(key, BURST);
     let mut delivered = Tally::default();
-    let mut lateness = Histogram::<u64>::new(3).expect("three digits are allowed");
+    let mut lateness = Vec::with_capacity(n);
     thread::scope(|scope| {
         scope.spawn(|| {
             for key in keys(n) {
@@ -75,20 +75,15 @@ fn fire<D: Delays>(n: usize) -> Vec<f64> {
             }
         });
         for _ in 0..n {
-            let key = delays.get();
-            lateness += due(key).elapsed().as_nanos() as u64;
+            let key = delays.get(&ready);
+            lateness.push(due(key).elapsed().as_nanos() as u64);
             delivered.count(&key);
         }
     });
-    assert_eq!(delivered, Tally::of_first::<u64>(n));
     let used = processor_time() - used;
-    let at = |quantile| lateness.value_at_quantile(quantile) as f64 / 1000.0;
-    vec![
-        at(0.5),
-        at(0.99),
-        lateness.max() as f64 / 1000.0,
-        used / n as f64,
-    ]
+    assert_eq!(delivered, Tally::of_first::<u64>(n));
+    let [p50, p99, most] = quantiles(lateness, [0.5, 0.99, 1.0]).map(|ns| ns / 1000.0);
+    vec![p50, p99, most, used / n as f64]
 }
 
 /// Nanoseconds of processor time that this process has used, where there is a clock for it.
@@ -105,30 +100,24 @@ fn processor_time() -> f64 {
 /// Nanoseconds for each of a million delays to move it once, to an earlier time, and to cancel
 /// every other one.
 fn reset<D: Delays>(n: usize) -> Vec<f64> {
-    let delays = D::new();
-    set_far(&delays, n);
+    let delays = D::new(channel().0);
+    set_far(&delays, n, Duration::ZERO);
+    let moved = set_far(&delays, n, FAR / 4);
     let start = Instant::now();
-    for key in keys(n) {
-        delays.add_after(key, far(key) - FAR / 4);
+    for key in keys(n).step_by(2) {
+        match delays.cancel(key) {
+            Some(pending) => assert!(pending, "{key:#x} was not delayed"),
+            None => return vec![moved],
+        }
     }
-    delays.settle();
-    let moved = start.elapsed();
-    if !D::CANCELS {
-        return vec![moved.as_nanos() as f64 / n as f64, f64::NAN];
-    }
-    let cancelled = keys(n).step_by(2).filter(|&key| delays.cancel(key)).count();
-    let both = start.elapsed();
-    assert_eq!(cancelled, n.div_ceil(2));
-    vec![
-        moved.as_nanos() as f64 / n as f64,
-        (both - moved).as_nanos() as f64 / cancelled as f64,
-    ]
+    let cancelled = start.elapsed().as_nanos() as f64 / n.div_ceil(2) as f64;
+    vec![moved, cancelled]
 }
 
 /// Bytes for each delayed key, table and timer included.
 fn memory<D: Delays>(n: usize) -> Vec<f64> {
     let meter = Meter::start();
-    let delays = D::new();
-    set_far(&delays, n);
+    let delays = D::new(channel().0);
+    set_far(&delays, n, Duration::ZERO);
     vec![meter.bytes() / n as f64]
 }

@@ -1,5 +1,4 @@
-//! Few keys, added over and over while they are worked on: what an add costs a producer, and that
-//! none is lost.
+//! Keys that are added over and over while they are worked on: a few hot ones, or those of a log.
 //!
 //! Deliveries cannot be counted beforehand, so the check is the promise itself. A producer
 //! announces that it is about to add a key for the last time; a worker notes the announcements
@@ -11,18 +10,15 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 
-use crate::keys::Key;
+use super::passes;
+use crate::keys::{Key, Tally};
 use crate::queue::Queue;
-use crate::race::{self, Racer};
-use crate::spec::{Crowd, Scale};
 use crate::work::Work;
-
-/// By fingerprint.
-type HotKeys = HashMap<u64, HotKey, RandomState>;
 
 #[derive(Default)]
 struct HotKey {
@@ -32,91 +28,69 @@ struct HotKey {
     seen: AtomicUsize,
 }
 
-/// Nanoseconds per add until the last add, and until the last delivery.
-pub(super) fn run<Q: Key + ?Sized, C: Queue<Q>>(scale: &Scale, crowd: Crowd) -> Vec<f64> {
-    let Crowd {
-        producers,
-        consumers,
-    } = crowd;
-    let passes = (scale.hot_adds / producers / scale.hot_keys).max(1);
-    let producing = AtomicUsize::new(producers);
-    let keys: Vec<Q::Owned> = (0..scale.hot_keys).map(Q::nth).collect();
-    let fingerprints = keys.iter().map(|key| key.borrow().fingerprint());
-    let hot_keys: HotKeys = fingerprints.map(|key| (key, HotKey::default())).collect();
+/// Nanoseconds for each add until the last add, and until the last delivery; a producer adds the keys of
+/// all events, over and over.
+pub(super) fn run<Q, C>(events: &[Q::Owned], count: usize, threads: usize, work: Work) -> Vec<f64>
+where
+    Q: Key + ?Sized,
+    C: Queue<Q>,
+{
+    let mut keys: HashMap<&Q, HotKey, RandomState> = HashMap::default();
+    let backwards = events.iter().rev();
+    let mut is_last: Vec<bool> = backwards
+        .map(|key| keys.insert(key.borrow(), HotKey::default()).is_none())
+        .collect();
+    is_last.reverse();
+    let passes = passes(count, events.len(), threads);
 
     let queue = C::new();
-    keys.iter().for_each(|key| queue.add_ref(key.borrow()));
-    let mut held: Vec<C::Item<'_>> = (0..keys.len()).map_while(|_| queue.get()).collect();
+    keys.keys().for_each(|key| queue.add_ref(key));
+    let mut held: Vec<C::Item<'_>> = keys.keys().map_while(|_| queue.get()).collect();
 
-    let mut racers: Vec<Racer<'_, usize>> = Vec::new();
-    for _ in 0..producers {
-        racers.push(Box::new(|| {
-            produce(&queue, &keys, passes, &hot_keys);
-            // Ordering: AcqRel; the last one's shut-down comes after the adds of all.
-            if producing.fetch_sub(1, Ordering::AcqRel) == 1 {
-                queue.shut_down();
-            }
-            0
-        }));
-    }
-    let share = keys.len().div_ceil(consumers);
-    for _ in 0..consumers {
-        let held = held.split_off(held.len().saturating_sub(share));
-        racers.push(Box::new(|| consume(&queue, held, &hot_keys, scale.work)));
-    }
-    let laps = race::run(racers);
-
-    assert_eq!(queue.len(), 0);
-    for (key, hot_key) in &hot_keys {
-        // Ordering: Relaxed; the threads were joined.
-        let seen = hot_key.seen.load(Ordering::Relaxed);
-        assert_eq!(seen, producers, "last adds of {key:#x} that were delivered");
-    }
-    let adds = passes * producers * keys.len();
-    let deliveries: usize = laps.iter().map(|lap| lap.result).sum();
-    assert!(deliveries <= adds + keys.len(), "more deliveries than adds");
-    vec![
-        race::ns(&laps[..producers]) / adds as f64,
-        race::ns(&laps) / adds as f64,
-    ]
-}
-
-/// Adds every key that many times, and announces the last add.
-fn produce<Q, C>(queue: &C, keys: &[Q::Owned], passes: usize, hot_keys: &HotKeys)
-where
-    Q: Key + ?Sized,
-    C: Queue<Q>,
-{
-    for key in std::iter::repeat_n(keys, passes - 1).flatten() {
-        queue.add_ref(key.borrow());
-    }
-    for key in keys {
-        let hot_key = &hot_keys[&key.borrow().fingerprint()];
-        // Ordering: Release; pairs with the Acquire load at a delivery. Whether a delivery sees it
-        // is what the check is about: that takes the queue's own ordering of add and get.
-        hot_key.announced.fetch_add(1, Ordering::Release);
-        queue.add_ref(key.borrow());
-    }
-}
-
-/// Works on what it holds, then on what it gets; how many deliveries that were.
-fn consume<'q, Q, C>(queue: &'q C, held: Vec<C::Item<'q>>, hot_keys: &HotKeys, work: Work) -> usize
-where
-    Q: Key + ?Sized,
-    C: Queue<Q>,
-{
-    let mut deliveries = 0;
-    for item in held.into_iter().chain(std::iter::from_fn(|| queue.get())) {
-        let hot_key = &hot_keys[&C::key_of(&item).fingerprint()];
-        // Ordering: Acquire; pairs with the Release in `produce`.
-        let announced = hot_key.announced.load(Ordering::Acquire);
-        if announced > 0 {
-            // Ordering: Relaxed; read after the threads were joined.
-            hot_key.seen.fetch_max(announced, Ordering::Relaxed);
+    let producer = || {
+        for key in iter::repeat_n(events, passes - 1).flatten() {
+            queue.add_ref(key.borrow());
         }
-        work.run();
-        deliveries += 1;
-        queue.done(item);
+        for (key, is_last) in events.iter().map(Borrow::borrow).zip(&is_last) {
+            if *is_last {
+                // Ordering: Release; pairs with the Acquire load at a delivery. Whether a delivery
+                // sees it is what the check is about: that takes the queue's own ordering.
+                keys[key].announced.fetch_add(1, Ordering::Release);
+            }
+            queue.add_ref(key);
+        }
+    };
+    let share = held.len().div_ceil(threads);
+    let consumer = |_| {
+        let held = held.split_off(held.len().saturating_sub(share));
+        let (queue, keys) = (&queue, &keys);
+        move || {
+            let mut delivered = Tally::default();
+            for item in held.into_iter().chain(iter::from_fn(|| queue.get())) {
+                let key = &keys[C::key(&item)];
+                // Ordering: Acquire; pairs with the Release add of the producers.
+                let announced = key.announced.load(Ordering::Acquire);
+                if announced > 0 {
+                    // Ordering: Relaxed; read after the threads were joined.
+                    key.seen.fetch_max(announced, Ordering::Relaxed);
+                }
+                work.run();
+                delivered.count(C::key(&item));
+                queue.done(item);
+            }
+            delivered
+        }
+    };
+    let consumers = (0..threads).map(consumer).collect();
+    let race = queue.race(vec![producer; threads], consumers);
+
+    for key in keys.values() {
+        // Ordering: Relaxed; the threads were joined.
+        let seen = key.seen.load(Ordering::Relaxed);
+        assert_eq!(seen, threads, "last adds of a key that were delivered");
     }
-    deliveries
+    let adds = passes * threads * events.len();
+    let most = (adds + keys.len()) as u64;
+    assert!(race.delivered.count <= most, "more deliveries than adds");
+    vec![race.adding_ns / adds as f64, race.ns / adds as f64]
 }

@@ -8,64 +8,64 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use keyqueue::limiter::{
-    Bucket, ItemExponentialFailure, ItemFastSlow, RateLimiter, default_controller,
+    Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, default_controller,
 };
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
 
+use super::RECURRING;
+use super::recurring::repeated;
 use crate::keys::Key;
-use crate::race::{self, Racer};
-use crate::spec::{Limiter, Scale};
+use crate::workload::{Kind, Round};
 
-pub(super) const BASE: Duration = Duration::from_millis(5);
-pub(super) const MAX: Duration = Duration::from_secs(1000);
+pub(crate) const BASE: Duration = Duration::from_millis(5);
+pub(crate) const MAX: Duration = Duration::from_secs(1000);
 const FAST_RETRIES: u32 = 3;
 const PER_SECOND: u32 = 10;
 const BURST: u32 = 100;
 
 /// The crate's limiters.
-pub(crate) fn keyqueue(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {
+pub(crate) fn keyqueue(round: &Round<'_>) -> Option<Vec<f64>> {
     let exponential = ItemExponentialFailure::new(BASE, MAX).expect("in range");
     let fast_slow = ItemFastSlow::new(BASE, MAX, FAST_RETRIES).expect("in range");
     let bucket = Bucket::new(f64::from(PER_SECOND), BURST).expect("in range");
-    match limiter {
-        Limiter::Exponential => measure(&exponential, threads, scale),
-        Limiter::FastSlow => measure(&fast_slow, threads, scale),
-        Limiter::Bucket => measure(&bucket, threads, scale),
-        Limiter::Controller => measure(&default_controller(), threads, scale),
-    }
+    Some(match round.kind {
+        Kind::LimiterExponential => measure(round, exponential),
+        Kind::LimiterFastSlow => measure(round, fast_slow),
+        Kind::LimiterBucket => measure(round, bucket),
+        Kind::LimiterController => measure(round, default_controller()),
+        _ => return None,
+    })
 }
 
 /// The same, each behind a mutex.
-pub(crate) fn locked(limiter: Limiter, threads: usize, scale: &Scale) -> Vec<f64> {
+pub(crate) fn locked(round: &Round<'_>) -> Option<Vec<f64>> {
     let exponential = LockedMap::new(|n| BASE * 1_u32.checked_shl(n).unwrap_or(u32::MAX));
     let fast_slow = LockedMap::new(|n| if n < FAST_RETRIES { BASE } else { MAX });
     let bucket = LockedBucket::default();
-    match limiter {
-        Limiter::Exponential => measure(&exponential, threads, scale),
-        Limiter::FastSlow => measure(&fast_slow, threads, scale),
-        Limiter::Bucket => measure(&bucket, threads, scale),
-        Limiter::Controller => measure(&LongestOf(exponential, bucket), threads, scale),
-    }
+    Some(match round.kind {
+        Kind::LimiterExponential => measure(round, exponential),
+        Kind::LimiterFastSlow => measure(round, fast_slow),
+        Kind::LimiterBucket => measure(round, bucket),
+        Kind::LimiterController => {
+            let both: [Box<dyn RateLimiter<u64>>; 2] = [Box::new(exponential), Box::new(bucket)];
+            measure(round, MaxOf::new(both))
+        }
+        _ => return None,
+    })
 }
 
 /// Nanoseconds for one failure that is forgotten at once, on all threads together.
-fn measure(limiter: &impl RateLimiter<u64>, threads: usize, scale: &Scale) -> Vec<f64> {
-    let keys: Vec<u64> = (0..scale.recurring).map(u64::nth).collect();
-    let passes = (scale.cycles / keys.len() / threads).max(1);
-    let racers = (0..threads).map(|_| -> Racer<'_, ()> {
-        Box::new(|| {
-            for key in std::iter::repeat_n(&keys, passes).flatten() {
-                black_box(limiter.when(key));
-                limiter.forget(key);
-            }
-        })
+fn measure(round: &Round<'_>, limiter: impl RateLimiter<u64>) -> Vec<f64> {
+    let keys = u64::first(RECURRING);
+    let each = repeated(round.count, round.threads, |n| {
+        black_box(limiter.when(&keys[n]));
+        limiter.forget(&keys[n]);
     });
-    let laps = race::run(racers.collect());
     for key in &keys {
         assert_eq!(limiter.num_requeues(key), 0, "failures of {key:#x}");
     }
-    vec![race::ns(&laps) / (passes * threads * keys.len()) as f64]
+    vec![each]
 }
 
 /// Failures by key, and the delay after a number of them.
@@ -120,22 +120,5 @@ impl RateLimiter<u64> for LockedBucket {
 
     fn num_requeues(&self, _: &u64) -> u32 {
         0
-    }
-}
-
-struct LongestOf(LockedMap, LockedBucket);
-
-impl RateLimiter<u64> for LongestOf {
-    fn when(&self, key: &u64) -> Duration {
-        self.0.when(key).max(self.1.when(key))
-    }
-
-    fn forget(&self, key: &u64) {
-        self.0.forget(key);
-        self.1.forget(key);
-    }
-
-    fn num_requeues(&self, key: &u64) -> u32 {
-        self.0.num_requeues(key).max(self.1.num_requeues(key))
     }
 }

@@ -1,101 +1,75 @@
 //! The workloads: what a round of each does.
 //!
-//! | file | workloads |
-//! | --- | --- |
-//! | `one_thread` | cycle, memory, start |
-//! | `duplicate` | adding queued keys |
-//! | `flow` | producers and consumers, each key once: unique, string, work |
-//! | `hot` | producers and consumers, a few keys over and over |
-//! | `recur` | a large working set that returns |
-//! | `replay` | the events of a log |
-//! | `backlog` | a million keys waiting, a thousand workers |
-//! | `reconcile` | the loop around the queue |
-//! | `latency` | adds at a set pace, from add to get |
-//! | `wake` | a parked consumer |
-//! | `delay` | delays: insert, fire, reset, memory |
-//! | `limiter` | rate limiters |
-//!
 //! A round returns one figure for each metric of its workload, lower is always better, and panics
-//! with the values when a count is wrong. A figure that is not a number stands for what a
-//! contender cannot do.
+//! with the values when a count is wrong. Figures that a contender cannot have are left out at the
+//! end, or are not a number.
 
 pub(crate) mod backlog;
 pub(crate) mod delay;
-mod duplicate;
-mod flow;
 mod hot;
-mod latency;
 pub(crate) mod limiter;
-mod one_thread;
+pub(crate) mod paced;
 pub(crate) mod reconcile;
-mod recur;
-mod replay;
-pub(crate) mod wake;
+mod recurring;
+mod unique;
 
 use crate::keys::Key;
 use crate::queue::Queue;
-use crate::spec::{By, Keys, Kind, Round, Scale, Waiter, cores};
 use crate::work::Work;
+use crate::workload::{Kind, Round};
 
-/// Runs one round of a workload on a new queue.
-pub(crate) fn run<Q: Key + ?Sized, C: Queue<Q>>(
-    kind: Kind,
-    scale: &Scale,
-    round: &Round,
-) -> Vec<f64> {
-    match kind {
-        Kind::Backlog
-        | Kind::Delay { .. }
-        | Kind::Latency { .. }
-        | Kind::Limiter { .. }
-        | Kind::Reconcile
-        | Kind::Replay
-        | Kind::Wake {
-            waiter: Waiter::Task,
-        } => {
-            unreachable!("not for every kind of key: its contenders run it themselves")
+/// Recurring keys of one thread, hot keys, and the keys of `recur`.
+const RECURRING: usize = 1024;
+const HOT: usize = 64;
+const RETURNING: usize = 100_000;
+
+/// Runs a round on a new queue of `u64` keys; `None` if the workload is not for every such queue.
+pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
+    let Round { threads, count, .. } = *round;
+    Some(match round.kind {
+        Kind::Cycle => recurring::cycle::<u64, C>(count),
+        Kind::CycleHandle => recurring::cycle_by_handle::<C>(count),
+        Kind::Duplicate => recurring::duplicate::<C>(count, threads),
+        Kind::DuplicateHandle => recurring::duplicate_by_handle::<C>(count, threads),
+        Kind::Recur => recurring::recur::<C>(count),
+        Kind::Unique => vec![unique::flow::<u64, C>(count, threads, Work::NONE)],
+        Kind::Work => unique::work::<C>(round),
+        Kind::Memory => unique::memory::<C>(count),
+        Kind::Start => unique::start::<C>(count),
+        Kind::Hot => hot::run::<u64, C>(&u64::first(HOT), count, threads, round.work),
+        Kind::Latency => paced::latency::<C>(count, round.interval),
+        Kind::LatencyOwn => {
+            let saturated = unique::flow::<u64, C>(count, 1, Work::NONE);
+            paced::latency::<C>(count, 2.0 * saturated)
         }
-        Kind::Cycle { by: By::Handle } => one_thread::cycle_handle::<Q, C>(scale),
-        Kind::Cycle {
-            by: By::U64 | By::Str,
-        } => one_thread::cycle::<Q, C>(scale),
-        Kind::Duplicate { threads, by } => duplicate::run::<Q, C>(scale, threads, by),
-        Kind::Flow {
-            keys: Keys::U64 | Keys::Strings,
-            crowd,
-        } => {
-            vec![flow::run::<Q, C>(scale.keys, crowd, Work::NONE)]
-        }
-        Kind::Flow {
-            keys: Keys::Worked,
-            crowd,
-        } => {
-            let ideal = round.work_ns / crowd.consumers.min(cores()) as f64;
-            let whole = flow::run::<Q, C>(scale.keys, crowd, scale.work);
-            vec![whole, whole - ideal]
-        }
-        Kind::Hot { crowd } => hot::run::<Q, C>(scale, crowd),
-        Kind::Recur => recur::run::<Q, C>(scale),
-        Kind::Memory => one_thread::memory::<Q, C>(scale),
-        Kind::Start => one_thread::start::<Q, C>(scale),
-        Kind::Wake {
-            waiter: Waiter::Thread,
-        } => wake::thread::<Q, C>(scale),
-    }
+        Kind::Wake => paced::wake::<C>(count),
+        _ => return None,
+    })
 }
 
-/// Runs one round of a workload that is of `u64` keys alone.
-pub(crate) fn run_u64<C: Queue<u64>>(kind: Kind, scale: &Scale, round: &Round) -> Vec<f64> {
-    match kind {
-        Kind::Latency { pace } => latency::run::<C>(scale, pace),
-        _ => run::<u64, C>(kind, scale, round),
-    }
+/// The same with strings.
+pub(crate) fn run_str<C: Queue<str>>(round: &Round<'_>) -> Option<Vec<f64>> {
+    let Round { threads, count, .. } = *round;
+    Some(match round.kind {
+        Kind::CycleString => recurring::cycle::<str, C>(count),
+        Kind::UniqueString => vec![unique::flow::<str, C>(count, threads, Work::NONE)],
+        Kind::Replay => hot::run::<str, C>(round.events, count, threads, Work::NONE)[1..].into(),
+        _ => return None,
+    })
 }
 
-/// Runs one round of a workload that is of strings alone.
-pub(crate) fn run_str<C: Queue<str>>(kind: Kind, scale: &Scale, round: &Round) -> Vec<f64> {
-    match kind {
-        Kind::Replay => replay::run::<C>(&scale.log),
-        _ => run::<str, C>(kind, scale, round),
-    }
+/// How often each of a number of keys is added, in `count` adds by each of the threads together.
+fn passes(count: usize, keys: usize, threads: usize) -> usize {
+    (count / keys / threads).max(1)
+}
+
+fn quantiles<const N: usize>(mut values: Vec<u64>, at: [f64; N]) -> [f64; N] {
+    values.sort_unstable();
+    let last = values.len() - 1;
+    at.map(|at| values[((at * values.len() as f64) as usize).min(last)] as f64)
+}
+
+/// Hardware threads of this machine.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -5,16 +5,12 @@
 //! limiter may remember, kube-runtime's looks the object up.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::time::Instant;
 
-use keyqueue::WorkQueue;
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Workers};
+use crate::keys::Tally;
 
-use super::limiter;
-use crate::keys::{Key, Tally};
-use crate::spec::Scale;
+/// Keys in flight.
+pub(crate) const TASKS: u16 = 16;
 
 /// A runtime of the calling thread.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
@@ -24,30 +20,17 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Nanoseconds for each key, from its add to the end of the loop.
-pub(crate) fn keyqueue(scale: &Scale) -> Vec<f64> {
-    let limiter =
-        ItemExponentialFailure::new(limiter::BASE, limiter::MAX).expect("these are in range");
-    let queue = WorkQueue::builder()
-        .rate_limiter(limiter)
-        .build()
-        .expect("nothing is out of range");
-    let keys: Vec<String> = (0..scale.reconciled).map(str::nth).collect();
+/// Nanoseconds for each key, from its add to the end of the loop, which calls the function for each key.
+pub(crate) fn timed(count: usize, run: impl AsyncFnOnce(&dyn Fn(&str))) -> Vec<f64> {
     let delivered = Cell::new(Tally::default());
-    let start = Instant::now();
-    queue.add_all(keys);
-    queue.shut_down();
-    let workers = Workers::new(&queue).tasks(scale.reconcilers.into());
-    let run = workers.run_async(async |key: &String| {
+    let deliver = |key: &str| {
         let mut tally = delivered.get();
-        tally.count(key.as_str());
+        tally.count(key);
         delivered.set(tally);
-        Ok::<_, Infallible>(Outcome::Done)
-    });
-    runtime()
-        .block_on(run)
-        .expect("the number of tasks is allowed");
+    };
+    let start = Instant::now();
+    runtime().block_on(run(&deliver));
     let elapsed = start.elapsed();
-    assert_eq!(delivered.get(), Tally::of_first::<str>(scale.reconciled));
-    vec![elapsed.as_nanos() as f64 / scale.reconciled as f64]
+    assert_eq!(delivered.get(), Tally::of_first::<str>(count));
+    vec![elapsed.as_nanos() as f64 / count as f64]
 }

@@ -1,0 +1,88 @@
+//! Distinct keys, each once: from producers to consumers, the memory that they take, and a queue for
+//! one of them.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::cores;
+use crate::keys::{Key, Tally};
+use crate::memory::Meter;
+use crate::queue::Queue;
+use crate::work::Work;
+use crate::workload::Round;
+
+/// Nanoseconds for each key, with as many producers as consumers.
+pub(super) fn flow<Q: Key + ?Sized, C: Queue<Q>>(count: usize, threads: usize, work: Work) -> f64 {
+    let queue = &C::new();
+    let producer = |at| {
+        let share = count * at / threads..count * (at + 1) / threads;
+        let keys: Vec<C::Key> = share.map(|n| Q::nth(n).into()).collect();
+        || keys.into_iter().for_each(|key| queue.add(key))
+    };
+    let producers = (0..threads).map(producer).collect();
+    let consumers = vec![|| queue.deliver(|_| work.run()); threads];
+    let race = queue.race(producers, consumers);
+    assert_eq!(race.delivered, Tally::of_first::<Q>(count));
+    race.ns / count as f64
+}
+
+/// The same with work for each key, and what exceeds the time of the work alone.
+pub(super) fn work<C: Queue<u64>>(round: &Round<'_>) -> Vec<f64> {
+    let ideal = round.work_ns / round.threads.min(cores()) as f64;
+    let whole = flow::<u64, C>(round.count, round.threads, round.work);
+    vec![whole, whole - ideal]
+}
+
+/// Bytes for each queued key, and what a queue holds after they were done: at once, and after `shrink`.
+pub(super) fn memory<C: Queue<u64>>(count: usize) -> Vec<f64> {
+    let meter = Meter::start();
+    let queue = C::new();
+    (0..count).for_each(|n| queue.add(u64::nth(n).into()));
+    assert_eq!(queue.len(), count);
+    let queued = meter.bytes() / count as f64;
+
+    let mut delivered = Tally::default();
+    for _ in 0..count {
+        deliver_one(&queue, &mut delivered);
+    }
+    assert_eq!(delivered, Tally::of_first::<u64>(count));
+    let left = meter.bytes();
+    queue.shrink();
+    vec![queued, left, meter.bytes()]
+}
+
+/// Nanoseconds to construct and drop a queue; the same with one key through it meanwhile; and the
+/// threads that one has.
+pub(super) fn start<C: Queue<u64>>(count: usize) -> Vec<f64> {
+    let begun = Instant::now();
+    (0..count).for_each(|_| drop(black_box(C::new())));
+    let unused = begun.elapsed();
+
+    let mut delivered = Tally::default();
+    let begun = Instant::now();
+    for _ in 0..count {
+        let queue = C::new();
+        queue.add_ref(&u64::nth(0));
+        deliver_one(&queue, &mut delivered);
+    }
+    let used = begun.elapsed();
+    assert_eq!(delivered, Tally::of_first::<u64>(1).times(count as u64));
+
+    let before = threads();
+    let queue = C::new();
+    queue.add_ref(&u64::nth(0));
+    let started = threads() - before;
+    let each = [unused, used].map(|time| time.as_nanos() as f64 / count as f64);
+    vec![each[0], each[1], started]
+}
+
+fn deliver_one<C: Queue<u64>>(queue: &C, delivered: &mut Tally) {
+    let item = queue.get().expect("a key is queued");
+    delivered.count(C::key(&item));
+    queue.done(item);
+}
+
+/// The threads of this process, where the system says so; otherwise not a number.
+fn threads() -> f64 {
+    std::fs::read_dir("/proc/self/task").map_or(f64::NAN, |threads| threads.count() as f64)
+}
