@@ -126,11 +126,10 @@ impl<K> Core<K> {
     }
 
     /// Ends the timer. With `deliver`, first adds every key whose delay is pending, in due order.
+    /// Notifies no getter.
     pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
-        let mut queued = 0;
-        let add = |pin: Pin<K>| queued += self.add_and_unpin(&pin);
+        let add = |pin: Pin<K>| _ = self.add_and_unpin(&pin);
         let ended = self.timer().end(deliver.then_some(add));
-        self.announce(queued);
         self.driver().stop(self.timer());
         ended
     }

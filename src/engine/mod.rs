@@ -429,13 +429,14 @@ impl<K> Core<K> {
                 shard.close(deliver, &mut census, |entry| owed.push(entry));
             }
             for entry in owed {
-                self.enqueue(entry);
+                self.enqueue_unannounced(entry);
             }
             self.timer.clear(ended);
             self.closing.note_dropped(census.delayed);
             let finished = self.closing.walked(&census);
-            // If every key is delivered, every getter must end. If not, a notified one may be a
-            // future that is kept and not polled, and no add follows that would make up for it.
+            // If every key is delivered, every getter must end. If not, there may be keys whose
+            // delays ended just now; and a getter that was notified before may be a future that is
+            // kept and not polled, for which no later add makes up.
             self.getters.notify_all();
             if finished {
                 self.closing.drainers.notify_all();
