@@ -1,11 +1,7 @@
 //! Arbitrary steps taken with a queue and its model, by one thread; every answer is compared.
 #![no_main]
 
-// The property tests run the same file: what one of them finds is a test case for the other.
-#[path = "../../checks/model/tests/lockstep/mod.rs"]
-mod lockstep;
-
-use keyqueue_model::{Op, Script};
+use keyqueue_model::{Op, Script, lockstep};
 use libfuzzer_sys::fuzz_target;
 
 /// Beyond this a script tells nothing new, but takes long.

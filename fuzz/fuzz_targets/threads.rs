@@ -2,13 +2,9 @@
 //! which counts every delivery and answer (C1 to C12, D3 to D6, S1, S2, S5).
 #![no_main]
 
-use keyqueue_model::Setup;
 use keyqueue_model::linear::{Do, explain};
+use keyqueue_model::{Setup, recorded};
 use libfuzzer_sys::fuzz_target;
-
-// The linearizability tests run the same file.
-#[path = "../../checks/model/tests/recorded/mod.rs"]
-mod recorded;
 
 /// At most so many threads, with so many calls each: the search is exponential at worst.
 const THREADS: usize = 4;

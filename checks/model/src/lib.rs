@@ -1,7 +1,8 @@
 //! What the queue should do, in the plainest words: a reference to compare it with.
 //!
 //! The model knows nothing of the crate it is a model of, and shares no code with it. It is for
-//! one thread, it is slow, and it should be obviously right. The [`ledger`] is no model, and knows the crate.
+//! one thread, it is slow, and it should be obviously right. [`lockstep`], [`recorded`] and the [`ledger`] are no
+//! models, and know the crate.
 //!
 //! * [`Naive`] is the queue: a deque of queued keys, sets of the others, [`Delays`], and who waits;
 //!   [`limit`] has the rate limiters.
@@ -11,15 +12,17 @@
 //! * [`linear`] asks of what several threads saw whether a queue without threads can explain it.
 //! * [`ledger`] is for more threads and adds than that: it counts what each key was promised, and what it got.
 //!
-//! `tests/lockstep` runs a model and a queue side by side and compares every answer;
-//! `tests/recorded` runs a queue by several threads and writes down what they see.
+//! * [`lockstep`] runs a model and a queue side by side and compares every result.
+//! * [`recorded`] runs a queue by several threads and writes down what they see.
 
 mod delays;
 pub mod ledger;
 pub mod limit;
 pub mod linear;
+pub mod lockstep;
 mod naive;
 mod op;
+pub mod recorded;
 mod seen;
 mod spreading;
 mod waiters;

@@ -1,11 +1,9 @@
 //! Limiters of any settings, alone and several at once, against their formulae, with the clock
 //! jumping in between (L2 to L7, L12).
 
-#[path = "lockstep/limiter.rs"]
-mod limiter;
-
 use keyqueue::Clock;
 use keyqueue_model::limit::{Limit, Limits, NaiveLimits, Span};
+use keyqueue_model::lockstep;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -57,7 +55,7 @@ proptest! {
     #[test]
     fn limiters_do_what_their_formulae_say(limits in limits(), steps in vec(step(), 1..60)) {
         let (clock, time) = Clock::mock();
-        let limiter = limiter::build::<u8>(&limits, &clock);
+        let limiter = lockstep::limiter::build::<u8>(&limits, &clock);
         let mut model = NaiveLimits::new(limits);
         for step in steps {
             let now = clock.now().as_nanos();

@@ -4,11 +4,9 @@
 //! Thousands of small histories: three threads with six calls each over three or four keys, so that
 //! they meet. `KEYQUEUE_HISTORIES` sets how many; the default takes seconds.
 
-mod recorded;
-
 use keyqueue_model::linear::{Call, Do, Via, explain};
+use keyqueue_model::recorded::{self, Flaw};
 use keyqueue_model::{Setup, Spread};
-use recorded::Flaw;
 
 const THREADS: usize = 3;
 const CALLS: usize = 6;

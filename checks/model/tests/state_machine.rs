@@ -1,10 +1,8 @@
 //! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, M2, S1 to S5,
 //! S7).
 
-mod lockstep;
-
 use keyqueue_model::limit::Span;
-use keyqueue_model::{Op, Policy, Setup, Spread};
+use keyqueue_model::{Op, Policy, Setup, Spread, lockstep};
 use proptest::prelude::*;
 
 fn setup() -> impl Strategy<Value = Setup> {

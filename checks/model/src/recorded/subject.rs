@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::linear::{KEYS, Part, Via};
+use crate::{Added, Remaining, Setup, Spreading};
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Clock, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue};
-use keyqueue_model::linear::{KEYS, Part, Via};
-use keyqueue_model::{Added, Remaining, Setup, Spreading};
 
 use super::Got;
 
@@ -22,7 +22,7 @@ type Queue = WorkQueue<u8, NoLimit, Spreading>;
 /// What a broken queue does wrong, now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "the fuzz target knows no flaws")]
-pub(crate) enum Flaw {
+pub enum Flaw {
     /// Says that a key is queued, and forgets it.
     LosesAdds,
     /// Adds of a key that is processed are taken for done.

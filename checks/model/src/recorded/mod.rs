@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use keyqueue_model::Setup;
-use keyqueue_model::linear::{Call, Do, KEYS, Part};
+use crate::Setup;
+use crate::linear::{Call, Do, KEYS, Part};
 
+pub use subject::Flaw;
 use subject::Held;
-pub(crate) use subject::{Flaw, Subject};
+pub(crate) use subject::Subject;
 
 /// What the threads of one history share.
 struct Stage<'q> {
@@ -45,7 +46,7 @@ impl Stage<'_> {
 }
 
 /// Runs each program on a thread of its own, and then delivers what is left.
-pub(crate) fn run(setup: Setup, programs: &[Vec<Do>], flaw: Option<Flaw>) -> Vec<Vec<Call>> {
+pub fn run(setup: Setup, programs: &[Vec<Do>], flaw: Option<Flaw>) -> Vec<Vec<Call>> {
     let subject = Subject::new(setup, flaw);
     let stage = Stage {
         subject: &subject,

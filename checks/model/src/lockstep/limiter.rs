@@ -2,16 +2,16 @@
 
 use std::hash::Hash;
 
+use crate::limit::{Limit, Limits};
 use keyqueue::Clock;
 use keyqueue::limiter::{
     Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait,
 };
-use keyqueue_model::limit::{Limit, Limits};
 
-pub(crate) type Limiter<K> = Box<dyn RateLimiter<K>>;
+pub type Limiter<K> = Box<dyn RateLimiter<K>>;
 
 /// The longest of them, cut if the settings say so.
-pub(crate) fn build<K: Hash + 'static>(settings: &Limits, clock: &Clock) -> Limiter<K> {
+pub fn build<K: Hash + 'static>(settings: &Limits, clock: &Clock) -> Limiter<K> {
     let limiters = settings.of.iter().map(|limit| one(*limit, clock));
     let all = MaxOf::new(limiters);
     match settings.max_wait {

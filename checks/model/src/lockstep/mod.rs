@@ -4,7 +4,7 @@
 //! followed by a delivery, C5) and the items held (no key twice at a time, C3).
 
 mod key;
-mod limiter;
+pub mod limiter;
 mod looking;
 mod waiting;
 mod words;
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::{Added, Naive, NothingToGet, Op, Setup, Spreading};
 use keyqueue::{
     Batch, Clock, GetAsync, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue,
 };
-use keyqueue_model::{Added, Naive, NothingToGet, Op, Setup, Spreading};
 
 use key::{Key, Name};
 use limiter::Limiter;
@@ -37,7 +37,7 @@ type Getter<'q> = GetAsync<'q, Key, Limiter<Key>, Spreading>;
 type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.
-pub(crate) fn run(setup: Setup, ops: &[Op]) {
+pub fn run(setup: Setup, ops: &[Op]) {
     let (clock, time) = Clock::mock();
     let queue = WorkQueue::<Key>::builder()
         .hasher(Spreading(setup.spread))

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::limit::{self, Span};
+use crate::{Phase, Seen};
 use keyqueue::{KeySnapshot, State};
-use keyqueue_model::limit::{self, Span};
-use keyqueue_model::{Phase, Seen};
 
 use super::key::Key;
 use super::{Held, Lockstep};

@@ -1,7 +1,7 @@
 //! The crate's words in the model's, and the other way round.
 
+use crate::{Added, Policy, Remaining};
 use keyqueue::DelayPolicy;
-use keyqueue_model::{Added, Policy, Remaining};
 
 pub(crate) fn answer(added: keyqueue::Added) -> Added {
     match added {

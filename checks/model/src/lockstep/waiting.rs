@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use keyqueue_model::Op;
+use crate::Op;
 
 /// One of the waiting futures. It may be polled with either of two wakers; the one it was polled
 /// with last is the one that must be run.
