@@ -152,6 +152,9 @@ pub mod docs;
 mod engine;
 mod error;
 mod fifo;
+#[cfg(keyqueue_loom)]
+#[doc(hidden)]
+pub mod internals;
 mod keys;
 pub mod limiter;
 #[cfg(feature = "metrics")]

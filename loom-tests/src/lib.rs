@@ -5,14 +5,9 @@
 //! ```text
 //! RUSTFLAGS="--cfg keyqueue_loom" cargo test -p keyqueue-loom-tests --release
 //! ```
-#![cfg(all(keyqueue_loom, not(test)))]
+#![cfg(keyqueue_loom)]
 
-mod numbers;
-mod sync;
-
-mod fifo;
-
-pub use numbers::NumberRing;
+pub use keyqueue::internals::NumberRing;
 
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;

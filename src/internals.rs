@@ -1,4 +1,4 @@
-//! The ring by itself, and what it is given in the models: numbers in places that stay where they are.
+//! The ring by itself, for the models with loom, which reach nothing else that has no public name.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -10,13 +10,12 @@ use crate::fifo::ring::Ring;
 
 /// A ring of numbers from 1 on.
 ///
-/// A number is written into its place before it is pushed, and taken out of it by who pops it, with
-/// nothing between the two but the ring: if the ring does not order them, loom calls it a causality
-/// violation. No place is freed before the model ends, so a link that comes out too often leads to a
-/// place that is empty, and not astray.
+/// The pusher writes a number into its place first, and the popper takes it out of there. Only the
+/// ring orders the two; if it does not, loom reports a causality violation. No place is freed before
+/// the model ends, so a link that is popped twice leads to an empty place, and not astray.
 #[allow(
     missing_debug_implementations,
-    reason = "a ring cannot be looked through"
+    reason = "a ring cannot be iterated over"
 )]
 pub struct NumberRing {
     ring: Ring<Entry>,
@@ -25,7 +24,7 @@ pub struct NumberRing {
 
 struct Place {
     link: Link,
-    /// 0 if nothing is in it.
+    /// 0 if the place is empty.
     number: UnsafeCell<usize>,
 }
 
@@ -57,10 +56,10 @@ impl NumberRing {
         }
     }
 
-    /// Whether there was room for `number`. Nobody else pushes it.
+    /// Pushes `number`, which no other thread pushes. Returns whether there was room.
     pub fn push(&self, number: usize) -> bool {
         let place = &self.places[number - 1];
-        // SAFETY: not in the ring, and nobody else puts it there; loom watches.
+        // SAFETY: not in the ring, and only this thread pushes it; loom checks that.
         place.number.with_mut(|at| unsafe { *at = number });
         self.ring.push(Entry(NonNull::from(place))).is_ok()
     }
@@ -72,24 +71,24 @@ impl NumberRing {
         }
     }
 
-    /// The oldest number.
+    /// Pops the oldest number.
     ///
     /// # Panics
     ///
-    /// If it was taken already.
+    /// If it was popped before.
     pub fn pop(&self) -> Option<usize> {
         let Entry(place) = self.ring.pop()?;
         // SAFETY: in `places`.
         let place = unsafe { place.as_ref() };
-        // SAFETY: out of the ring, and ours alone; loom watches.
+        // SAFETY: out of the ring, so only this thread has it; loom checks that.
         let number = place
             .number
             .with_mut(|at| unsafe { std::mem::take(&mut *at) });
-        assert_ne!(number, 0, "taken twice");
+        assert_ne!(number, 0, "popped twice");
         Some(number)
     }
 
-    /// The oldest number, as soon as there is one.
+    /// Pops the oldest number, as soon as there is one.
     pub fn pop_when_there(&self) -> usize {
         loop {
             if let Some(number) = self.pop() {
@@ -99,15 +98,17 @@ impl NumberRing {
         }
     }
 
-    /// All that is left.
+    /// Pops all that is left.
     pub fn drain(&self) -> Vec<usize> {
         std::iter::from_fn(|| self.pop()).collect()
     }
 
+    /// Returns whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
+    /// Returns the number of numbers in the ring.
     pub fn len(&self) -> usize {
         self.ring.len()
     }
