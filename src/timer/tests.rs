@@ -99,9 +99,11 @@ fn a_turn_removes_a_bounded_number_of_stale_entries() {
     let mut turns = 1;
     while timed.stale() > 0 {
         let before = timed.stale();
-        assert!(timed.turn().is_empty());
+        let turn = timed.timer.turn(|_| unreachable!("nothing is due"));
         let removed = before - timed.stale();
         assert!((1..WORK + 256).contains(&removed), "{removed} in one turn");
+        // The driver does not sleep before the sweep has ended.
+        assert!(timed.stale() == 0 || matches!(turn, Turn::More));
         turns += 1;
     }
     assert!(turns > keys as usize / (WORK + 256), "{turns} turns");

@@ -286,6 +286,23 @@ fn keys_that_were_retried_are_forgotten_by_threads_that_wait() {
     });
 }
 
+#[test] // C10: the first look spares the keys, which recurred, and nothing happens after it
+fn keys_that_recurred_are_forgotten_by_a_thread_that_waits() {
+    alone(|| {
+        let _watchdog = watchdog(120);
+        let measured = Measured::by_real_time();
+        for _ in 0..2 {
+            measured.queue.add_all(0..200_000);
+            measured.deliver(200_000);
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(measured.queue.get().is_none()));
+            eventually("the keys are forgotten", || measured.is_back_to_the_cache());
+            measured.queue.shut_down();
+        });
+    });
+}
+
 #[test] // C10
 fn keys_that_were_delayed_are_forgotten_by_the_timers_thread() {
     alone(|| {
