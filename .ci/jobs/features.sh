@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-#!/usr/bin/env bash
-# Lints and tests what only optional features build, all of them together: metrics, serde, tokio, tracing.
+# Lints and tests what only optional features build, all of them together: futures-core, metrics, serde, tokio, tracing.
 # (The tests of README.md's set-up run without them.)
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -8,7 +8,7 @@
 #         checked by the models with loom, and by Miri (.ci/jobs/miri.sh).
 # address: use after free, out of bounds; and leaks, at the end of each test binary.
 #
-# The tests are the crate's own, `unit` those in src/, the linearizability of checks/model/, and `stress` those of
+# The tests are the crate's own but memory and visibility, `unit` those in src/, the linearizability of checks/model/, and `stress` those of
 # checks/soak/.
 #
 #     SANITIZER_TESTS      only these: "stress shutdown". The default is all of them.

@@ -23,7 +23,7 @@ fn work_off(queue: &Queue, data: &AtomicUsize) -> Option<usize> {
 /// C5. An add to a key that is queued (merged) or processed (deferred) is served by a delivery
 /// that sees what was stored before it.
 ///
-/// Fails without either fence in `state.rs` (`begin`, `add_locked`), and when `finish` does not
+/// Fails without either fence in `keys/state/mod.rs` (`begin`, `add_locked`), and when `finish` does not
 /// look at dirty.
 #[test]
 fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {

@@ -154,7 +154,7 @@ fn the_last_delivery_after_a_shut_down_wakes_the_other_getter() {
 /// S3. A drain returns when everything is done, and not before.
 ///
 /// Fails when the drain looks at what is processing only, or when the last `done` does not
-/// notify the drainers; also without either fence of `wait.rs`.
+/// notify the drainers; also without either fence of `wait/mod.rs`.
 #[test]
 fn a_drain_waits_for_what_is_queued_and_processed() {
     check("drain", 3, || {

@@ -148,7 +148,7 @@ fn two_delays_beside_the_end_of_one() {
 /// D3, C5. Interleaving: the data is still in the caller's store buffer when it finds an earlier
 /// delay pending; that one ends; the worker reads the data.
 ///
-/// Fails without either fence of `timer/delay.rs`.
+/// Fails without either fence of `keys/delay.rs`.
 #[test]
 fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
     check("kept_visible", 3, || {

@@ -22,8 +22,9 @@
 //! of the key returns `Merged` although the key cannot be popped yet; the first thread is about to
 //! push it.
 //!
-//! A delivered key costs the node's cache line, the line of its slot in the ring, and for the adder
-//! its shard. `get` and `done` take no lock and write nothing else.
+//! A delivered key costs the node's cache line, its slot in the ring, the ring's tail or head, and
+//! for the adder its shard. While the ring has room and no getter waits, `get` and `done` take no
+//! lock and write nothing else.
 
 pub(crate) mod driver;
 #[cfg(feature = "metrics")]
@@ -243,7 +244,8 @@ impl<K> Core<K> {
         if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
             return (pin, Some(key));
         }
-        // As in `add`: a node that the walk does not find is created closed.
+        // Read under the lock, as in `add`: if the walk has passed this shard already, the node is
+        // created closed.
         let closed = self.closing.has_begun();
         let (pin, swept) = shard.insert_pinned(hash, key, closed);
         drop(shard);
@@ -388,8 +390,7 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn finished(&self, entry: Option<Queued<K>>, closed: bool) {
         match (entry, closed) {
-            // Not `enqueue`: in a timed queue the entry already has its time, that of the add that
-            // made the key dirty.
+            // Not `enqueue`: in a timed queue the entry already has its time (`Watch::finish`).
             (Some(entry), _) => self.push(entry),
             (None, false) => {}
             (None, true) => {
@@ -422,7 +423,8 @@ impl<K> Core<K> {
     pub(crate) fn close(&self, deliver: bool) -> Remaining {
         let mut census = Census::default();
         if self.closing.begin() {
-            // From here on no delay fires; the walk finds those that were set meanwhile.
+            // From here on no delay fires. The walk finds every delay that is still pending, those
+            // set meanwhile included.
             let ended = self.end_timer(deliver);
             let mut owed = Vec::new();
             for shard in self.keys.shards() {

@@ -3,7 +3,8 @@
 //!
 //! The scan takes the shards' locks one after the other, each for a portion of its keys only, so an
 //! adder waits for some microseconds at most. Keys are added and swept meanwhile: each is read as
-//! it is at some moment, and one whose table grows during the scan may be missed or counted twice.
+//! it is at some moment, and a key whose shard's table changes during the scan may be missed or counted
+//! twice.
 
 use crate::engine::Core;
 use crate::engine::timing::Watch;

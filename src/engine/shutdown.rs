@@ -3,10 +3,12 @@
 //! While the queue is open, no thread counts anything. A shut-down closes the keys one by one, and
 //! each key's own word decides whether an add came before it or after:
 //!
-//! 1. `begun` is set. New keys are refused from here on, as every shard is locked once after it.
+//! 1. `begun` is set. From here on a new key is refused, or was inserted before the walk locks its
+//!    shard and is found by it. The timer is ended: with `drain_delays` every pending delay fires.
 //! 2. The *walk*: shard by shard, under the shard's lock, each node gets its closed flag. The
 //!    write that sets the flag reads the key's state at that moment, and a key that is not idle is
 //!    counted: in `unfinished`, and in `undelivered` too if it will be delivered (queued or dirty).
+//!    A delay that is still pending is dropped or, with `drain_delays`, delivered now.
 //! 3. From then on a key only moves towards idle, because adds are refused: dirty, queued,
 //!    processing, idle. `begin` and `finish` read the closed flag in the word that they change
 //!    anyway, and lower the counters. This costs an open queue nothing.
@@ -111,7 +113,8 @@ impl Closing {
 
     /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.
     pub(crate) fn dropped(&self) -> usize {
-        // Ordering: Relaxed; a drainer reads it after `all_finished`, which acquires.
+        // Ordering: Relaxed; a drain that has finished reads it after `all_finished`, which acquires.
+        // Other callers may get 0 while the walk goes on.
         self.dropped.load(Ordering::Relaxed)
     }
 

@@ -7,7 +7,7 @@ use crate::keys::Shard;
 use crate::keys::node::{self, Held, NodeRef, Pin, Queued};
 
 impl<K> Core<K> {
-    /// Marks the pinned key dirty. The caller pushes the entry, if there is one.
+    /// Adds the pinned key. If the result is `Queued`, the caller pushes its entry.
     #[inline]
     pub(crate) fn add_by_pin(&self, pin: &Pin<K>) -> node::Added<K> {
         let added = pin.add();

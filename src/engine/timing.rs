@@ -3,8 +3,8 @@
 //! # Costs
 //!
 //! An untimed queue has no [`Watch`]: each operation checks whether there is one, and that is all.
-//! What it does if there is one is out of line, in separate functions ([`crate::engine`]): inlined,
-//! they cost untimed queues 5 ns a key. Such a queue reads no clock, and its nodes have no room for
+//! What it does if there is one is out of line, in separate functions (`timed.rs`): inlined, they
+//! cost untimed queues 5 ns a key. Such a queue reads no clock for this, and its nodes have no room for
 //! times (M4).
 //!
 //! A timed queue reads its clock three times for a delivered key (queued, delivered, done), keeps

@@ -1,6 +1,6 @@
 //! Getting a key when there may be none: what a consumer does before it waits, and after.
 //!
-//! A consumer that finds the queue empty checks whether idle keys should be swept, polls for a
+//! A getter that finds the queue empty checks whether idle keys should be swept, polls for a
 //! short time, registers, takes once more, and waits ([`crate::wait`] has the protocol).
 
 use std::time::Instant;
@@ -42,8 +42,8 @@ impl<K> Core<K> {
                     parker.park(until);
                     in_time = until.is_none_or(|until| Instant::now() < until);
                 }
-                // A notification at the last moment is not wasted: the thread takes a key now, off
-                // the list. If it was about a key, that key is still queued or was taken.
+                // The thread is off the list now and takes once more, so a notification that came at
+                // the last moment is not lost: its key is found here, or another getter has it.
                 let taken = self.take_back(waiter);
                 let too_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
                 if !matches!(taken, Taken::Empty) || too_late() {
@@ -93,8 +93,8 @@ impl<K> Core<K> {
 
     /// Polls for a key for a short time before the thread sleeps.
     fn spin(&self) -> Taken<K> {
-        for _ in 0..sync::LOOKS_SPINNING {
-            for _ in 0..sync::PAUSES_PER_LOOK {
+        for _ in 0..sync::POLLS_SPINNING {
+            for _ in 0..sync::PAUSES_PER_POLL {
                 sync::pause();
             }
             let taken = self.take();
@@ -102,7 +102,7 @@ impl<K> Core<K> {
                 return taken;
             }
         }
-        for _ in 0..sync::LOOKS_YIELDING {
+        for _ in 0..sync::POLLS_YIELDING {
             sync::yield_now();
             let taken = self.take();
             if !matches!(taken, Taken::Empty) {

@@ -10,7 +10,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Queued`] | the one entry in the FIFO of a queued key | `add` or `finish` making it queued | `begin` |
 //! | [`Held`] | one worker's right to process the key | `Queued::begin` | `finish` |
-//! | [`Pin`] | the node stays interned | `NodeRef::pin` under the shard's lock, or a clone | `unpin` |
+//! | [`Pin`] | the node stays interned | `Pin::new` under the shard's lock, `Held::pin`, or a clone | `unpin` |
 //!
 //! Tokens are plain addresses: dropping one does nothing, and none outlives the table (the public
 //! types that contain them borrow the queue or share ownership of it). A bare [`NodeRef`] gives
@@ -120,7 +120,7 @@ impl<K> Added<K> {
     }
 }
 
-/// Marks the key dirty.
+/// Adds the key: an idle one becomes queued, a processing one dirty.
 ///
 /// # Safety
 ///

@@ -6,9 +6,10 @@
 //! * An adder of a new key sweeps its shard when the shard has doubled since its last sweep: a
 //!   stream of unique keys pays for its own removal, a constant cost per key. (If most of a sample
 //!   of the nodes is busy, the adder lets the shard double again.)
-//! * A consumer that found the queue empty does a *look* before it waits, and so does the timer's
-//!   thread. A look makes a part of a *pass* over all shards if one is due: every look is
-//!   bounded by the size of a shard.
+//! * A getter that found the queue empty does *looks* until a key comes or nothing is due, and the
+//!   timer's thread does one before it sleeps. A look makes a part of a *pass* over all shards if
+//!   one is due: it visits at most [`PORTION`] nodes and one shard more, and locks the shards that
+//!   have nothing to sweep.
 //!
 //! # When a pass is due
 //!
@@ -19,8 +20,8 @@
 //!   removed as soon as it has been processed;
 //! * or when [`REST`] plus [`REST_PER_NODE`] for each node have passed since the last pass. A
 //!   waiting thread wakes up for it. So nodes that were busy, pinned or spared at the last pass are
-//!   removed in a bounded time, and passes take at most a few percent of one processor. The rest
-//!   doubles with each pass that changed nothing, up to [`LONGEST_REST`].
+//!   removed in a bounded time, and passes take at most a few percent of one processor. [`REST`]
+//!   doubles with each pass that changed nothing, at most [`MOST_DOUBLINGS`] times.
 //!
 //! A sweep spares a key that recurred since the previous sweep. So a working set that recurs within
 //! a rest stays interned, and keys that do not recur are removed by the second pass. If half of a
@@ -38,15 +39,15 @@ pub(super) const RESIDENTS: usize = 8192;
 /// The fewest nodes that are always kept in a shard.
 pub(super) const FEWEST_RESIDENTS: usize = 32;
 
-/// An adder samples this many nodes first, or a few more, and sweeps if more than a quarter are
-/// idle.
+/// Before it sweeps, an adder samples this many nodes, or a few more. It sweeps if more than a quarter
+/// of them are idle.
 const SAMPLE: usize = 24;
 
 /// The time between two passes, in nanoseconds, and what each node adds to it.
 pub(super) const REST: u64 = 100_000_000;
 pub(super) const REST_PER_NODE: u64 = 500;
-/// The longest rest is `REST` doubled this many times.
-pub(super) const LONGEST_REST: u32 = 7;
+/// `REST` is doubled at most this many times.
+pub(super) const MOST_DOUBLINGS: u32 = 7;
 
 /// A look goes on to the next shard until it has visited this many nodes.
 const PORTION: u64 = 1024;
@@ -63,11 +64,11 @@ pub(super) enum Litter {
     Much,
 }
 
-/// When idle consumers sweep.
+/// When idle getters sweep.
 pub(super) struct Looks {
     /// A [`Litter`]. Read by every look, and written when it changes.
     litter: AtomicUsize,
-    /// Held during a pass.
+    /// Held during a look that makes a part of a pass.
     next: Mutex<Next>,
 }
 
@@ -157,7 +158,7 @@ impl<K> Drop for Swept<K> {
 impl<K> Keys<K> {
     /// Makes a part of a pass over the shards if one is due; `now` reads the queue's clock. Returns
     /// whether the pass is still under way. Called by threads and tasks with nothing to do, which
-    /// see to what has come meanwhile before they look again.
+    /// check for new keys before they call again.
     #[inline]
     pub(crate) fn look(&self, now: impl Fn() -> u64) -> bool {
         // Ordering: Relaxed; a hint, see `Looks::note`.
@@ -165,10 +166,10 @@ impl<K> Keys<K> {
         litter != Litter::None as usize && self.look_at_litter(litter == Litter::Much as usize, now)
     }
 
-    /// When a thread that waits should look again, if there may be anything to sweep: when the next
-    /// pass is due by time, or, if another thread makes a pass now, a rest from now.
-    ///
-    /// That thread may be one that does not wait after its pass, so nobody relies on it to look again.
+    /// Returns when a thread that waits should look again, if there may be anything to sweep: at
+    /// once if a pass has stopped half-way; otherwise when the next pass is due by time; or, if
+    /// another thread is in a look now, [`REST`] from now. That thread may never wait (in `try_get`),
+    /// so this one has to wake up by itself.
     pub(crate) fn next_look(&self, now: impl Fn() -> u64) -> Option<u64> {
         let Ok(next) = self.looks.next.try_lock() else {
             return Some(now().saturating_add(REST));
@@ -184,7 +185,7 @@ impl<K> Keys<K> {
 
     #[cold]
     fn look_at_litter(&self, much: bool, now: impl Fn() -> u64) -> bool {
-        // One thread at a time makes a pass, and others do not wait for it. Dropping a key is user
+        // One thread at a time works on the pass, and others do not wait for it. Dropping a key is user
         // code, which may call the queue and reach this point again.
         let Ok(mut next) = self.looks.next.try_lock() else {
             return false;
@@ -221,7 +222,7 @@ impl<K> Keys<K> {
             drop(shard);
         }
         next.idle_passes = match pass.changed {
-            0 => (next.idle_passes + 1).min(LONGEST_REST),
+            0 => (next.idle_passes + 1).min(MOST_DOUBLINGS),
             _ => 0,
         };
         let rest = (REST << next.idle_passes) + pass.nodes * REST_PER_NODE;
@@ -243,7 +244,7 @@ impl Pass {
             (shard.sweep_unless_returning(), 0)
         };
         self.changed += swept.count + spared;
-        shard.settle_account();
+        shard.settle_account(4);
         drop(shard);
         drop(swept);
     }
@@ -288,7 +289,7 @@ impl<K> Shard<'_, K> {
             return Swept::none();
         }
         let swept = self.sweep_unless_returning();
-        self.settle_account();
+        self.settle_account(16);
         swept
     }
 
@@ -319,11 +320,14 @@ impl<K> Shard<'_, K> {
     }
 
     /// Sets the limit for the next sweep by an adder, after a sweep or the decision against one,
-    /// and frees memory that the table does not need.
-    fn settle_account(&mut self) {
+    /// and shrinks a table with room for more than `spare` times its nodes.
+    ///
+    /// Removed nodes leave marks, for which a table may double although it has room for all its
+    /// nodes. An adder lets it, or the table would double and shrink in turns.
+    fn settle_account(&mut self, spare: usize) {
         let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);
-        if self.table.capacity() > 4 * room {
+        if self.table.capacity() > spare * room {
             self.shrink_table(2 * nodes);
         }
         self.store.limit = (2 * nodes).max(self.keys.residents);

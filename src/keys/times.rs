@@ -13,8 +13,8 @@
 //! | `deferred` | the thread whose add made the key dirty | after that change, under its lock or pin |
 //!
 //! `queued` and `began` have one writer at a time, the holder of a token; the token passes through
-//! the FIFO, which synchronises. The writer of `deferred` holds no token, so the store may be late,
-//! or belong to an earlier processing:
+//! the FIFO, which synchronises. The writer of `deferred` has only the shard's lock or a pin, which
+//! order it with no worker, so the store may be late, or belong to an earlier processing:
 //!
 //! ```text
 //!     adder                                worker

@@ -1,4 +1,5 @@
-//! The public face of the queue: adding, inspecting, shutting down. Getting is in [`get`].
+//! The public face of the queue: adding, delaying, cancelling, shutting down. Getting is in [`get`],
+//! rate-limited adds in [`retry`], inspection in [`snapshot`].
 
 pub(crate) mod added;
 pub(crate) mod builder;
@@ -241,7 +242,8 @@ where
     /// | more | counts as 100 years | [`Added::Delayed`] |
     /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
     ///
-    /// Never blocks. The first delay starts a thread, unless the queue was built with
+    /// Never waits for room or for the timer; like [`add`](Self::add) it may wait for another
+    /// operation on the same shard. The first delay starts a thread, unless the queue was built with
     /// [`manual_timers`](Builder::manual_timers).
     ///
     /// Delays use the queue's clock, which is monotonic. While the machine is suspended, whether it
@@ -361,7 +363,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Drops the idle keys and releases their memory immediately.
     ///
     /// Otherwise idle keys are dropped a little later: when new keys are added, or when workers
-    /// wait. Keys that are queued, processing, or kept by a [`KeyHandle`] stay.
+    /// wait. Keys that are queued, processing or delayed, or kept by a [`KeyHandle`] or a snapshot,
+    /// stay.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -477,7 +480,8 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         let core = &self.core;
         let registration = Registration::end(core);
         // No thread can be waiting, because waiters borrow the queue. Handles may live on, and
-        // their adds must be refused from now on.
+        // their adds must be refused from now on. The timer's thread has a reference, too, and is
+        // stopped by this.
         if Arc::strong_count(core) > 1 {
             self.shut_down();
         }

@@ -1,6 +1,6 @@
 //! The policy of sweeping, shard by shard: what stays, what leaves, when, and how keys are dropped.
 
-use super::sweep::{LONGEST_REST, REST, REST_PER_NODE};
+use super::sweep::{MOST_DOUBLINGS, REST, REST_PER_NODE};
 use super::*;
 use crate::scaled::scaled;
 
@@ -214,6 +214,28 @@ fn pinned_keys_stay_until_the_last_pin_is_gone() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "100 000 keys in one thread")]
+fn a_steady_backlog_does_not_make_the_table_grow_and_shrink_in_turns() {
+    // Nearly half of what the table has room for: its removed nodes make it double.
+    let backlog = 3225;
+    let keys = keys();
+    let mut queued = std::collections::VecDeque::new();
+    let (mut capacity, mut changes) = (0, 0);
+    for number in 0..100_000 {
+        queued.push_back(insert(&keys, number, number));
+        if queued.len() > backlog {
+            work(queued.pop_front().expect("not empty"));
+        }
+        let now = keys.lock(0).table.capacity();
+        changes += usize::from(now != capacity);
+        capacity = now;
+    }
+    // By doubling, from room for 3 to room for 28 672.
+    assert!(changes <= 15, "{changes} changes");
+    queued.into_iter().for_each(work);
+}
+
+#[test]
 fn a_key_that_is_pinned_after_the_shut_down_is_born_closed() {
     let keys = keys();
     let (pin, _swept) = keys.lock(5).insert_pinned(5, 5, true);
@@ -295,15 +317,15 @@ fn passes_that_change_nothing_come_at_longer_and_longer_intervals() {
         .collect();
     let mut now = 0;
     let mut rests = Vec::new();
-    for _ in 0..LONGEST_REST + 3 {
+    for _ in 0..MOST_DOUBLINGS + 3 {
         look(&keys, now);
         let next = next_look(&keys).expect("the shard is crowded");
         rests.push(next - now - count as u64 * REST_PER_NODE);
         now = next;
     }
-    let doubled: Vec<_> = (1..=LONGEST_REST).map(|times| REST << times).collect();
+    let doubled: Vec<_> = (1..=MOST_DOUBLINGS).map(|times| REST << times).collect();
     assert_eq!(rests[..doubled.len()], doubled);
-    assert_eq!(rests[doubled.len()..], [REST << LONGEST_REST; 3]);
+    assert_eq!(rests[doubled.len()..], [REST << MOST_DOUBLINGS; 3]);
     pins.iter().for_each(Pin::unpin);
     look(&keys, now);
     assert!(interned(&keys).is_empty());

@@ -29,9 +29,9 @@ use std::task::{Wake, Waker};
 use std::time::Instant;
 
 // Statics, not constants: clippy warns about a range that is known to be empty.
-pub(crate) static PAUSES_PER_LOOK: u32 = 0;
-pub(crate) static LOOKS_SPINNING: u32 = 0;
-pub(crate) static LOOKS_YIELDING: u32 = 0;
+pub(crate) static PAUSES_PER_POLL: u32 = 0;
+pub(crate) static POLLS_SPINNING: u32 = 0;
+pub(crate) static POLLS_YIELDING: u32 = 0;
 
 pub(crate) fn pause() {
     yield_now();

@@ -51,10 +51,10 @@ pub(crate) fn yield_now() {
 ///
 /// Each check takes the cache line from the producer, so infrequent checks keep a producer and a
 /// consumer on two cores fast; see the performance notes.
-pub(crate) const PAUSES_PER_LOOK: u32 = 64;
+pub(crate) const PAUSES_PER_POLL: u32 = 64;
 
-/// The number of checks, each after [`PAUSES_PER_LOOK`], before a consumer yields.
-pub(crate) const LOOKS_SPINNING: u32 = 4;
+/// The number of checks, each after [`PAUSES_PER_POLL`], before a consumer yields.
+pub(crate) const POLLS_SPINNING: u32 = 4;
 
 /// The number of checks, each after a yield, before it sleeps.
-pub(crate) const LOOKS_YIELDING: u32 = 4;
+pub(crate) const POLLS_YIELDING: u32 = 4;

@@ -1,6 +1,6 @@
 //! What the word of a key makes visible by itself, without a queue, for Miri with many seeds.
 //!
-//! `tests/visibility.rs` tests the same promises for a whole queue. There, an add ends with the
+//! `tests/visibility/` tests the same promises for a whole queue. There, an add ends with the
 //! fence of a notification, and a delivery begins with one. In Miri these fences acquire what the
 //! add itself should have acquired, unless the delivery begins in the few steps between.
 
