@@ -8,7 +8,8 @@
 //!
 //! A shard's own [`SpinLock`](crate::sync::SpinLock) guards the table's shard together with the
 //! nodes, so the lock that dashmap has for each shard is never taken. Dashmap's takes a second
-//! read-modify-write to unlock: 13.8 ns for both, against 7.6 (EPYC). And loom, which does not know
+//! read-modify-write to unlock: an add of a queued key took 13.8 ns with such a lock, and 7.6 with
+//! one that a plain store unlocks (`benches/NOTES.md`). And loom, which does not know
 //! dashmap's lock, checks the table as it is.
 
 use std::hash::BuildHasherDefault;

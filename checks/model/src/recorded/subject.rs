@@ -21,7 +21,6 @@ type Queue = WorkQueue<u8, NoLimit, Spreading>;
 
 /// What a broken queue does wrong, now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the fuzz target knows no flaws")]
 pub enum Flaw {
     /// Says that a key is queued, and forgets it.
     LosesAdds,
