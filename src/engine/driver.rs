@@ -137,7 +137,8 @@ impl<K> Core<K> {
     /// Adds a key whose delay has ended, and returns the number of keys that this queued. Notifies
     /// no getter.
     fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
-        let added = self.add_by_pin(pin);
+        let added = pin.add();
+        self.note_added_by_pin(pin, &added);
         // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();
         let Added::Queued(entry) = added else {

@@ -145,6 +145,13 @@ impl<K> Core<K> {
 
     // ---- adding -----------------------------------------------------------------------------
 
+    /// Returns whether an add has nothing to do but to add: the queue is not timed, and adds do not
+    /// supersede delays.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.watch.is_none() && !self.supersede
+    }
+
     /// Adds `key`, whose hash is `hash`.
     #[inline]
     pub(crate) fn add(&self, hash: u64, key: K) -> Added
@@ -156,7 +163,6 @@ impl<K> Core<K> {
         }
         let mut shard = self.keys.lock(hash);
         if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
-            self.note_added(&shard, &added);
             drop(shard);
             // `key`, whose drop is user code, is dropped on return, after the push and the
             // notification.
@@ -180,11 +186,44 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
+        if !self.is_plain() {
+            return self.add_interned_slow(hash, eq);
+        }
+        let added = self.keys.lock(hash).add(hash, eq)?;
+        Some(self.settle(added))
+    }
+
+    #[cold]
+    fn add_interned_slow(&self, hash: u64, eq: impl Fn(&K) -> bool) -> Option<Added> {
         let shard = self.keys.lock(hash);
         let added = self.add_known(&shard, hash, eq)?;
-        self.note_added(&shard, &added);
         drop(shard);
         Some(self.settle(added))
+    }
+
+    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
+    /// adds supersede delays, and records the add, if the queue is timed.
+    #[inline]
+    fn add_known(
+        &self,
+        shard: &Shard<'_, K>,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+    ) -> Option<node::Added<K>> {
+        if self.is_plain() {
+            return shard.add(hash, eq);
+        }
+        let added = if self.supersede {
+            let (added, cancelled) = shard.add_superseding(hash, eq)?;
+            if cancelled {
+                self.note_cancelled();
+            }
+            added
+        } else {
+            shard.add(hash, eq)?
+        };
+        self.note_added(shard, &added);
+        Some(added)
     }
 
     /// Adds the pinned key of this hash.
@@ -193,44 +232,28 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        if self.supersede && pin.delay().due().is_some() {
-            return self.add_superseding(pin, hash);
+        if self.is_plain() {
+            self.settle(pin.add())
+        } else {
+            self.add_pinned_slow(pin, hash)
         }
-        let added = self.add_by_pin(pin);
-        self.settle(added)
     }
 
-    /// Adds the pinned key instead of its pending delay.
+    /// Adds the pinned key of this hash: cancels its pending delay first, if adds supersede delays,
+    /// and records the add, if the queue is timed.
     #[cold]
-    fn add_superseding(&self, pin: &Pin<K>, hash: u64) -> Added {
+    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
-        let shard = self.keys.lock(hash);
-        if pin.delay().cancel() {
+        let supersedes = self.supersede && pin.delay().due().is_some();
+        let shard = supersedes.then(|| self.keys.lock(hash));
+        if shard.is_some() && pin.delay().cancel() {
             self.note_cancelled();
         }
-        let added = self.add_by_pin(pin);
+        let added = pin.add();
         drop(shard);
+        self.note_added_by_pin(pin, &added);
         self.settle(added)
-    }
-
-    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
-    /// adds supersede delays.
-    #[inline]
-    fn add_known(
-        &self,
-        shard: &Shard<'_, K>,
-        hash: u64,
-        eq: impl FnMut(&K) -> bool,
-    ) -> Option<node::Added<K>> {
-        if !self.supersede {
-            return shard.add(hash, eq);
-        }
-        let (added, cancelled) = shard.add_superseding(hash, eq)?;
-        if cancelled {
-            self.note_cancelled();
-        }
-        Some(added)
     }
 
     /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was

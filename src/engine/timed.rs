@@ -7,18 +7,15 @@ use crate::keys::Shard;
 use crate::keys::node::{self, Held, NodeRef, Pin, Queued};
 
 impl<K> Core<K> {
-    /// Adds the pinned key. If the result is `Queued`, the caller pushes its entry.
-    #[inline]
-    pub(crate) fn add_by_pin(&self, pin: &Pin<K>) -> node::Added<K> {
-        let added = pin.add();
+    /// Records what an add of the pinned key did, if the queue is timed.
+    pub(crate) fn note_added_by_pin(&self, pin: &Pin<K>, added: &node::Added<K>) {
         if let Some(watch) = self.watch() {
-            match &added {
+            match added {
                 node::Added::Deferred(_) => pin.times(watch.timed()).deferred(watch.now()),
                 node::Added::Merged => watch.tally().merged(),
                 node::Added::Queued(_) | node::Added::Closed => {}
             }
         }
-        added
     }
 
     /// Records what an add did, if the queue is timed. The caller holds the lock of the key's

@@ -166,7 +166,7 @@ impl<K> Shard<'_, K> {
         unsafe { self.store.slab.node(index) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
         let hash = ShortHash::of(hash);
         let index = self.table.find(hash, |index| {
@@ -178,7 +178,7 @@ impl<K> Shard<'_, K> {
     }
 
     /// Adds the key for which `eq` holds, if it is interned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added<K>> {
         // SAFETY: found under the lock, which is held during the call.
         self.find(hash, eq)

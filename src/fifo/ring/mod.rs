@@ -1,47 +1,70 @@
-//! The bounded part of the FIFO: a ring of links with any number of pushers and poppers.
+//! The bounded part of the FIFO: a lock-free ring of links with any number of pushers and poppers.
 //!
-//! This is Vyukov's bounded MPMC queue (1024cores.net) with entries that are pointers: instead of a
-//! sequence number beside the value, a slot is one word, the address of an entry's link or null,
-//! with the parity of its lap in the lowest bit. It begins as null of lap 0, so an unused ring is
-//! all zeros.
+//! A push is one exchange on a slot, and so is a pop. Head and tail are only *hints* of where to
+//! look. A thread stores them after its exchange, so they may lag. (Tsigas and Zhang, "A simple,
+//! fast and scalable non-blocking concurrent FIFO queue", 2001, let head and tail lag in this way.
+//! Here each slot holds its lap, where they alternate between two kinds of null.)
+//!
+//! # Positions, laps and words
+//!
+//! Pushes have the positions 0, 1, 2, ... With `N` slots, position `p` has the slot `p % N` in lap
+//! `p / N`. A slot is one word with a lap and the address of a link, or no address:
+//!
+//! ```text
+//!     empty in lap l          position l * N + slot is not pushed yet
+//!       | push: exchange
+//!     full in lap l           it is pushed and not popped
+//!       | pop: exchange
+//!     empty in lap l + 1
+//! ```
+//!
+//! Every word begins as empty in lap 0, so an unused ring is all zeros.
 //!
 //! # Roles
 //!
 //! ```text
 //!     pusher                                     popper
-//!     1 read `tail`                              1 read `head`
-//!     2 is the slot empty in this lap?           2 is the slot full in this lap?
-//!     3 claim: CAS tail -> tail + 1              3 claim: CAS head -> head + 1
-//!     4 slot = link, in this lap                 4 slot = null, in the next lap
+//!     1 read the hint `tail`                     1 read the hint `head`
+//!     2 skip the positions that their slots      2 skip the positions that their slots
+//!       show as pushed                             show as popped
+//!     3 slot full in the lap before: full        3 slot empty in this lap: none
+//!     4 exchange: empty -> full, in this lap     4 exchange: full -> empty, in the next lap
+//!     5 tail = the position behind               5 head = the position behind
 //! ```
 //!
-//! # Why one bit is enough
+//! # Why it is first in, first out
 //!
-//! Positions are 64 bits and never repeat, so a successful CAS in step 3 means that the position
-//! was the same from step 1 on. Let `N` be the number of slots. While the tail is `t`, only two
-//! threads may still write to its slot: the pusher of `t - N` its link, and the popper of `t - N`
-//! the null. Older laps have ended: some thread observed the end of lap `t - 2N` before it moved
-//! `tail` past `t - N`, and the load in step 1 synchronizes with that CAS or a later one. So step 2
-//! reads a word of this lap or of the one before, and the parity tells them apart. The same holds
-//! for the head. The entry that a popper reads in step 2 is the one that it owns after step 3.
+//! Let `T` be the first position that is not pushed, and `H` the first that is not popped. No hint
+//! is ahead of them: a thread stores the position behind the one that it pushed or popped, and it
+//! skipped every position between its own hint and that one because their slots showed them as
+//! pushed or popped. Each load acquires what the slot's last exchange released, so by induction all
+//! positions before a hint are pushed or popped. So the exchange of step 4 is on the slot of `T`
+//! (or `H`) itself, and the push (or pop) takes effect at that moment. The two results without an
+//! exchange hold at the load of the slot: if the slot of `H` is empty in this lap, `H` is not
+//! pushed, so `T == H`; if the slot of `T` is full in the lap before, `T - N` is not popped, so
+//! `T - H == N`.
+//!
+//! # Why it is lock-free
+//!
+//! A thread tries again only if another thread has pushed or popped meanwhile, and no thread leaves
+//! a slot half-done. A thread that stops before step 5 leaves a hint that lags, and one that sleeps
+//! there may set the hint back by any distance. The next thread skips the difference: one step
+//! takes it to the lap that a slot shows, and at most `N` further steps to the position.
+//!
+//! # How long a thread may sleep
+//!
+//! A word has room for [`LAP_BITS`] bits of the lap: 19 on 64-bit targets. If a thread sleeps
+//! between steps 1 and 5 while the other threads make almost exactly a multiple of 2^19 laps (less
+//! than a lap is missing), it takes the ring's state for an earlier one. With 1024 slots, 2^19 laps
+//! are 537 million entries, ten seconds of pushes and pops without a pause. Entries may then come
+//! out of order, or wait for later pushes. None is lost or doubled: the exchange compares the whole
+//! word, and whatever it replaces was in the ring.
 //!
 //! # Contention
 //!
-//! A thread that loses the CAS, or finds that its position has moved, backs off exponentially. The
-//! winner keeps the cache lines meanwhile and can push or pop several more entries; without the
+//! A thread that loses the exchange, or finds that its position has moved, backs off exponentially.
+//! The winner keeps the cache lines meanwhile and can push or pop several more entries; without the
 //! back-off, the lines would move for every entry.
-//!
-//! # Full and empty
-//!
-//! * `push` returns the entry if its slot is not empty yet: either the ring is full, or a popper is
-//!   still taking out one of its oldest entries. The pusher does not wait for that popper, since
-//!   the caller can put the entry into the overflow.
-//! * `pop` returns `None` only if tail and head were equal at some moment of the call. It waits for
-//!   an entry whose pusher is between steps 3 and 4, because later pushes may have returned
-//!   already.
-//! * A push ends with the read-modify-write in step 3 and the store in step 4. A popper that
-//!   observes the CAS but not the store waits for the store; so for [`crate::wait`], an entry
-//!   counts as published from step 3 on.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -50,15 +73,17 @@ use crossbeam_utils::CachePadded;
 
 use crate::fifo::overflow::{Link, Linked};
 use crate::sync::Backoff;
-use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) struct Ring<T: Linked> {
-    /// The position of the next push.
+    /// The hint for the position of the next push.
     tail: CachePadded<AtomicU64>,
-    /// The position of the next pop.
+    /// The hint for the position of the next pop.
     head: CachePadded<AtomicU64>,
-    /// A power of two.
-    slots: Box<[AtomicPtr<Link>]>,
+    /// The slots' words. Their number is a power of two.
+    slots: Box<[AtomicU64]>,
+    /// Its logarithm to base two.
+    slot_bits: u32,
     _entries: PhantomData<T>,
 }
 
@@ -66,6 +91,58 @@ pub(crate) struct Ring<T: Linked> {
 unsafe impl<T: Linked + Send> Send for Ring<T> {}
 // SAFETY: as above.
 unsafe impl<T: Linked + Send> Sync for Ring<T> {}
+
+/// The number of bits of an address that a word has room for: as many as 64-bit targets use for
+/// memory of the user, unless they tag pointers.
+const ADDRESS_BITS: u32 = if usize::BITS == 64 { 48 } else { usize::BITS };
+
+/// The number of bits for the lap: those that an address leaves above, and those below that are
+/// zero because a link is aligned.
+const LAP_BITS: u32 = u64::BITS - ADDRESS_BITS + align_of::<Link>().trailing_zeros();
+
+/// Laps are numbers modulo this one.
+const LAPS: u64 = 1 << LAP_BITS;
+
+/// Returns whether a word has room for this address.
+pub(crate) fn has_room_for(address: usize) -> bool {
+    address as u64 >> ADDRESS_BITS == 0
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    #[inline]
+    fn empty(lap: u64) -> Self {
+        Word(lap % LAPS)
+    }
+
+    #[inline]
+    fn full(lap: u64, link: NonNull<Link>) -> Self {
+        let address = link.as_ptr().expose_provenance();
+        debug_assert!(has_room_for(address));
+        Word((address as u64) << (u64::BITS - ADDRESS_BITS) | lap % LAPS)
+    }
+
+    #[inline]
+    fn link(self) -> Option<NonNull<Link>> {
+        let address = (self.0 - self.0 % LAPS) >> (u64::BITS - ADDRESS_BITS);
+        NonNull::new(ptr::with_exposed_provenance_mut(address as usize))
+    }
+
+    /// Returns the lap of the slot's next push.
+    #[inline]
+    fn next_push(self) -> u64 {
+        self.0 % LAPS + u64::from(self.0 >= LAPS)
+    }
+
+    /// Returns the lap of the slot's next pop.
+    #[inline]
+    fn next_pop(self) -> u64 {
+        self.0 % LAPS
+    }
+}
 
 /// The number of back-off steps, each twice as long as the one before, for which a thread leaves a
 /// contended slot alone.
@@ -75,194 +152,185 @@ fn back_off(backoff: &Backoff) {
     (0..STEPS).for_each(|_| backoff.snooze());
 }
 
-/// Returns the word of a slot that holds `link`, or null, in an odd or an even lap.
-#[inline]
-fn word(link: *mut Link, odd: bool) -> *mut Link {
-    // A link is aligned, so its lowest bit is free.
-    link.map_addr(|address| address | usize::from(odd))
-}
-
-/// Step 2 of a push: returns whether a slot is empty in this lap.
-#[inline]
-fn is_free(slot: &AtomicPtr<Link>, odd: bool) -> bool {
-    // Ordering: Acquire; pairs with the Release in `take` and in `fill`: a pusher that finds the
-    // slot filled by another one also sees the tail moved.
-    slot.load(Ordering::Acquire) == word(ptr::null_mut(), odd)
-}
-
-/// Step 2 of a pop: returns the link in a slot, if the slot is full in this lap.
-#[inline]
-fn link_in(slot: &AtomicPtr<Link>, odd: bool) -> Option<NonNull<Link>> {
-    // Ordering: Acquire; pairs with the Release in `fill`.
-    let word = slot.load(Ordering::Acquire);
-    let link = word.map_addr(|address| address ^ usize::from(odd));
-    NonNull::new(link).filter(|link| link.is_aligned())
-}
-
-/// Step 3: moves the tail or the head on by one, unless another thread has moved it.
-#[inline]
-fn claim(place: &AtomicU64, position: u64) -> bool {
-    // Ordering: Release; pairs with the Acquire loads of tail and head. Relaxed on failure; the
-    // caller loads the position again.
-    place
-        .compare_exchange(position, position + 1, Ordering::Release, Ordering::Relaxed)
-        .is_ok()
-}
-
-/// Step 4 of a push: puts an entry into the slot of a claimed position.
-#[inline]
-fn fill<T: Linked>(slot: &AtomicPtr<Link>, odd: bool, entry: T) {
-    // Ordering: Release; pairs with the Acquire in `link_in`: a popper of the entry sees what was
-    // written before the push.
-    slot.store(word(entry.into_link().as_ptr(), odd), Ordering::Release);
-}
-
-/// Step 4 of a pop: takes the entry out of the slot of a claimed position, and leaves the slot
-/// empty for the next lap.
-///
-/// # Safety
-///
-/// `link` was in the slot when the position was claimed.
-#[inline]
-unsafe fn take<T: Linked>(slot: &AtomicPtr<Link>, odd: bool, link: NonNull<Link>) -> T {
-    // Ordering: Release; pairs with the Acquire in `is_free`.
-    slot.store(word(ptr::null_mut(), !odd), Ordering::Release);
-    // SAFETY: a push put the link there, and the claim makes this the only pop of it.
-    unsafe { T::from_link(link) }
-}
-
 impl<T: Linked> Ring<T> {
     /// Creates a ring for `capacity` entries, rounded up to a power of two.
     pub(crate) fn new(capacity: usize) -> Self {
+        let slots = capacity.next_power_of_two();
         Ring {
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
-            slots: (0..capacity.next_power_of_two())
-                .map(|_| AtomicPtr::new(ptr::null_mut()))
-                .collect(),
+            slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            slot_bits: slots.trailing_zeros(),
             _entries: PhantomData,
         }
     }
 
-    /// Returns the slot of a position, and whether its lap is odd.
     #[inline]
-    fn at(&self, position: u64) -> (&AtomicPtr<Link>, bool) {
-        let capacity = self.slots.len();
+    fn slot(&self, position: u64) -> &AtomicU64 {
+        let index = position as usize & (self.slots.len() - 1);
         // SAFETY: the index is the remainder by the number of slots, which is a power of two.
-        let slot = unsafe { self.slots.get_unchecked(position as usize & (capacity - 1)) };
-        (slot, position & capacity as u64 != 0)
+        unsafe { self.slots.get_unchecked(index) }
     }
 
-    /// Pushes an entry. Returns it if the ring is full, or a popper is about to make room.
+    /// Returns by how many laps a slot's next use, in lap `next`, is ahead of `position`.
+    #[inline]
+    fn laps_ahead(&self, position: u64, next: u64) -> u64 {
+        next.wrapping_sub(position >> self.slot_bits) % LAPS
+    }
+
+    /// Step 2: from a hint, skips the positions that are used already. `next` returns the lap in
+    /// which a slot is used next. Returns the first position that is not used, and its slot's word.
+    fn find(&self, hint: &AtomicU64, next: impl Fn(Word) -> u64) -> (u64, Word) {
+        // Ordering: Acquire; pairs with the Release in `put` or `take`: all positions before are
+        // used.
+        let mut position = hint.load(Ordering::Acquire);
+        loop {
+            // Ordering: Acquire; pairs with the Release exchanges in `put` and `take`: a thread that
+            // skips a position knows what the thread that used it knew of the positions before.
+            let word = Word(self.slot(position).load(Ordering::Acquire));
+            let laps = self.laps_ahead(position, next(word));
+            if laps == 0 {
+                return (position, word);
+            }
+            // The slot was last used in the lap before `next`: go to the position behind that use.
+            position = position.wrapping_add(((laps - 1) << self.slot_bits) + 1);
+        }
+    }
+
+    /// Steps 3 to 5 of a push at `tail`, whose slot has this `word`. Returns the slot's word if the
+    /// push did not succeed.
+    #[inline]
+    fn put(
+        &self,
+        tail: u64,
+        slot: &AtomicU64,
+        word: Word,
+        link: NonNull<Link>,
+    ) -> Result<(), Word> {
+        let lap = tail >> self.slot_bits;
+        if word != Word::empty(lap) {
+            return Err(word);
+        }
+        // Ordering: Release; pairs with the Acquire loads of slots: a popper of the entry sees what
+        // was written before the push. Relaxed on failure; the word only shows that it was lost.
+        slot.compare_exchange(
+            word.0,
+            Word::full(lap, link).0,
+            Ordering::Release,
+            Ordering::Relaxed,
+        )
+        .map_err(Word)?;
+        // Ordering: Release; pairs with the Acquire loads of the hint.
+        self.tail.store(tail + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Steps 3 to 5 of a pop at `head`, whose slot has this `word`. Returns the slot's word if the
+    /// pop did not succeed.
+    #[inline]
+    fn take(&self, head: u64, slot: &AtomicU64, word: Word) -> Result<T, Word> {
+        let lap = head >> self.slot_bits;
+        let Some(link) = word.link().filter(|_| word.next_pop() == lap % LAPS) else {
+            return Err(word);
+        };
+        // Ordering: Release; pairs with the Acquire loads of slots. The load of `word` has acquired
+        // what the push released. Relaxed on failure; as in `put`.
+        slot.compare_exchange(
+            word.0,
+            Word::empty(lap + 1).0,
+            Ordering::Release,
+            Ordering::Relaxed,
+        )
+        .map_err(Word)?;
+        // Ordering: Release; pairs with the Acquire loads of the hint.
+        self.head.store(head + 1, Ordering::Release);
+        // SAFETY: a push put the link there, and the exchange makes this the only pop of it.
+        Ok(unsafe { T::from_link(link) })
+    }
+
+    /// Pushes an entry. Returns it if the ring is full.
     #[inline]
     pub(crate) fn push(&self, entry: T) -> Result<(), T> {
-        // Ordering: Acquire; pairs with the Release in `claim`: no slot reads as it was two laps
-        // ago.
+        let link = entry.into_link();
+        // Ordering: Acquire; as in `find`, here and below.
         let tail = self.tail.load(Ordering::Acquire);
-        let (slot, odd) = self.at(tail);
-        // If the slot is empty in this lap and no other pusher claims it first, it is this push's.
-        if is_free(slot, odd) && claim(&self.tail, tail) {
-            fill(slot, odd, entry);
-            return Ok(());
+        let slot = self.slot(tail);
+        let word = Word(slot.load(Ordering::Acquire));
+        match self.put(tail, slot, word, link) {
+            Ok(()) => Ok(()),
+            Err(word) => self.push_slow(tail, word, link),
         }
-        // Another pusher was faster, or the ring is full.
-        self.push_slow(tail, entry)
     }
 
-    /// Continues a push that failed at position `tail`.
+    /// Continues a push that did not succeed at `tail`, whose slot had this `word`.
     #[cold]
-    fn push_slow(&self, mut tail: u64, entry: T) -> Result<(), T> {
+    fn push_slow(&self, mut tail: u64, mut word: Word, link: NonNull<Link>) -> Result<(), T> {
         let backoff = Backoff::new();
         loop {
-            // If the tail has not moved, no other pusher took the position: its slot was not empty,
-            // so the ring is full or a popper has not emptied the slot yet.
-            // Ordering: Relaxed; a pusher that moved the tail is visible through the slot's word,
-            // or through the CAS that it won.
-            if self.tail.load(Ordering::Relaxed) == tail {
-                return Err(entry);
+            // The slot is the next one, but not empty: it is full in the lap before, and so is the
+            // ring.
+            if self.laps_ahead(tail, word.next_push()) == 0 {
+                // SAFETY: the link did not get into the ring.
+                return Err(unsafe { T::from_link(link) });
             }
             // Other pushers are active: leave the cache lines to them for a moment, then try again
             // at the new tail.
             back_off(&backoff);
-            // Ordering: Acquire; as in `push`.
-            tail = self.tail.load(Ordering::Acquire);
-            let (slot, odd) = self.at(tail);
-            // If the slot is empty in this lap and no other pusher claims it first, as in `push`.
-            if is_free(slot, odd) && claim(&self.tail, tail) {
-                fill(slot, odd, entry);
-                return Ok(());
+            (tail, word) = self.find(&self.tail, Word::next_push);
+            match self.put(tail, self.slot(tail), word, link) {
+                Ok(()) => return Ok(()),
+                Err(now) => word = now,
             }
         }
     }
 
-    /// Pops the oldest entry. Returns `None` only if all entries were popped at some moment of the
-    /// call.
+    /// Pops the oldest entry. Returns `None` only if the ring was empty at some moment of the call.
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
-        // Ordering: Acquire; pairs with the Release in `claim`: no slot reads as it was two laps
-        // ago.
+        // Ordering: Acquire; as in `find`, here and below.
         let head = self.head.load(Ordering::Acquire);
-        let (slot, odd) = self.at(head);
-        match link_in(slot, odd) {
-            // If the slot is full in this lap and no other popper claims it first, the entry is
-            // this pop's.
-            // SAFETY: the link was in the slot of the position just claimed.
-            Some(link) if claim(&self.head, head) => Some(unsafe { take(slot, odd, link) }),
-            // Another popper was faster, or the ring is empty.
-            _ => self.pop_slow(head),
+        let slot = self.slot(head);
+        let word = Word(slot.load(Ordering::Acquire));
+        match self.take(head, slot, word) {
+            Ok(entry) => Some(entry),
+            Err(word) => self.pop_slow(head, word),
         }
     }
 
-    /// Continues a pop that failed at position `head`.
+    /// Continues a pop that did not succeed at `head`, whose slot had this `word`.
     #[cold]
-    fn pop_slow(&self, mut head: u64) -> Option<T> {
+    fn pop_slow(&self, mut head: u64, mut word: Word) -> Option<T> {
         let backoff = Backoff::new();
         loop {
-            // If the tail is where the head was, the ring was empty.
-            // Ordering: Relaxed; if a push returned before this call, what tells the caller so also
-            // orders the push's CAS before this load.
-            if self.tail.load(Ordering::Relaxed) == head {
+            // The slot is the next one, but not full: the ring is empty.
+            if self.laps_ahead(head, word.next_pop()) == 0 {
                 return None;
             }
-            // Another popper took the position, or its pusher has claimed it but not yet filled the
-            // slot. Back off, then try again at the new head.
+            // Other poppers are active: back off, then try again at the new head.
             back_off(&backoff);
-            // Ordering: Acquire; as in `pop`.
-            head = self.head.load(Ordering::Acquire);
-            let (slot, odd) = self.at(head);
-            match link_in(slot, odd) {
-                // If the slot is full in this lap and no other popper claims it first, as in `pop`.
-                Some(link) if claim(&self.head, head) => {
-                    // SAFETY: as in `pop`.
-                    return Some(unsafe { take(slot, odd, link) });
-                }
-                _ => {}
+            (head, word) = self.find(&self.head, Word::next_pop);
+            match self.take(head, self.slot(head), word) {
+                Ok(entry) => return Some(entry),
+                Err(now) => word = now,
             }
         }
     }
 
-    /// Returns whether the ring is empty, without waiting for another thread.
+    /// Returns whether the ring is empty. It does not miss an entry that is in the ring during the
+    /// whole call.
     pub(crate) fn is_empty(&self) -> bool {
-        // The head is loaded first: positions only grow and the tail is never behind the head, so
-        // if the tail has the same value later, both had it at the same moment.
-        // Ordering: Acquire; keeps the two in order.
-        let head = self.head.load(Ordering::Acquire);
-        // Ordering: Relaxed; as in `pop`.
-        self.tail.load(Ordering::Relaxed) == head
+        self.find(&self.head, Word::next_pop).1.link().is_none()
     }
 
-    /// Returns the number of entries at some moment of the call, including those being pushed.
+    /// Returns the number of entries at some moment of the call.
     pub(crate) fn len(&self) -> usize {
-        // Ordering: Acquire; keeps the three in order.
-        let mut tail = self.tail.load(Ordering::Acquire);
+        let mut tail = self.find(&self.tail, Word::next_push).0;
         loop {
-            // Ordering: Acquire; as above.
-            let head = self.head.load(Ordering::Acquire);
-            // Ordering: Acquire; as above.
-            let now = self.tail.load(Ordering::Acquire);
-            // The tail did not move around the load of the head, so both values held together.
+            let head = self.find(&self.head, Word::next_pop).0;
+            let now = self.find(&self.tail, Word::next_push).0;
+            // The tail was the same before and after the head was found, so both held together.
             if now == tail {
-                return (tail - head) as usize;
+                return (tail.wrapping_sub(head) % (LAPS << self.slot_bits)) as usize;
             }
             tail = now;
         }

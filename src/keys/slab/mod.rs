@@ -21,6 +21,7 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, align_of, size_of};
 use std::ptr::{NonNull, null_mut};
 
+use crate::fifo::ring::has_room_for;
 use crate::keys::node::{Node, NodeRef};
 use crate::keys::times::Times;
 
@@ -317,14 +318,16 @@ impl<K> Slab<K> {
         }
     }
 
-    /// Allocates a new chunk. If all numbers are in use, with 32 GiB in one shard, this is an
-    /// allocation failure.
+    /// Allocates a new chunk. If all numbers are in use, with 32 GiB in one shard, or the chunk is
+    /// at an address that the ring has no room for, this is an allocation failure.
     #[cold]
     fn grow(&mut self) -> NonNull<Chunk<K>> {
         let layout = self.layout();
         let number = self.vacant.last().copied().or_else(|| self.next_number());
         // SAFETY: the layout's size is not zero, because a chunk has a header.
         let chunk = number.and_then(|_| NonNull::new(unsafe { alloc(layout) }.cast::<Chunk<K>>()));
+        // A node's address has to fit in a slot of the ring.
+        let chunk = chunk.filter(|chunk| has_room_for(chunk.addr().get()));
         let (Some(number), Some(chunk)) = (number, chunk) else {
             handle_alloc_error(layout)
         };
