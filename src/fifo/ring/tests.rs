@@ -67,6 +67,54 @@ fn laps_follow_each_other() {
     }
 }
 
+/// Pushes and pops through five laps of a ring that holds half of what it could, and calls `disturb`
+/// before each.
+fn five_laps(ring: &Ring<Boxed<usize>>, disturb: impl Fn(&Ring<Boxed<usize>>)) {
+    let capacity = ring.slots.len();
+    for entry in 0..capacity / 2 {
+        assert!(ring.push(Boxed::new(entry)).is_ok());
+    }
+    for entry in 0..5 * capacity {
+        disturb(ring);
+        assert_eq!(ring.len(), capacity / 2);
+        assert_eq!(ring.is_empty(), capacity == 1);
+        assert!(ring.push(Boxed::new(entry + capacity / 2)).is_ok());
+        assert_eq!(value(ring.pop()), Some(entry));
+    }
+}
+
+// C1: as if a thread had slept between its exchange and its store of the hint, for a step or for laps.
+#[test]
+fn a_hint_that_lags_by_any_distance_is_harmless() {
+    for capacity in [1, 2, 8] {
+        for lag in 0..4 * capacity as u64 {
+            let ring = Ring::new(capacity);
+            five_laps(&ring, |ring| {
+                for hint in [&ring.tail, &ring.head] {
+                    let lagging = hint.load(Ordering::Relaxed).saturating_sub(lag);
+                    hint.store(lagging, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+}
+
+// C1
+#[test]
+fn laps_begin_again_at_zero() {
+    for capacity in [1, 2, 8] {
+        let ring = Ring::new(capacity);
+        let lap = LAPS - 2;
+        for slot in &ring.slots {
+            slot.store(Word::empty(lap).0, Ordering::Relaxed);
+        }
+        for hint in [&ring.tail, &ring.head] {
+            hint.store(lap << ring.slot_bits, Ordering::Relaxed);
+        }
+        five_laps(&ring, |_| {});
+    }
+}
+
 #[test]
 fn what_is_left_is_dropped_with_the_ring() {
     let entry = Arc::new(());
