@@ -252,10 +252,11 @@ impl<T: Linked> Ring<T> {
     #[inline]
     pub(crate) fn push(&self, entry: T) -> Result<(), T> {
         let link = entry.into_link();
-        // Ordering: Acquire; as in `find`, here and below.
+        // Ordering: Acquire; as in `find`.
         let tail = self.tail.load(Ordering::Acquire);
         let slot = self.slot(tail);
-        let word = Word(slot.load(Ordering::Acquire));
+        // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is full.
+        let word = Word(slot.load(Ordering::Relaxed));
         match self.put(tail, slot, word, link) {
             Ok(()) => Ok(()),
             Err(word) => self.push_slow(tail, word, link),
