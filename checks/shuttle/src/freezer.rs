@@ -90,8 +90,10 @@ impl Stage {
     }
 }
 
-/// What did not go on and where the victim was, and before which of its steps that was so.
-pub type Failures = BTreeMap<String, BTreeSet<usize>>;
+/// Where the victim was while others did not go on, with its steps and the others' operations.
+///
+/// The places are in the sources of the queue, and known if the build has line tables.
+pub type Failures = BTreeMap<String, (BTreeSet<usize>, BTreeSet<&'static str>)>;
 
 /// Runs `execution` with the victim frozen before each of its steps, once for each seed.
 ///
@@ -137,8 +139,7 @@ struct Freezer {
 }
 
 impl Freezer {
-    fn fail(&mut self, what: &str) {
-        // Where the victim is in the queue, if the build has line tables.
+    fn fail(&mut self, operations: [&'static str; 2]) {
         let trace = self.frozen.as_ref().map(Backtrace::to_string);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
         let in_queue = |line: &str| {
@@ -146,14 +147,18 @@ impl Freezer {
             let path = path.strip_prefix(root?).ok()?.to_str()?;
             (path.starts_with("src/") && !path.starts_with("src/sync/")).then(|| path.to_owned())
         };
-        let place = trace
-            .as_deref()
-            .unwrap_or_default()
-            .lines()
-            .find_map(in_queue);
-        let failure = format!("{what} {}", place.unwrap_or_default());
+        let mut lines = trace.as_deref().unwrap_or_default().lines();
+        let place = lines
+            .find_map(in_queue)
+            .unwrap_or_else(|| "an unknown place".to_owned());
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.entry(failure).or_default().insert(self.until);
+        let (steps, stopped) = failures.entry(place).or_default();
+        steps.insert(self.until);
+        stopped.extend(
+            operations
+                .into_iter()
+                .filter(|operation| !operation.is_empty()),
+        );
         self.failed = true;
     }
 }
@@ -199,16 +204,15 @@ impl Scheduler for Freezer {
         let mut able = ready.to_vec();
         able.retain(|task| !frozen || !is(task, VICTIM));
         if able.is_empty() {
-            let doing = stage.doing.map(|(name, _)| name).join(" ");
-            self.fail(&format!("{} blocked", doing.trim()));
+            self.fail(stage.doing.map(|(operation, _)| operation));
             return find(VICTIM);
         }
         let next = self.random.next_task(&able, last, yields)?;
         let other = usize::from(next).checked_sub(OTHERS);
-        if let Some((name, steps)) = other.map(|which| &mut stage.doing[which]) {
+        if let Some((operation, steps)) = other.map(|which| &mut stage.doing[which]) {
             *steps += 1;
             if frozen && *steps > ENOUGH {
-                self.fail(&format!("{name} without end"));
+                self.fail([*operation, ""]);
             }
         }
         Some(next)
