@@ -107,10 +107,24 @@ impl<K> Keys<K> {
 
     #[inline]
     pub(crate) fn shard(&self, index: usize) -> Shard<'_, K> {
-        let store = self.shards[index].lock();
+        self.locked(index, self.shards[index].lock())
+    }
+
+    /// Returns the shard, unless another thread has locked it.
+    fn try_shard(&self, index: usize) -> Option<Shard<'_, K>> {
+        let store = self.shards[index].try_lock()?;
+        Some(self.locked(index, store))
+    }
+
+    #[inline]
+    fn locked<'a>(
+        &'a self,
+        index: usize,
+        store: SpinLockGuard<'a, CachePadded<Store<K>>>,
+    ) -> Shard<'a, K> {
         Shard {
             keys: self,
-            // SAFETY: the shard is locked while the `Shard` exists.
+            // SAFETY: the guard is that of this shard, so it is locked while the `Shard` exists.
             table: unsafe { Table::new(&self.tables, index) },
             store,
         }

@@ -9,7 +9,8 @@
 //! * A getter that found the queue empty does *looks* until a key comes or nothing is due, and the
 //!   timer's thread does one before it sleeps. A look makes a part of a *pass* over all shards if
 //!   one is due: it visits at most [`PORTION`] nodes and one shard more, and locks the shards that
-//!   have nothing to sweep.
+//!   have nothing to sweep. It waits for no lock (F2): a shard that another thread has locked is left
+//!   to the next pass, which is due by time.
 //!
 //! # When a pass is due
 //!
@@ -108,8 +109,9 @@ impl Looks {
     /// Notes that there is litter. Called under the lock of the shard that holds it.
     fn note(&self, litter: Litter) {
         // Ordering: Relaxed, here and below; the shards' locks guard the data that the word
-        // describes. A pass that clears the word locks each shard afterwards, so either it finds
-        // this shard's litter, or this thread sees that it has cleared the word.
+        // describes. A pass that clears the word tries to lock each shard afterwards. Either it finds
+        // this shard's litter, or it finds the shard locked and notes litter itself, or this thread
+        // sees that it has cleared the word.
         if self.litter.load(Ordering::Relaxed) < litter as usize {
             self.litter.fetch_max(litter as usize, Ordering::Relaxed);
         }
@@ -205,9 +207,10 @@ impl<K> Keys<K> {
         };
         let enough = pass.nodes + PORTION;
         while pass.shard < self.shards.len() && pass.nodes < enough {
-            let shard = self.shard(pass.shard);
+            if let Some(shard) = self.try_shard(pass.shard) {
+                pass.sweep(shard);
+            }
             pass.shard += 1;
-            pass.sweep(shard);
         }
         if pass.shard < self.shards.len() {
             next.pass = Some(pass);
@@ -217,9 +220,11 @@ impl<K> Keys<K> {
         self.looks
             .litter
             .store(Litter::None as usize, Ordering::Relaxed);
-        for shard in self.shards().filter(Shard::is_crowded) {
-            self.looks.note(Litter::Some);
-            drop(shard);
+        for shard in 0..self.shards.len() {
+            let shard = self.try_shard(shard);
+            if shard.as_ref().is_none_or(Shard::is_crowded) {
+                self.looks.note(Litter::Some);
+            }
         }
         next.idle_passes = match pass.changed {
             0 => (next.idle_passes + 1).min(MOST_DOUBLINGS),

@@ -9,6 +9,7 @@
 
 mod bell;
 mod crew;
+mod freezer;
 mod history;
 mod run;
 
@@ -23,6 +24,7 @@ use shuttle::thread::yield_now;
 
 pub use bell::Bell;
 pub use crew::Crew;
+pub use freezer::{Caller, Failures, Stage, freeze};
 pub use history::History;
 pub use keyqueue_model::ledger::{Key, Ledger};
 pub use run::check;

@@ -57,7 +57,7 @@ impl Drop for Progress {
     }
 }
 
-fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn()) {
+pub(crate) fn config() -> Config {
     let mut config = Config::new();
     config.max_steps = MaxSteps::FailAfter(ENDLESS);
     // That orderings are not looked at: README.md says it.
@@ -68,6 +68,10 @@ fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn(
     config
         .ungraceful_shutdown_config
         .immediately_return_on_panic = true;
+    config
+}
+
+fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn()) {
     let begun = Arc::new(AtomicUsize::new(0));
     let progress = Progress {
         name: format!("{name}, {how}"),
@@ -76,7 +80,7 @@ fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn(
     let steps = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&steps);
     let began = Instant::now();
-    let runs = Runner::new(scheduler, config).run(move || {
+    let runs = Runner::new(scheduler, config()).run(move || {
         // Ordering: Relaxed; counts, and one thread runs all.
         begun.fetch_add(1, Ordering::Relaxed);
         scenario();

@@ -331,6 +331,23 @@ fn passes_that_change_nothing_come_at_longer_and_longer_intervals() {
     assert!(interned(&keys).is_empty());
 }
 
+// C10, F2: a look does not wait for the thread that has locked a shard.
+#[test]
+fn a_locked_shard_is_left_to_the_next_pass() {
+    let keys = keys();
+    let count = 2 * ROOM;
+    burst(&keys, count);
+    let shard = keys.lock(0);
+    look(&keys, 0);
+    assert_eq!(shard.table.len(), count);
+    drop(shard);
+    let next = next_look(&keys).expect("the shard may be crowded");
+    assert!(next <= 2 * REST, "it is swept {next} ns later");
+    look(&keys, next);
+    assert!(interned(&keys).is_empty());
+    assert_eq!(next_look(&keys), None);
+}
+
 // C10: an idle consumer of a large queue sweeps each shard, however many there are.
 #[test]
 #[cfg_attr(miri, ignore = "many keys in one thread")]

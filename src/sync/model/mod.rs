@@ -67,6 +67,10 @@ impl<T> SpinLock<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
 }
 
 /// The contract of atomic-waker, implemented with a mutex.

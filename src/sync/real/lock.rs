@@ -28,10 +28,15 @@ impl RawLock {
 
     #[inline]
     fn lock(&self) {
-        // Ordering: Acquire; pairs with the Release in `unlock`.
-        if self.0.swap(true, Ordering::Acquire) {
+        if !self.try_lock() {
             self.lock_slow();
         }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Ordering: Acquire; pairs with the Release in `unlock`.
+        !self.0.swap(true, Ordering::Acquire)
     }
 
     #[cold]
@@ -46,8 +51,7 @@ impl RawLock {
                     backoff.snooze();
                 }
             }
-            // Ordering: Acquire; pairs with the Release in `unlock`.
-            if !self.0.swap(true, Ordering::Acquire) {
+            if self.try_lock() {
                 return;
             }
         }
@@ -85,6 +89,16 @@ impl<T> SpinLock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> SpinLockGuard<'_, T> {
         self.lock.lock();
+        self.locked()
+    }
+
+    /// Returns `None` if the value is locked now.
+    pub(crate) fn try_lock(&self) -> Option<SpinLockGuard<'_, T>> {
+        self.lock.try_lock().then(|| self.locked())
+    }
+
+    #[inline]
+    fn locked(&self) -> SpinLockGuard<'_, T> {
         SpinLockGuard {
             locked: self,
             _value: PhantomData,
@@ -139,6 +153,16 @@ mod tests {
             }
         });
         assert_eq!(*locked.lock(), 4 * ROUNDS);
+    }
+
+    #[test]
+    fn an_attempt_fails_while_the_value_is_locked() {
+        let locked = SpinLock::new(1);
+        let guard = locked.lock();
+        assert!(locked.try_lock().is_none());
+        drop(guard);
+        *locked.try_lock().unwrap() += 1;
+        assert_eq!(*locked.lock(), 2);
     }
 
     #[test]

@@ -1,0 +1,290 @@
+//! F1 to F3: a thread that is stopped forever inside an operation keeps no other thread from completing its own.
+//!
+//! *What is frozen.* One thread, the victim, performs one operation, and is frozen before each of its steps in turn:
+//! each access to an atomic, each locking and unlocking of a mutex, each yield. `src/freezer.rs` says how.
+//!
+//! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
+//! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add` and `add_ref` of known and new keys; but
+//! while the victim may hold a shard's lock, only of keys of another shard. Then the victim goes on, and in the end
+//! every add was delivered, and once (C2 to C6).
+//!
+//! *What is not covered.* Rings without room, getters that have to be woken, delays, shutting down, and reports of
+//! metrics: these take locks. Fences are no steps: a thread that is stopped before one has done the same as a
+//! thread that is stopped after it. The shards' lock is a stand-in (`src/sync/model/mod.rs`).
+#![cfg(keyqueue_shuttle)]
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Clock, KeyHandle, WorkQueue};
+use keyqueue_shuttle_tests::Caller::{self, Aside, Other, Victim};
+use keyqueue_shuttle_tests::{Failures, Key, Ledger, Stage, freeze};
+
+/// How often each of the others performs everything.
+const ROUNDS: u64 = 4;
+
+#[derive(Clone, Copy)]
+struct Setting {
+    ring: usize,
+    /// Whether the others add by key, too. If not, the queue's only adds are those of handles, and the victim's.
+    by_key: bool,
+    /// Whether the others run before the freeze, too. If not, the victim runs alone until then.
+    mixed: bool,
+    /// Whether a `try_get` of nothing finds idle keys to sweep, in the victim's shard.
+    crowded: bool,
+    timed: bool,
+}
+
+fn settings() -> [Setting; 8] {
+    let with = |set: fn(&mut Setting)| {
+        let mut setting = Setting {
+            ring: 16,
+            by_key: false,
+            mixed: false,
+            crowded: false,
+            timed: false,
+        };
+        set(&mut setting);
+        setting
+    };
+    [
+        with(|_| {}),
+        // The ring wraps around many times while the victim is frozen.
+        with(|setting| setting.ring = 2),
+        with(|setting| setting.ring = 4),
+        with(|setting| setting.timed = true),
+        with(|setting| setting.by_key = true),
+        with(|setting| setting.mixed = true),
+        with(|setting| (setting.by_key, setting.mixed) = (true, true)),
+        with(|setting| (setting.crowded, setting.ring) = (true, 64)),
+    ]
+}
+
+/// The victim's keys: one with a handle, one that is known, and one that is new.
+const PINNED: u64 = 0;
+const KNOWN: u64 = 4;
+const NEW: u64 = 6;
+/// The others' keys: 1 and 2 have handles, and from here on, two are known and the next are new.
+const FIRST: u64 = 8;
+const IDLE: u64 = FIRST + 2 + 4 * ROUNDS;
+
+/// Even keys are in one shard, which is the victim's, and odd ones in another.
+#[derive(Default)]
+struct Parity(u64);
+
+impl Hasher for Parity {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a key is a number");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number % 2;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Hash = BuildHasherDefault<Parity>;
+type Item<'q> = keyqueue::Item<'q, Key, NoLimit, Hash>;
+
+enum By {
+    Handle,
+    Key,
+    Ref,
+}
+
+use By::Handle;
+
+struct Place {
+    handles: [KeyHandle<Key>; 3],
+    queue: WorkQueue<Key, NoLimit, Hash>,
+    ledger: Ledger,
+    stage: Stage,
+}
+
+impl Place {
+    fn new(setting: Setting, stage: &Stage) -> Self {
+        // With 256 shards, a shard is crowded from 33 keys on.
+        let (shards, idle) = if setting.crowded { (256, 40) } else { (2, 0) };
+        let builder = WorkQueue::<Key>::builder().hasher(Hash::default());
+        let builder = builder.shards(shards).ring(setting.ring);
+        let builder = builder.clock(Clock::mock().0).timing(setting.timed);
+        let queue = builder.build().expect("the settings are in range");
+        let ledger = Ledger::new(IDLE + 2 * idle, true);
+        let place = Place {
+            handles: [PINNED, 1, 2].map(|number| queue.handle(ledger.key(number))),
+            queue,
+            ledger,
+            stage: stage.clone(),
+        };
+        // While they are all queued, the adder sweeps none of them.
+        (0..idle).for_each(|nth| place.add(Aside, By::Key, IDLE + 2 * nth));
+        (0..idle).for_each(|_| place.finish(Aside, place.get(Aside).expect("it is queued")));
+        for number in [KNOWN, FIRST, FIRST + 1] {
+            place.finish(Aside, place.begin(By::Key, number));
+        }
+        place
+    }
+
+    fn add(&self, caller: Caller, by: By, number: u64) {
+        let key = self.ledger.key(number);
+        self.ledger.add(number, || match by {
+            Handle => self
+                .stage
+                .call(caller, "handle.add", || self.handles[number as usize].add()),
+            By::Key => self.stage.call(caller, "add", || self.queue.add(key)),
+            By::Ref => self
+                .stage
+                .call(caller, "add_ref", || self.queue.add_ref(&key)),
+        });
+    }
+
+    fn get(&self, caller: Caller) -> Option<Item<'_>> {
+        let item = self.stage.call(caller, "try_get", || self.queue.try_get());
+        item.ok().inspect(|item| self.ledger.begin(item.number))
+    }
+
+    fn finish(&self, caller: Caller, item: Item<'_>) {
+        self.ledger.end(item.number);
+        self.stage.call(caller, "done", || item.done());
+    }
+
+    fn finish_all(&self, caller: Caller) {
+        while let Some(item) = self.get(caller) {
+            self.finish(caller, item);
+        }
+    }
+
+    /// Makes a key processing, before the others run.
+    fn begin(&self, by: By, number: u64) -> Item<'_> {
+        self.add(Aside, by, number);
+        self.get(Aside).expect("it is queued")
+    }
+
+    /// What one of the others does. It adds by key to the shards of these parities.
+    fn work(&self, which: usize, own: u64, parities: &[u64]) {
+        let me = Other(which);
+        for round in 0..ROUNDS {
+            // An idle key, and a queued one.
+            self.add(me, Handle, own);
+            self.add(me, Handle, own);
+            if let Some(item) = self.get(me) {
+                let has_handle = (item.number as usize) < self.handles.len();
+                self.add(me, Handle, if has_handle { item.number } else { own });
+                self.finish(me, item);
+            }
+            for parity in parities {
+                let new = FIRST + 2 + 4 * round + 2 * which as u64 + parity;
+                self.add(me, By::Key, FIRST + parity);
+                self.add(me, By::Ref, FIRST + parity);
+                self.add(me, if round % 2 == 0 { By::Key } else { By::Ref }, new);
+            }
+            self.finish_all(me);
+        }
+    }
+}
+
+/// Freezes `victim` in every setting, and fails if that keeps the others from going on. They add by key to the shards
+/// of these parities.
+fn check(parities: &'static [u64], victim: fn(&Place)) {
+    let mut failures = Failures::new();
+    for setting in settings() {
+        // If the victim runs alone, only what comes after the freeze depends on the seed.
+        let seeds = if setting.mixed { 32 } else { 4 };
+        let found = freeze(setting.mixed, seeds, move |stage| {
+            let place = Place::new(setting, stage);
+            let parities = if setting.by_key { parities } else { &[] };
+            // A ring of two has room for the victim's key and one more.
+            let own = |which| 1 + which as u64 % (setting.ring as u64 / 2);
+            let other = |which| place.work(which, own(which), parities);
+            stage.run(|| victim(&place), other);
+            place.finish_all(Aside);
+            place.ledger.check();
+        });
+        for (place, (steps, stopped)) in found {
+            let of_all = failures.entry(place).or_default();
+            of_all.0.extend(steps);
+            of_all.1.extend(stopped);
+        }
+    }
+    for (place, (steps, stopped)) in &failures {
+        println!("frozen in {place}, before its step {steps:?}, it stops {stopped:?}");
+    }
+    assert!(failures.is_empty(), "F3: a frozen thread stops others");
+}
+
+/// All shards, for a victim that holds none.
+const ALL: &[u64] = &[0, 1];
+/// The shard of the odd keys, for a victim that may hold the other one.
+const ODD: &[u64] = &[1];
+
+#[test]
+fn a_frozen_try_get_of_a_key_stops_no_other_thread() {
+    check(ALL, |place| {
+        place.add(Aside, Handle, PINNED);
+        if let Some(item) = place.get(Victim) {
+            place.finish(Aside, item);
+        }
+    });
+}
+
+#[test]
+fn a_frozen_try_get_of_nothing_stops_no_other_thread() {
+    check(ALL, |place| {
+        if let Some(item) = place.get(Victim) {
+            place.finish(Aside, item);
+        }
+    });
+}
+
+#[test]
+fn a_frozen_done_of_a_clean_key_stops_no_other_thread() {
+    check(ALL, |place| {
+        place.finish(Victim, place.begin(Handle, PINNED));
+    });
+}
+
+#[test]
+fn a_frozen_done_of_a_dirty_key_stops_no_other_thread() {
+    check(ALL, |place| {
+        let item = place.begin(Handle, PINNED);
+        place.add(Aside, Handle, PINNED);
+        place.finish(Victim, item);
+    });
+}
+
+#[test]
+fn a_frozen_add_by_handle_of_an_idle_key_stops_no_other_thread() {
+    check(ALL, |place| place.add(Victim, Handle, PINNED));
+}
+
+#[test]
+fn a_frozen_add_by_handle_of_a_queued_key_stops_no_other_thread() {
+    check(ALL, |place| {
+        place.add(Aside, Handle, PINNED);
+        place.add(Victim, Handle, PINNED);
+    });
+}
+
+#[test]
+fn a_frozen_add_by_handle_of_a_processing_key_stops_no_other_thread() {
+    check(ALL, |place| {
+        let item = place.begin(Handle, PINNED);
+        place.add(Victim, Handle, PINNED);
+        place.finish(Aside, item);
+    });
+}
+
+#[test]
+fn a_frozen_add_of_a_known_key_stops_only_adds_to_its_shard() {
+    check(ODD, |place| place.add(Victim, By::Key, KNOWN));
+    check(ODD, |place| place.add(Victim, By::Ref, KNOWN));
+}
+
+#[test]
+fn a_frozen_add_of_a_new_key_stops_only_adds_to_its_shard() {
+    check(ODD, |place| place.add(Victim, By::Key, NEW));
+    check(ODD, |place| place.add(Victim, By::Ref, NEW));
+}
