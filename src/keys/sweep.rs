@@ -368,6 +368,7 @@ impl<K> Shard<'_, K> {
                 }
             }
         });
+        slab.settle(1);
         (swept, spared)
     }
 

@@ -2,9 +2,12 @@
 //!
 //! A slab is a list of chunks. A chunk is one allocation, aligned to its rounded-up size, so that
 //! the chunk of a node is found by masking the node's address. Each chunk has its own free list
-//! through the free slots. Chunks with a free slot form a doubly linked list, the open list, and
-//! insertions use its first chunk. A chunk whose last node is freed goes back to the allocator,
-//! except for one spare chunk, which prevents repeated allocation.
+//! through the free slots. Chunks with a free slot form a linked list, the open list, and insertions
+//! use its first chunk.
+//!
+//! Nodes are removed in bulk. After that the owner calls [`Slab::settle`], which frees empty chunks,
+//! except for one spare chunk, which prevents repeated allocation, and puts the others that have free
+//! slots on the open list. Until then the removed nodes' slots may stay unused.
 //!
 //! Chunks are numbered, so a node can also be found by its [`NodeIndex`], which has half the size
 //! of its address: the number of its chunk, and its distance from the chunk's start.
@@ -45,6 +48,7 @@ pub(crate) struct NodeIndex(pub(super) u32);
 
 /// The header of a chunk: 32 bytes, so that small nodes behind it do not cross a cache line
 /// boundary.
+#[repr(align(32))]
 struct Chunk<K> {
     /// Its index in the slab's list of chunks.
     number: u32,
@@ -53,7 +57,7 @@ struct Chunk<K> {
     /// The number of slots used at least once; the others have never been written.
     fresh: u16,
     free: Option<NonNull<Slot<K>>>,
-    previous: Option<NonNull<Chunk<K>>>,
+    /// The next chunk on the open list.
     next: Option<NonNull<Chunk<K>>>,
 }
 
@@ -64,10 +68,8 @@ pub(crate) struct Slab<K> {
     chunks: Vec<*mut Chunk<K>>,
     /// The numbers below `chunks.len()` without a chunk.
     vacant: Vec<u32>,
-    /// The first chunk with a free slot.
+    /// The first chunk of the open list.
     open: Option<NonNull<Chunk<K>>>,
-    /// Whether one of the chunks is empty.
-    spare: bool,
     shape: Shape,
     _nodes: PhantomData<Node<K>>,
 }
@@ -139,7 +141,6 @@ impl<K> Slab<K> {
             chunks: Vec::new(),
             vacant: Vec::new(),
             open: None,
-            spare: false,
             shape: Self::shape(timed),
             _nodes: PhantomData,
         }
@@ -218,12 +219,9 @@ impl<K> Slab<K> {
                     slot
                 }
             };
-            if head.live == 0 {
-                self.spare = false;
-            }
             head.live += 1;
             if head.live == self.shape.slots {
-                self.unlink(chunk);
+                self.open = head.next;
             }
             slot.write(Slot {
                 node: ManuallyDrop::new(node),
@@ -236,7 +234,7 @@ impl<K> Slab<K> {
         }
     }
 
-    /// Removes a node and moves its key out.
+    /// Removes a node and moves its key out. The caller calls [`settle`](Self::settle) afterwards.
     ///
     /// # Safety
     ///
@@ -256,21 +254,7 @@ impl<K> Slab<K> {
                 next_free: head.free,
             });
             head.free = Some(place);
-            let was_full = head.live == self.shape.slots;
             head.live -= 1;
-            let is_empty = head.live == 0;
-            // `head` is not used any more: the calls below create their own references to the
-            // header.
-            if was_full {
-                self.link(chunk);
-            }
-            if is_empty {
-                if self.spare {
-                    self.give_back(chunk);
-                } else {
-                    self.spare = true;
-                }
-            }
         }
         key
     }
@@ -280,42 +264,43 @@ impl<K> Slab<K> {
         std::ptr::from_ref(&self.chunks).addr()
     }
 
-    /// Frees the spare chunk, if there is one, and unused capacity of the lists.
-    pub(crate) fn shrink(&mut self) {
-        let mut at = self.open;
-        while let Some(chunk) = at {
-            // SAFETY: chunks on the open list belong to this slab and are alive; an empty one has
-            // no node that a thread could reach, and `give_back` unlinks it before it frees it.
-            unsafe {
-                at = chunk.as_ref().next;
-                if chunk.as_ref().live == 0 {
-                    self.give_back(chunk);
+    /// Frees the empty chunks, except for `spare` of them, and puts the chunks with a free slot on the
+    /// open list. Called after nodes were removed.
+    pub(crate) fn settle(&mut self, mut spare: usize) {
+        let layout = self.layout();
+        self.open = None;
+        self.vacant.clear();
+        // Backwards, so that insertions use the first chunks and the first numbers first.
+        for (number, place) in self.chunks.iter_mut().enumerate().rev() {
+            if let Some(mut chunk) = NonNull::new(*place) {
+                // SAFETY: the chunk is alive and in this slab, and the reference is the only one.
+                let head = unsafe { chunk.as_mut() };
+                if head.live == self.shape.slots {
+                    continue;
                 }
+                if head.live > 0 || spare > 0 {
+                    spare -= usize::from(head.live == 0);
+                    head.next = self.open.replace(chunk);
+                    continue;
+                }
+                *place = null_mut();
+                // SAFETY: allocated with this layout, on no list any more, and without a node that a
+                // thread could reach.
+                unsafe { dealloc(chunk.as_ptr().cast(), layout) };
             }
+            self.vacant.push(number as u32);
         }
-        self.spare = false;
+    }
+
+    /// Frees all empty chunks, and unused capacity of the lists.
+    pub(crate) fn shrink(&mut self) {
+        self.settle(0);
         let used = self.chunks.iter().rposition(|chunk| !chunk.is_null());
         self.chunks.truncate(used.map_or(0, |last| last + 1));
         self.vacant
             .retain(|number| (*number as usize) < self.chunks.len());
         self.chunks.shrink_to_fit();
         self.vacant.shrink_to_fit();
-    }
-
-    /// Frees an empty chunk.
-    ///
-    /// # Safety
-    ///
-    /// `chunk` is alive, in this slab, on the open list, and has no node that a thread could reach.
-    unsafe fn give_back(&mut self, chunk: NonNull<Chunk<K>>) {
-        // SAFETY: by the caller's promise; it is removed from both lists before it is freed.
-        unsafe {
-            self.unlink(chunk);
-            let number = chunk.as_ref().number;
-            self.chunks[number as usize] = null_mut();
-            self.vacant.push(number);
-            dealloc(chunk.as_ptr().cast(), self.layout());
-        }
     }
 
     /// Allocates a new chunk. If all numbers are in use, with 32 GiB in one shard, or the chunk is
@@ -343,11 +328,10 @@ impl<K> Slab<K> {
                 live: 0,
                 fresh: 0,
                 free: None,
-                previous: None,
                 next: None,
             });
-            self.link(chunk);
         }
+        self.open = Some(chunk);
         chunk
     }
 
@@ -364,42 +348,6 @@ impl<K> Slab<K> {
         let at = Self::FIRST_SLOT + index as usize * self.shape.stride as usize;
         // SAFETY: inside the chunk's allocation.
         unsafe { chunk.byte_add(at).cast::<Slot<K>>() }
-    }
-
-    /// Puts `chunk` at the front of the open list.
-    ///
-    /// # Safety
-    ///
-    /// `chunk` is alive, in this slab, and not on the list.
-    unsafe fn link(&mut self, mut chunk: NonNull<Chunk<K>>) {
-        // SAFETY: by the caller's promise; chunks on the list are alive.
-        unsafe {
-            chunk.as_mut().previous = None;
-            chunk.as_mut().next = self.open;
-            if let Some(mut next) = self.open {
-                next.as_mut().previous = Some(chunk);
-            }
-        }
-        self.open = Some(chunk);
-    }
-
-    /// Takes `chunk` off the open list.
-    ///
-    /// # Safety
-    ///
-    /// `chunk` is alive, in this slab, and on the list.
-    unsafe fn unlink(&mut self, chunk: NonNull<Chunk<K>>) {
-        // SAFETY: by the caller's promise; its neighbours are alive.
-        unsafe {
-            let Chunk { previous, next, .. } = *chunk.as_ref();
-            match previous {
-                Some(mut previous) => previous.as_mut().next = next,
-                None => self.open = next,
-            }
-            if let Some(mut next) = next {
-                next.as_mut().previous = previous;
-            }
-        }
     }
 }
 
