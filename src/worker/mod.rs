@@ -87,7 +87,6 @@
 //! # }
 //! ```
 
-mod join;
 mod outcome;
 mod settle;
 mod tasks;

@@ -5,7 +5,9 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::join::Join;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use super::trace::Span;
 use super::{IntoOutcome, Workers};
 use crate::error::ConfigError;
@@ -88,7 +90,8 @@ where
                 let_others_run().await;
             }
         };
-        Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
+        let mut all: FuturesUnordered<_> = (0..count).map(|_| work(Arc::clone(&shared))).collect();
+        while all.next().await.is_some() {}
         Ok(())
     }
 }
