@@ -6,25 +6,31 @@
 //! poll: they spin, then yield, then sleep for a short time and check again. Critical sections take
 //! some tens of nanoseconds, and waiting is rare. A waiter may oversleep by up to [`NAP`], but it
 //! sleeps only if the holder was preempted.
+//!
+//! [`lock_api`] adds the value and the guard. A panic of the holder unlocks, and leaves the value as it
+//! is.
 
-use std::cell::UnsafeCell;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crossbeam_utils::Backoff;
+use lock_api::{GuardSend, RawMutex};
 
 use super::atomic::{AtomicBool, Ordering};
 
 /// How long a waiter sleeps at a time after it has spun and yielded in vain.
 const NAP: Duration = Duration::from_micros(50);
 
-struct RawLock(AtomicBool);
+pub(crate) type SpinLock<T> = lock_api::Mutex<RawLock, T>;
+pub(crate) type SpinLockGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
-impl RawLock {
-    const fn new() -> Self {
-        RawLock(AtomicBool::new(false))
-    }
+pub(crate) struct RawLock(AtomicBool);
+
+// SAFETY: the swap that returns false is the only way to lock, and only the holder unlocks, so there is
+// one holder at a time.
+unsafe impl RawMutex for RawLock {
+    const INIT: Self = RawLock(AtomicBool::new(false));
+
+    type GuardMarker = GuardSend;
 
     #[inline]
     fn lock(&self) {
@@ -39,6 +45,14 @@ impl RawLock {
         !self.0.swap(true, Ordering::Acquire)
     }
 
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Ordering: Release; pairs with the Acquire in `try_lock`.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl RawLock {
     #[cold]
     fn lock_slow(&self) {
         let backoff = Backoff::new();
@@ -55,86 +69,6 @@ impl RawLock {
                 return;
             }
         }
-    }
-
-    /// Unlocks. Only the holder may call this.
-    #[inline]
-    fn unlock(&self) {
-        // Ordering: Release; pairs with the Acquire in `lock`.
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// A value behind a spin lock. In memory it follows the lock: on the same cache line if it is
-/// small, on its own lines if it is aligned to them. A panic of the holder unlocks, and leaves the
-/// value as it is.
-#[repr(C)]
-pub(crate) struct SpinLock<T> {
-    lock: RawLock,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: only the holder of the lock accesses the value, one thread at a time, which may be any
-// thread.
-unsafe impl<T: Send> Sync for SpinLock<T> {}
-
-impl<T> SpinLock<T> {
-    pub(crate) fn new(value: T) -> Self {
-        SpinLock {
-            lock: RawLock::new(),
-            value: UnsafeCell::new(value),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> SpinLockGuard<'_, T> {
-        self.lock.lock();
-        self.locked()
-    }
-
-    /// Returns `None` if the value is locked now.
-    pub(crate) fn try_lock(&self) -> Option<SpinLockGuard<'_, T>> {
-        self.lock.try_lock().then(|| self.locked())
-    }
-
-    #[inline]
-    fn locked(&self) -> SpinLockGuard<'_, T> {
-        SpinLockGuard {
-            locked: self,
-            _value: PhantomData,
-        }
-    }
-}
-
-/// Exclusive access to the value. Dropping the guard unlocks.
-pub(crate) struct SpinLockGuard<'a, T> {
-    locked: &'a SpinLock<T>,
-    /// The guard acts as an exclusive reference, and is `Send` and `Sync` like one.
-    _value: PhantomData<&'a mut T>,
-}
-
-impl<T> Drop for SpinLockGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.locked.lock.unlock();
-    }
-}
-
-impl<T> Deref for SpinLockGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard is the lock's only holder, and `&self` allows no `&mut` meanwhile.
-        unsafe { &*self.locked.value.get() }
-    }
-}
-
-impl<T> DerefMut for SpinLockGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and `&mut self` is exclusive.
-        unsafe { &mut *self.locked.value.get() }
     }
 }
 
