@@ -37,7 +37,7 @@ mod waiting;
 use std::time::Duration;
 
 use crate::engine::shutdown::{Census, Closing};
-use crate::engine::timing::Watch;
+use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{self, Held, Pin, Queued};
@@ -104,15 +104,13 @@ impl<K> Core<K> {
     {
         // The core and its watch use the same clock.
         let clock = settings.clock.get_or_insert_default().clone();
-        let watch = timed.then(|| {
-            let tally = Tally::new(name.as_deref(), recorder, settings.manual);
-            Watch::new(clock, tally)
-        });
-        let core = Arc::new(Self::with(settings, name, watch));
-        if let Some(watch) = core.watch() {
-            watch.tally().register(&core);
-        }
-        core
+        Arc::new_cyclic(|core| {
+            let watch = timed.then(|| {
+                let tally = Tally::new(name.as_deref(), recorder, settings.manual, core);
+                Watch::new(clock, tally)
+            });
+            Self::with(settings, name, watch)
+        })
     }
 
     fn with(settings: Settings, name: Option<Box<str>>, watch: Option<Watch>) -> Self {
@@ -328,14 +326,14 @@ impl<K> Core<K> {
             let added = self.add_pinned(&pin, hash);
             pin.unpin();
             if added.is_accepted() {
-                self.note_retry();
+                self.note(Event::Retried);
             }
             return added;
         }
         if !self.timer.delay(pin, delay) {
             return Added::ShutDown;
         }
-        self.note_retry();
+        self.note(Event::Retried);
         self.driver.start(self);
         Added::Delayed
     }

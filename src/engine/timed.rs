@@ -1,7 +1,7 @@
 //! What operations do in addition in a timed queue, in separate functions, so that the code of
 //! untimed queues stays small.
 
-use super::timing::Watch;
+use super::timing::{Event, Watch};
 use crate::engine::Core;
 use crate::keys::Shard;
 use crate::keys::node::{self, Held, NodeRef, Pin, Queued};
@@ -12,7 +12,7 @@ impl<K> Core<K> {
         if let Some(watch) = self.watch() {
             match added {
                 node::Added::Deferred(_) => pin.times(watch.timed()).deferred(watch.now()),
-                node::Added::Merged => watch.tally().merged(),
+                node::Added::Merged => watch.tally().count(Event::Merged),
                 node::Added::Queued(_) | node::Added::Closed => {}
             }
         }
@@ -25,7 +25,7 @@ impl<K> Core<K> {
         if self.watch().is_some() {
             match *added {
                 node::Added::Deferred(node) => self.note_deferred(node),
-                node::Added::Merged => self.note_merged(),
+                node::Added::Merged => self.note(Event::Merged),
                 node::Added::Queued(_) | node::Added::Closed => {}
             }
         }
@@ -40,26 +40,18 @@ impl<K> Core<K> {
         }
     }
 
+    /// Counts an event, if the queue has a name.
     #[cold]
-    fn note_merged(&self) {
+    pub(crate) fn note(&self, event: Event) {
         if let Some(watch) = self.watch() {
-            watch.tally().merged();
+            watch.tally().count(event);
         }
     }
 
     /// Counts a pending delay that was cancelled.
     pub(crate) fn note_cancelled(&self) {
         self.timer().note_stale();
-        if let Some(watch) = self.watch() {
-            watch.tally().cancelled();
-        }
-    }
-
-    /// Counts an accepted add with a delay.
-    pub(crate) fn note_retry(&self) {
-        if let Some(watch) = self.watch() {
-            watch.tally().retried();
-        }
+        self.note(Event::Cancelled);
     }
 
     #[cold]

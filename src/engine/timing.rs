@@ -8,9 +8,9 @@
 //! times (M4).
 //!
 //! A timed queue reads its clock three times for a delivered key (queued, delivered, done), keeps
-//! the readings next to the node ([`crate::keys::times`]), and adds the two durations to counters
-//! that no other thread writes (`metrics::tally`). No additional cache line is shared between
-//! threads. A merged add reads no clock.
+//! the readings next to the node ([`crate::keys::times`]), and adds the two durations to
+//! counters in the thread's stripe (`metrics::stripes`): four read-modify-writes, of cache lines that no
+//! other thread writes unless there are more threads than stripes. A merged add reads no clock.
 //!
 //! Values over all keys (how many are dirty, how old the oldest is, how long keys have been
 //! processing) come from a scan of the keys, when a report is due ([`crate::engine`], `scan.rs`).
@@ -26,6 +26,24 @@ use crate::keys::node::{Held, Queued};
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::Tally;
 use crate::time::clock::Clock;
+
+/// What a named queue counts, apart from deliveries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// An add of a key that was queued or dirty already.
+    Merged,
+    /// An accepted add with a delay or a rate limit.
+    Retried,
+    /// A pending delay was cancelled.
+    Cancelled,
+    /// The worker loop gave a key up.
+    GivenUp,
+}
+
+#[cfg(feature = "metrics")]
+impl Event {
+    pub(crate) const KINDS: usize = Event::GivenUp as usize + 1;
+}
 
 /// What a timed queue has in addition.
 pub(crate) struct Watch {

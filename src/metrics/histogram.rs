@@ -19,26 +19,15 @@ const FIRST: u32 = 6;
 const LAST: u32 = 46;
 const BUCKETS: usize = 1 + 4 * (LAST - FIRST + 1) as usize;
 
-/// A counter. `owned` says whether the calling thread is its only writer, which saves the
-/// read-modify-write.
+/// A counter.
+#[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    pub(super) const fn new() -> Self {
-        Count(AtomicU64::new(0))
-    }
-
     #[inline]
-    pub(super) fn add(&self, by: u64, owned: bool) {
-        if owned {
-            // Ordering: Relaxed; this thread is the only writer.
-            let now = self.0.load(Ordering::Relaxed);
-            // Ordering: Release; pairs with the Acquire in `get`.
-            self.0.store(now.wrapping_add(by), Ordering::Release);
-        } else {
-            // Ordering: Release; as above.
-            self.0.fetch_add(by, Ordering::Release);
-        }
+    pub(super) fn add(&self, by: u64) {
+        // Ordering: Release; pairs with the Acquire in `get`.
+        self.0.fetch_add(by, Ordering::Release);
     }
 
     pub(super) fn get(&self) -> u64 {
@@ -47,6 +36,7 @@ impl Count {
     }
 }
 
+#[derive(Default)]
 struct Bucket {
     sum: Count,
     count: Count,
@@ -78,20 +68,18 @@ fn range(bucket: usize) -> (u64, u64) {
     }
 }
 
-impl Histogram {
-    pub(super) fn new() -> Self {
-        let bucket = |_| Bucket {
-            sum: Count::new(),
-            count: Count::new(),
-        };
-        Histogram(std::array::from_fn(bucket))
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram(std::array::from_fn(|_| Bucket::default()))
     }
+}
 
+impl Histogram {
     #[inline]
-    pub(super) fn record(&self, ticks: u64, owned: bool) {
+    pub(super) fn record(&self, ticks: u64) {
         let bucket = &self.0[bucket(ticks)];
-        bucket.sum.add(ticks, owned);
-        bucket.count.add(1, owned);
+        bucket.sum.add(ticks);
+        bucket.count.add(1);
     }
 }
 
@@ -102,7 +90,7 @@ pub(super) struct LastReport {
 }
 
 impl LastReport {
-    pub(super) fn new() -> Self {
+    pub(super) const fn new() -> Self {
         LastReport {
             reported: [(0, 0); BUCKETS],
         }
@@ -165,36 +153,36 @@ mod tests {
 
     #[test]
     fn a_sample_is_told_once_and_the_sum_is_exact() {
-        let histograms = [Histogram::new(), Histogram::new()];
+        let histograms = [Histogram::default(), Histogram::default()];
         let mut reported = LastReport::new();
         assert_eq!(report(&mut reported, &histograms), (vec![], 0));
-        histograms[0].record(50_000, true);
+        histograms[0].record(50_000);
         assert_eq!(report(&mut reported, &histograms), (vec![(50_000, 1)], 1));
-        histograms[0].record(50_000, false);
-        histograms[1].record(50_003, true);
-        histograms[1].record(7, true);
+        histograms[0].record(50_000);
+        histograms[1].record(50_003);
+        histograms[1].record(7);
         assert_eq!(
             report(&mut reported, &histograms),
             (vec![(7, 1), (50_001, 2)], 4)
         );
         // The tick that the mean lost by rounding is in the next report.
-        histograms[1].record(50_000, true);
+        histograms[1].record(50_000);
         assert_eq!(report(&mut reported, &histograms), (vec![(50_001, 1)], 5));
         assert_eq!(report(&mut reported, &histograms), (vec![], 5));
     }
 
     #[test]
     fn a_sum_without_its_count_is_kept_for_the_next_report() {
-        let histograms = [Histogram::new()];
+        let histograms = [Histogram::default()];
         let mut reported = LastReport::new();
-        histograms[0].record(1000, true);
+        histograms[0].record(1000);
         let late = &histograms[0].0[bucket(1000)];
-        late.sum.add(1000, true);
+        late.sum.add(1000);
         assert_eq!(
             report(&mut reported, &histograms).0,
             [(range(bucket(1000)).1, 1)]
         );
-        late.count.add(1, true);
+        late.count.add(1);
         assert_eq!(report(&mut reported, &histograms).0, [(2000 - 1023, 1)]);
     }
 }

@@ -1,8 +1,10 @@
 //! Empty stand-ins for the metrics, for builds without the feature `metrics`.
 
+use std::sync::Weak;
+
 use crate::engine::Core;
+use crate::engine::timing::Event;
 use crate::keys::times::Ticks;
-use crate::sync::Arc;
 
 #[derive(Default)]
 pub(crate) struct Recorder(());
@@ -10,11 +12,10 @@ pub(crate) struct Recorder(());
 pub(crate) struct Tally;
 
 impl Tally {
-    pub(crate) fn new(_name: Option<&str>, _to: Recorder, _manual: bool) -> Self {
+    pub(crate) fn new<K>(_: Option<&str>, _: Recorder, _manual: bool, _: &Weak<Core<K>>) -> Self {
         Tally
     }
 
-    pub(crate) fn register<K>(&self, _core: &Arc<Core<K>>) {}
     #[inline]
     pub(crate) fn start(&self) {}
     #[inline]
@@ -22,13 +23,7 @@ impl Tally {
     #[inline]
     pub(crate) fn worked(&self, _began: Ticks, _now: Ticks) {}
     #[inline]
-    pub(crate) fn merged(&self) {}
-    #[inline]
-    pub(crate) fn retried(&self) {}
-    #[inline]
-    pub(crate) fn cancelled(&self) {}
-    #[inline]
-    pub(crate) fn gave_up(&self) {}
+    pub(crate) fn count(&self, _event: Event) {}
 }
 
 /// A queue's registration as a reporter; see the module with the feature.

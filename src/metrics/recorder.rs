@@ -1,7 +1,7 @@
 //! The recorder that a queue reports to: its own, or the one installed for the process.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Shared = Arc<dyn metrics::Recorder + Send + Sync>;
 
@@ -30,7 +30,11 @@ impl Recorder {
 }
 
 /// The names in use, each with the identity of its recorder.
-static NAMES: Mutex<Option<HashSet<(usize, String)>>> = Mutex::new(None);
+static NAMES: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
+
+fn names() -> MutexGuard<'static, BTreeSet<(usize, String)>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The right to report under a name, unique for its recorder.
 pub(super) struct Name {
@@ -41,10 +45,9 @@ pub(super) struct Name {
 
 impl Name {
     /// Takes `name`, or the first free one of `name#2`, `name#3` ...
-    pub(super) fn take(name: &str, recorder: &Recorder) -> Self {
+    pub(super) fn take(name: &str, recorder: Recorder) -> Self {
         let address = recorder.address();
-        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = names.get_or_insert_default();
+        let mut names = names();
         let mut taken = name.to_owned();
         let mut number = 1_u64;
         while !names.insert((address, taken.clone())) {
@@ -52,7 +55,7 @@ impl Name {
             taken = format!("{name}#{number}");
         }
         Name {
-            recorder: recorder.clone(),
+            recorder,
             name: taken,
         }
     }
@@ -68,9 +71,6 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(names) = names.as_mut() {
-            names.remove(&(self.recorder.address(), std::mem::take(&mut self.name)));
-        }
+        names().remove(&(self.recorder.address(), std::mem::take(&mut self.name)));
     }
 }

@@ -22,13 +22,11 @@ pub(super) trait Report: Send + Sync {
     fn report(&self, now: bool) -> bool;
 }
 
-/// A queue on the list.
-struct Entry {
-    /// The queue's address, which identifies it without waiting for the mutex.
-    address: usize,
+/// A queue's place on the list.
+pub(super) struct Entry(
     /// `None` once the entry is off the list.
-    queue: Mutex<Option<Weak<dyn Report>>>,
-}
+    Mutex<Option<Weak<dyn Report>>>,
+);
 
 struct List {
     entries: Vec<Arc<Entry>>,
@@ -52,14 +50,14 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn address(queue: &Weak<dyn Report>) -> usize {
-    queue.as_ptr().cast::<()>().addr()
-}
-
 impl Entry {
+    pub(super) fn new(queue: Weak<impl Report + 'static>) -> Self {
+        Entry(Mutex::new(Some(queue)))
+    }
+
     /// Reports, and returns whether the queue stays on the list.
     fn report(&self, now: bool) -> bool {
-        let entry = lock(&self.queue);
+        let entry = lock(&self.0);
         let Some(queue) = entry.as_ref().and_then(Weak::upgrade) else {
             return false;
         };
@@ -73,10 +71,9 @@ impl Entry {
 
 /// Puts a queue on the list, and starts the thread if it is not running. Returns false if the
 /// thread cannot be started; the queue is then not on the list.
-pub(super) fn register(queue: &Weak<dyn Report>) -> bool {
+pub(super) fn register(entry: &Arc<Entry>) -> bool {
     let mut list = lock(&LIST);
-    let address = address(queue);
-    if list.entries.iter().any(|entry| entry.address == address) {
+    if list.entries.iter().any(|known| Arc::ptr_eq(known, entry)) {
         return true;
     }
     if list.entries.is_empty() {
@@ -89,33 +86,22 @@ pub(super) fn register(queue: &Weak<dyn Report>) -> bool {
         list.threads.retain(|thread| !thread.is_finished());
         list.threads.push(started);
     }
-    list.entries.push(Arc::new(Entry {
-        address,
-        queue: Mutex::new(Some(Weak::clone(queue))),
-    }));
+    list.entries.push(Arc::clone(entry));
     true
 }
 
 /// Takes a queue off the list, and waits for a report of it to end.
-pub(super) fn unregister(queue: &Weak<dyn Report>) {
-    let (entry, threads) = {
+pub(super) fn unregister(entry: &Arc<Entry>) {
+    let mut threads = Vec::new();
+    {
         let mut list = lock(&LIST);
-        let address = address(queue);
-        let at = list
-            .entries
-            .iter()
-            .position(|entry| entry.address == address);
-        let entry = at.map(|at| list.entries.swap_remove(at));
-        let mut threads = Vec::new();
+        list.entries.retain(|known| !Arc::ptr_eq(known, entry));
         if list.entries.is_empty() {
             EMPTY.notify_all();
             threads.append(&mut list.threads);
         }
-        (entry, threads)
-    };
-    if let Some(entry) = entry {
-        lock(&entry.queue).take();
     }
+    lock(&entry.0).take();
     for thread in threads {
         if thread.thread().id() != thread::current().id() {
             // The thread catches panics of what it runs. If it panicked anyway, it has ended, too.

@@ -14,56 +14,75 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Gauge, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
+use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 
-use super::histogram::LastReport;
+use super::histogram::{Histogram, LastReport};
 use super::recorder::Name;
 use super::reporter::Report;
+use super::stripes::{Stripe, Stripes};
 use super::tally::Counters;
 use crate::engine::Core;
 use crate::engine::scan::Scan;
-use crate::engine::timing::Watch;
+use crate::engine::timing::{Event, Watch};
 use crate::queue::WorkQueue;
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
+/// The values that a report exports, apart from the histograms.
+struct Totals<'a> {
+    stripes: &'a Stripes,
+    /// Deliveries, and keys that are not delivered yet.
+    adds: u64,
+    depth: u64,
+    scan: Scan,
 }
 
-/// Every series: its kind, name and description. The first seven are client-go's.
-#[rustfmt::skip]
-const SERIES: [(Kind, &str, &str); 13] = [
-    (Kind::Gauge, DEPTH, "Keys that are queued, or will be once they are done."),
-    (Kind::Counter, ADDS, "Adds that made a key dirty, and so caused a delivery."),
-    (Kind::Histogram, QUEUE_DURATION, "How long a key was queued before it was delivered."),
-    (Kind::Histogram, WORK_DURATION, "How long a key was processing."),
-    (Kind::Gauge, UNFINISHED, "How long all processing keys have been processing, in total. \
-        A value that keeps rising indicates stuck keys."),
-    (Kind::Gauge, LONGEST, "The longest time that a processing key has been processing."),
-    (Kind::Counter, RETRIES, "Accepted adds with a delay or a rate limit."),
-    (Kind::Gauge, DELAYED, "Delays that are pending."),
-    (Kind::Gauge, OLDEST, "The age of the key that has been queued, or dirty, for the longest time."),
-    (Kind::Counter, MERGED, "Adds of keys that were queued or dirty already."),
-    (Kind::Counter, CANCELLED, "Pending delays that were cancelled."),
-    (Kind::Counter, GIVEN_UP, "Keys that the worker loop gave up."),
-    (Kind::Counter, SWEEPS, "Sweeps of idle keys out of a shard of the table."),
+enum Read {
+    Counter(fn(&Totals<'_>) -> u64),
+    Gauge(fn(&Totals<'_>) -> f64),
+}
+
+use Read::{Counter, Gauge};
+
+/// The histograms: name, description, and where the samples are. They are client-go's.
+const HISTOGRAMS: [(&str, &str, fn(&Stripe) -> &Histogram); 2] = [
+    (
+        "workqueue_queue_duration_seconds",
+        "How long a key was queued before it was delivered.",
+        |stripe| &stripe.queue,
+    ),
+    (
+        "workqueue_work_duration_seconds",
+        "How long a key was processing.",
+        |stripe| &stripe.work,
+    ),
 ];
 
-const DEPTH: &str = "workqueue_depth";
-const ADDS: &str = "workqueue_adds_total";
-const QUEUE_DURATION: &str = "workqueue_queue_duration_seconds";
-const WORK_DURATION: &str = "workqueue_work_duration_seconds";
-const UNFINISHED: &str = "workqueue_unfinished_work_seconds";
-const LONGEST: &str = "workqueue_longest_running_processor_seconds";
-const RETRIES: &str = "workqueue_retries_total";
-const DELAYED: &str = "workqueue_delayed";
-const OLDEST: &str = "workqueue_oldest_queued_seconds";
-const MERGED: &str = "workqueue_merged_adds_total";
-const CANCELLED: &str = "workqueue_cancelled_delays_total";
-const GIVEN_UP: &str = "workqueue_given_up_total";
-const SWEEPS: &str = "workqueue_sweeps_total";
+/// Every other series: name, value and description. The first five are client-go's.
+#[rustfmt::skip]
+const SERIES: [(&str, Read, &str); 11] = [
+    ("workqueue_depth", Gauge(|totals| totals.depth as f64),
+        "Keys that are queued, or will be once they are done."),
+    ("workqueue_adds_total", Counter(|totals| totals.adds),
+        "Adds that made a key dirty, and so caused a delivery."),
+    ("workqueue_unfinished_work_seconds", Gauge(|totals| seconds(totals.scan.unfinished)),
+        "How long all processing keys have been processing, in total. \
+        A value that keeps rising indicates stuck keys."),
+    ("workqueue_longest_running_processor_seconds", Gauge(|totals| seconds(totals.scan.longest)),
+        "The longest time that a processing key has been processing."),
+    ("workqueue_retries_total", Counter(|totals| totals.stripes.sum(Event::Retried)),
+        "Accepted adds with a delay or a rate limit."),
+    ("workqueue_delayed", Gauge(|totals| totals.scan.delayed as f64),
+        "Delays that are pending."),
+    ("workqueue_oldest_queued_seconds", Gauge(|totals| seconds(totals.scan.oldest)),
+        "The age of the key that has been queued, or dirty, for the longest time."),
+    ("workqueue_merged_adds_total", Counter(|totals| totals.stripes.sum(Event::Merged)),
+        "Adds of keys that were queued or dirty already."),
+    ("workqueue_cancelled_delays_total", Counter(|totals| totals.stripes.sum(Event::Cancelled)),
+        "Pending delays that were cancelled."),
+    ("workqueue_given_up_total", Counter(|totals| totals.stripes.sum(Event::GivenUp)),
+        "Keys that the worker loop gave up."),
+    ("workqueue_sweeps_total", Counter(|totals| totals.scan.sweeps),
+        "Sweeps of idle keys out of a shard of the table."),
+];
 
 /// A scan of all keys may take one part in this many of the reporter's time.
 const SHARE: u32 = 100;
@@ -72,13 +91,14 @@ const SHARE: u32 = 100;
 pub(super) struct Series {
     name: Name,
     labels: Vec<Label>,
-    queue: LastReport,
-    work: LastReport,
+    histograms: [LastReport; HISTOGRAMS.len()],
     /// The reported value of each counter, in the order of `SERIES`.
     reported: [u64; SERIES.len()],
     scan: Scan,
     /// When to scan all keys again.
     next_scan: Option<Instant>,
+    /// Whether the queue is being dropped.
+    is_last: bool,
 }
 
 fn metadata() -> &'static Metadata<'static> {
@@ -96,11 +116,11 @@ impl Series {
         Series {
             labels: vec![Label::new("name", name.as_str().to_owned())],
             name,
-            queue: LastReport::new(),
-            work: LastReport::new(),
+            histograms: [const { LastReport::new() }; HISTOGRAMS.len()],
             reported: [0; SERIES.len()],
             scan: Scan::default(),
             next_scan: None,
+            is_last: false,
         }
     }
 
@@ -108,62 +128,39 @@ impl Series {
         Key::from_parts(name, self.labels.clone())
     }
 
-    fn gauge(&self, to: &dyn Recorder, name: &'static str, value: f64) {
-        let gauge: Gauge = to.register_gauge(&self.key(name), metadata());
-        gauge.set(value);
+    /// Passes the samples since the last report to the recorder, and returns the number of all
+    /// deliveries.
+    fn report_durations(&mut self, to: &dyn Recorder, watch: &Watch, stripes: &Stripes) -> u64 {
+        let [delivered, _] = std::array::from_fn(|index| {
+            let (name, help, samples) = HISTOGRAMS[index];
+            to.describe_histogram(name.into(), Some(Unit::Seconds), help.into());
+            let exported = to.register_histogram(&self.key(name), metadata());
+            self.histograms[index].report(stripes.each().map(samples), |ticks, count| {
+                exported.record_many(seconds(watch.nanos(0, ticks)), count);
+            })
+        });
+        delivered
     }
 
-    /// Raises a counter to `value`, and never lowers it.
-    fn counter(&mut self, to: &dyn Recorder, name: &'static str, value: u64) {
-        let counter: Counter = to.register_counter(&self.key(name), metadata());
-        let index = SERIES.iter().position(|series| series.1 == name);
-        let reported = &mut self.reported[index.expect("every name is in the table")];
-        counter.increment(value.saturating_sub(*reported));
-        *reported = value.max(*reported);
-    }
-
-    fn report(
-        &mut self,
-        to: &dyn Recorder,
-        watch: &Watch,
-        counters: &Counters,
-        look: impl FnOnce(&mut Self) -> u64,
-    ) {
-        for (kind, name, help) in SERIES {
+    /// Sets the gauges, and raises the counters; a counter is never lowered.
+    fn report_totals(&mut self, to: &dyn Recorder, totals: &Totals<'_>) {
+        for (index, (name, read, help)) in SERIES.iter().enumerate() {
+            let key = self.key(name);
             let unit = name.ends_with("_seconds").then_some(Unit::Seconds);
-            let (name, help) = (KeyName::from(name), help.into());
-            match kind {
-                Kind::Counter => to.describe_counter(name, unit, help),
-                Kind::Gauge => to.describe_gauge(name, unit, help),
-                Kind::Histogram => to.describe_histogram(name, unit, help),
+            match read {
+                Gauge(value) => {
+                    to.describe_gauge((*name).into(), unit, (*help).into());
+                    to.register_gauge(&key, metadata()).set(value(totals));
+                }
+                Counter(value) => {
+                    to.describe_counter((*name).into(), unit, (*help).into());
+                    let (value, reported) = (value(totals), &mut self.reported[index]);
+                    let new = value.saturating_sub(*reported);
+                    to.register_counter(&key, metadata()).increment(new);
+                    *reported += new;
+                }
             }
         }
-        let stripes = &counters.stripes;
-        let waited = to.register_histogram(&self.key(QUEUE_DURATION), metadata());
-        let delivered = self.queue.report(
-            stripes.each().map(|stripe| &stripe.queue),
-            |ticks, count| {
-                waited.record_many(seconds(watch.nanos(0, ticks)), count);
-            },
-        );
-        let worked = to.register_histogram(&self.key(WORK_DURATION), metadata());
-        self.work
-            .report(stripes.each().map(|stripe| &stripe.work), |ticks, count| {
-                worked.record_many(seconds(watch.nanos(0, ticks)), count);
-            });
-        let depth = look(self);
-        let scan = self.scan;
-        self.gauge(to, DEPTH, depth as f64);
-        self.counter(to, ADDS, delivered + depth);
-        self.gauge(to, UNFINISHED, seconds(scan.unfinished));
-        self.gauge(to, LONGEST, seconds(scan.longest));
-        self.counter(to, RETRIES, stripes.sum(|stripe| &stripe.retries));
-        self.gauge(to, DELAYED, scan.delayed as f64);
-        self.gauge(to, OLDEST, seconds(scan.oldest));
-        self.counter(to, MERGED, stripes.sum(|stripe| &stripe.merged));
-        self.counter(to, CANCELLED, stripes.sum(|stripe| &stripe.cancelled));
-        self.counter(to, GIVEN_UP, stripes.sum(|stripe| &stripe.given_up));
-        self.counter(to, SWEEPS, scan.sweeps);
     }
 }
 
@@ -188,56 +185,70 @@ impl Drop for Reporting {
 }
 
 impl<K> Core<K> {
+    fn counters(&self) -> Option<(&Watch, &Counters)> {
+        let watch = self.watch()?;
+        Some((watch, watch.tally().counters()?))
+    }
+
     /// Reports to the recorder. With `now` it always scans the keys, otherwise only if that does
     /// not take too much of the reporter's time.
     pub(crate) fn report_now(&self, now: bool) {
-        let Some(watch) = self.watch() else {
-            return;
-        };
-        let Some(counters) = watch.tally().counters() else {
-            return;
-        };
         // A recorder may call the queue, and even ask for a report.
-        let Some(_reporting) = Reporting::begin() else {
-            return;
-        };
-        let mut series = counters.lock();
-        let Some(series) = series.as_mut() else {
-            return;
-        };
-        let recorder = series.name.recorder().clone();
-        recorder.with(|to| {
-            series.report(to, watch, counters, |series| {
-                let queued = self.len() as u64;
+        if let Some((watch, counters)) = self.counters()
+            && let Some(_reporting) = Reporting::begin()
+            && let Some(series) = counters.lock().as_mut()
+        {
+            self.report_series(series, watch, counters, |series| {
                 let began = Instant::now();
                 if now || series.next_scan.is_none_or(|next| began >= next) {
                     series.scan = self.scan(watch);
                     series.next_scan = began.checked_add(began.elapsed() * SHARE);
                 }
-                queued + series.scan.dirty
-            });
-        });
-    }
-
-    /// Makes the last report of a queue that is dropped.
-    pub(super) fn report_last(&self, watch: &Watch, counters: &Counters) {
-        // The name is freed after the zeros are reported.
-        if let Some(mut series) = counters.lock().take() {
-            let recorder = series.name.recorder().clone();
-            recorder.with(|to| {
-                series.report(to, watch, counters, |series| {
-                    let scan = self.scan(watch);
-                    // Keys left in the queue were added, too.
-                    let depth = self.len() as u64 + scan.dirty;
-                    series.scan = Scan {
-                        sweeps: scan.sweeps,
-                        ..Scan::default()
-                    };
-                    depth
-                });
-                series.gauge(to, DEPTH, 0.0);
+                series.scan
             });
         }
+    }
+
+    /// Makes the last report of a queue that is dropped, and frees its name afterwards.
+    pub(super) fn report_last(&self) {
+        if let Some((watch, counters)) = self.counters()
+            && let Some(mut series) = counters.lock().take()
+        {
+            series.is_last = true;
+            self.report_series(&mut series, watch, counters, |_| self.scan(watch));
+        }
+    }
+
+    fn report_series(
+        &self,
+        series: &mut Series,
+        watch: &Watch,
+        counters: &Counters,
+        scan: impl FnOnce(&mut Series) -> Scan,
+    ) {
+        let stripes = &counters.stripes;
+        series.name.recorder().clone().with(|to| {
+            let delivered = series.report_durations(to, watch, stripes);
+            // Read after the deliveries: see the header.
+            let queued = self.len() as u64;
+            let scan = scan(series);
+            let depth = queued + scan.dirty;
+            let mut totals = Totals {
+                stripes,
+                adds: delivered + depth,
+                depth,
+                scan,
+            };
+            if series.is_last {
+                // Nothing is left of a dropped queue; the keys left in it were added all the same.
+                totals.depth = 0;
+                totals.scan = Scan {
+                    sweeps: scan.sweeps,
+                    ..Scan::default()
+                };
+            }
+            series.report_totals(to, &totals);
+        });
     }
 }
 

@@ -19,6 +19,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use crate::engine::timing::Event;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::keys::hasher::DefaultHasher;
@@ -274,7 +275,7 @@ where
         if delay.is_zero() {
             let added = self.add(key);
             if added.is_accepted() {
-                self.core.note_retry();
+                self.core.note(Event::Retried);
             }
             return added;
         }

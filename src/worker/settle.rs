@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::trace::Span;
 use super::{Failure, GivenUp, Outcome, Reason, Workers};
+use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::queue::added::Added;
 use crate::queue::item::Item;
@@ -62,9 +63,7 @@ where
             return;
         };
         span.outcome("given_up");
-        if let Some(watch) = self.queue().core.watch() {
-            watch.tally().gave_up();
-        }
+        self.queue().core.note(Event::GivenUp);
         self.forget(item);
         let given_up = GivenUp {
             failure,
