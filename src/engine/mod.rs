@@ -338,11 +338,6 @@ impl<K> Core<K> {
         Added::Delayed
     }
 
-    /// Returns whether a delay of the key for which `eq` holds is pending.
-    pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
-        self.keys.lock(hash).is_delayed(hash, eq)
-    }
-
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
         let cancelled = self.keys.lock(hash).cancel_delay(hash, eq);

@@ -176,13 +176,6 @@ impl Delay {
         false
     }
 
-    /// Returns whether a delay is pending whose delivery will see what the caller has done.
-    pub(crate) fn serves(&self) -> bool {
-        // Ordering: SeqCst; pairs with the fences in `end` and `cancel`: see the header.
-        fence(Ordering::SeqCst);
-        self.due().is_some()
-    }
-
     /// Refuses delays from now on, and ends the pending one. Returns whether there was one.
     pub(crate) fn close(&self) -> bool {
         // Ordering: Acquire; pairs with the Release in `set`, for a drain that delivers it.

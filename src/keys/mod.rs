@@ -222,13 +222,6 @@ impl<K> Shard<'_, K> {
             .is_some_and(|node| unsafe { node.get() }.delay.cancel())
     }
 
-    /// Returns whether a delay of the key for which `eq` holds is pending.
-    pub(crate) fn is_delayed(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
-        // SAFETY: found under the lock, which is held during the call.
-        self.find(hash, eq)
-            .is_some_and(|node| unsafe { node.get() }.delay.serves())
-    }
-
     /// Pins the key for which `eq` holds, if it is interned.
     pub(crate) fn pin(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Pin<K>> {
         // SAFETY: found under the lock, which is held during the call.

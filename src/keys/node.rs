@@ -183,11 +183,6 @@ impl<K> Held<K> {
         &unsafe { self.0.get() }.key
     }
 
-    pub(crate) fn delay(&self) -> &Delay {
-        // SAFETY: the token; a node being processed stays interned.
-        &unsafe { self.0.get() }.delay
-    }
-
     #[inline]
     pub(crate) fn times(&self, timed: &Timed) -> &Times {
         // SAFETY: the token; a node being processed stays interned.

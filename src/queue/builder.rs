@@ -37,7 +37,6 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     hasher: S,
     settings: Settings,
     drain_delays: bool,
-    steady_backoff: bool,
     timing: Option<bool>,
     recorder: Recorder,
     _keys: PhantomData<fn(K)>,
@@ -51,7 +50,6 @@ impl<K> Builder<K> {
             hasher: DefaultHasher::default(),
             settings: Settings::default(),
             drain_delays: false,
-            steady_backoff: false,
             timing: None,
             recorder: Recorder::default(),
             _keys: PhantomData,
@@ -93,7 +91,6 @@ impl<K, L, S> Builder<K, L, S> {
             hasher,
             settings: self.settings,
             drain_delays: self.drain_delays,
-            steady_backoff: self.steady_backoff,
             timing: self.timing,
             recorder: self.recorder,
             _keys: PhantomData,
@@ -145,30 +142,6 @@ impl<K, L, S> Builder<K, L, S> {
     /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
     pub fn drain_delays(mut self, deliver: bool) -> Self {
         self.drain_delays = deliver;
-        self
-    }
-
-    /// Counts a failure only if no back-off of its key is pending.
-    ///
-    /// A key that failed waits for its back-off. If events add it meanwhile, it runs at once and
-    /// may fail again, any number of times. If each of these failures counted, the back-off would
-    /// grow far faster than time passes. With `true`, one failure counts for each back-off that is
-    /// over:
-    ///
-    /// ```text
-    /// failure: back-off 5 ms pending    event: runs, fails     5 ms later: runs, fails
-    /// default         1 failure            2 failures (10 ms)      3 failures (20 ms)
-    /// steady          1 failure            1 failure               2 failures (10 ms)
-    /// ```
-    ///
-    /// A pending delay counts as a back-off if the limiter has counted a failure of the key
-    /// ([`num_requeues`](WorkQueue::num_requeues)). So the limiter must be one that counts, and a
-    /// delay that was set for another reason after a failure counts as the back-off, too.
-    ///
-    /// Default: `false`, as in client-go. Has no effect together with
-    /// [`supersede_delays`](Self::supersede_delays), where the event cancels the pending delay.
-    pub fn steady_backoff(mut self, steady: bool) -> Self {
-        self.steady_backoff = steady;
         self
     }
 
@@ -254,7 +227,6 @@ impl<K, L, S> Builder<K, L, S> {
             core,
             hasher: self.hasher,
             limiter: self.limiter,
-            steady_backoff: self.steady_backoff,
             drain_delays: self.drain_delays,
         })
     }
@@ -308,7 +280,6 @@ mod tests {
     fn a_new_queue_has_the_defaults_of_the_builder() {
         let new = WorkQueue::<u64>::new();
         let built = WorkQueue::<u64>::builder().build().unwrap();
-        assert_eq!(new.steady_backoff, built.steady_backoff);
         assert_eq!(new.drain_delays, built.drain_delays);
     }
 }

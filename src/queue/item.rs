@@ -57,11 +57,6 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         self.queue
     }
 
-    /// Returns whether a delay of the key is pending.
-    pub(crate) fn has_delay(&self) -> bool {
-        self.held.delay().due().is_some()
-    }
-
     /// Returns the key.
     #[inline]
     #[must_use]

@@ -79,8 +79,6 @@ pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) core: Arc<Core<K>>,
     pub(crate) hasher: S,
     pub(crate) limiter: L,
-    /// Whether a failure counts only once while its key's back-off is pending.
-    pub(crate) steady_backoff: bool,
     /// Whether a drain delivers pending delays, or drops them.
     pub(crate) drain_delays: bool,
 }
@@ -97,7 +95,6 @@ where
             core: Core::new(Settings::default()),
             hasher: DefaultHasher::default(),
             limiter: NoLimit,
-            steady_backoff: false,
             drain_delays: false,
         }
     }

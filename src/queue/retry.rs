@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::keys::hash::hash_of;
 use crate::limiter::RateLimiter;
 use crate::queue::WorkQueue;
 use crate::queue::added::Added;
@@ -18,9 +17,7 @@ where
     /// `limiter.when(&key)` (L1).
     ///
     /// With most limiters each call counts as a failure of the key. A queue that is shut down
-    /// refuses the key and does not charge the limiter. With
-    /// [`steady_backoff`](crate::Builder::steady_backoff), a call while a back-off of the key is
-    /// pending does not charge the limiter either, and that back-off stays.
+    /// refuses the key and does not charge the limiter.
     ///
     /// ```
     /// # use keyqueue::limiter::ItemExponentialFailure;
@@ -53,20 +50,8 @@ where
         if self.core.is_shutting_down() {
             return Added::ShutDown;
         }
-        if self.steady_backoff {
-            let hash = hash_of(&self.hasher, &key);
-            if self.core.is_delayed(hash, |known| *known == key) && self.has_failed(&key) {
-                return Added::Delayed;
-            }
-        }
         let delay = self.limiter.when(&key);
         self.add_after(key, delay)
-    }
-
-    /// Returns whether a pending delay of the key counts as its back-off. A key without failures
-    /// has another kind of delay, such as that of a requeue-after.
-    fn has_failed(&self, key: &K) -> bool {
-        self.limiter.num_requeues(key) > 0
     }
 
     /// Clears the rate limiter's record of a key (L2). Call it when the key has succeeded.
@@ -109,9 +94,6 @@ where
         let queue = self.queue();
         if queue.core.is_shutting_down() {
             return Added::ShutDown;
-        }
-        if queue.steady_backoff && self.has_delay() && queue.has_failed(self) {
-            return Added::Delayed;
         }
         let delay = queue.limiter.when(self);
         self.add_after(delay)

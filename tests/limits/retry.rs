@@ -11,11 +11,11 @@ use keyqueue::{Added, Clock, MockClock, WorkQueue};
 type Queue = WorkQueue<u32, ItemExponentialFailure<u32>>;
 
 /// A queue with back-off from 5 ms, on a clock that stands still.
-fn exponential(max: Duration, steady: bool) -> (Queue, MockClock) {
+fn exponential(max: Duration) -> (Queue, MockClock) {
     let (clock, time) = Clock::mock();
     let limiter = ItemExponentialFailure::new(ms(5), max).unwrap();
     let builder = WorkQueue::builder().rate_limiter(limiter.with_clock(clock.clone()));
-    let builder = builder.clock(clock).manual_timers().steady_backoff(steady);
+    let builder = builder.clock(clock).manual_timers();
     (builder.build().unwrap(), time)
 }
 
@@ -29,7 +29,7 @@ fn comes_after(queue: &Queue, time: &MockClock, d: Duration) -> bool {
 
 #[test] // L1 L3
 fn a_retry_waits_as_long_as_the_limiter_says() {
-    let (queue, time) = exponential(ms(40), false);
+    let (queue, time) = exponential(ms(40));
     queue.add(1);
     for (failures, delay) in (1..).zip([5, 10, 20, 40, 40]) {
         let item = queue.try_get().expect("its time has come");
@@ -65,8 +65,9 @@ fn a_retry_with_a_fast_and_slow_limiter() {
 
 /// The failures counted, as an event adds a key that waits for its back-off and it fails again,
 /// and after its back-off has passed and it fails once more.
-fn failures_by_events(steady: bool) -> Vec<u32> {
-    let (queue, time) = exponential(ms(1000), steady);
+#[test] // L1
+fn each_failure_counts_also_while_a_backoff_is_pending() {
+    let (queue, time) = exponential(ms(1000));
     let mut counts = Vec::new();
     let mut fail = || {
         assert_eq!(queue.try_get().expect("queued").retry(), Added::Delayed);
@@ -82,45 +83,7 @@ fn failures_by_events(steady: bool) -> Vec<u32> {
     fail();
     assert_eq!(queue.add_rate_limited(1), Added::Delayed);
     counts.push(queue.num_requeues(&1));
-    counts
-}
-
-#[test] // L1
-fn a_steady_backoff_counts_a_failure_for_each_backoff_that_was_waited_for() {
-    assert_eq!(failures_by_events(true), [1, 1, 2, 2]);
-    assert_eq!(failures_by_events(false), [1, 2, 3, 4]);
-}
-
-#[test] // L1 W2: a delay that is no back-off, such as that of a requeue-after, is none to wait for.
-fn a_steady_backoff_does_not_take_another_delay_for_its_own() {
-    for by_item in [true, false] {
-        let (queue, time) = exponential(ms(1000), true);
-        queue.add_after(1, ms(3_600_000));
-        if by_item {
-            queue.add(1); // an event, which fails
-            assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
-        } else {
-            assert_eq!(queue.add_rate_limited(1), Added::Delayed);
-        }
-        assert_eq!(queue.num_requeues(&1), 1);
-        time.advance(ms(5));
-        assert_eq!(queue.fire_due(), 1, "tried again after its back-off");
-    }
-}
-
-#[test] // L1 W2: events that fail while a back-off waits count once, and the back-off stays.
-fn a_steady_backoff_is_waited_for_however_many_events_fail_before_its_end() {
-    let (queue, time) = exponential(ms(1000), true);
-    for (failures, delay) in (1..).zip([5, 10, 20]) {
-        queue.add_rate_limited(1);
-        for _ in 0..100 {
-            queue.add(1);
-            assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
-            assert_eq!(queue.add_rate_limited(1), Added::Delayed);
-        }
-        assert_eq!(queue.num_requeues(&1), failures);
-        assert!(comes_after(&queue, &time, ms(delay)));
-    }
+    assert_eq!(counts, [1, 2, 3, 4]);
 }
 
 // ---- a user's limiter -----------------------------------------------------------------------

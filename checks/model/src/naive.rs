@@ -64,8 +64,6 @@ pub struct Naive<K> {
     supersede: bool,
     /// Whether a drain delivers what is delayed.
     drain_delays: bool,
-    /// Whether a failure counts once while a back-off is pending.
-    steady: bool,
     shut_down: bool,
     /// How often drainers were told to go.
     releases: usize,
@@ -93,7 +91,6 @@ impl<K: Ord + Copy> Naive<K> {
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
             drain_delays: setup.drain_delays,
-            steady: setup.steady,
             shut_down: false,
             releases: 0,
             dropped: 0,
@@ -151,9 +148,6 @@ impl<K: Ord + Copy> Naive<K> {
     pub fn add_limited(&mut self, key: K) -> Added {
         if self.shut_down {
             return Added::ShutDown;
-        }
-        if self.steady && self.delays.is_pending(key) && self.num_requeues(key) > 0 {
-            return Added::Delayed;
         }
         let wait = self.limits.when(key, self.delays.now());
         self.add_after(key, wait.nanos)

@@ -32,8 +32,6 @@ pub struct Setup {
     pub supersede: bool,
     /// Whether a drain delivers what is delayed.
     pub drain_delays: bool,
-    /// Whether a failure counts once while a back-off is pending.
-    pub steady: bool,
     /// Chooses [`Setup::tick`] and [`Setup::timed`].
     pub tick: u8,
     /// Chooses [`Setup::limits`].

@@ -19,10 +19,10 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::KeepFirst,
     ]);
     let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..5_u8);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>());
     (sizes, spread, policy, flags).prop_map(|(sizes, spread, policy, flags)| {
         let (ring, keys, shards, tick, limiter) = sizes;
-        let (supersede, drain_delays, steady) = flags;
+        let (supersede, drain_delays) = flags;
         Setup {
             ring,
             keys,
@@ -31,7 +31,6 @@ fn setup() -> impl Strategy<Value = Setup> {
             policy,
             supersede,
             drain_delays,
-            steady,
             tick,
             limiter,
         }

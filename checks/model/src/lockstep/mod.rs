@@ -50,7 +50,6 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .delay_policy(policy(setup.policy))
         .supersede_delays(setup.supersede)
         .drain_delays(setup.drain_delays)
-        .steady_backoff(setup.steady)
         .timing(setup.timed())
         .build()
         .expect("the settings are in range");
