@@ -60,6 +60,8 @@ pub(crate) struct Core<K> {
     watch: Option<Box<Watch>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
+    /// Whether a drain delivers the pending delays.
+    drain_delays: bool,
     name: Option<Box<str>>,
     timer: Timer<K>,
     driver: Driver,
@@ -67,6 +69,7 @@ pub(crate) struct Core<K> {
 
 /// The settings of a core. [`Builder::build`](crate::Builder::build) checks that they are in range.
 pub(crate) struct Settings {
+    pub(crate) name: Option<Box<str>>,
     pub(crate) shards: usize,
     pub(crate) ring: usize,
     /// `None` for the queue's own clock.
@@ -74,7 +77,11 @@ pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) policy: DelayPolicy,
     pub(crate) supersede: bool,
+    pub(crate) drain_delays: bool,
     pub(crate) manual: bool,
+    /// `None` records times if the queue has a name.
+    pub(crate) timing: Option<bool>,
+    pub(crate) recorder: Recorder,
 }
 
 /// The result of taking a key from the FIFO.
@@ -87,33 +94,23 @@ pub(crate) enum Taken<K> {
 }
 
 impl<K> Core<K> {
-    /// Creates the core of a queue that neither has a name nor records times.
-    pub(crate) fn new(settings: Settings) -> Arc<Self> {
-        Arc::new(Self::with(settings, None, None))
-    }
-
-    /// Creates the core of a queue that has a name or records times.
-    pub(crate) fn observed(
-        mut settings: Settings,
-        name: Option<Box<str>>,
-        timed: bool,
-        recorder: Recorder,
-    ) -> Arc<Self>
+    pub(crate) fn new(mut settings: Settings) -> Arc<Self>
     where
         K: Send + Sync + 'static,
     {
-        // The core and its watch use the same clock.
-        let clock = settings.clock.get_or_insert_default().clone();
+        if !settings.timing.unwrap_or(settings.name.is_some()) {
+            return Arc::new(Self::with(settings, None));
+        }
         Arc::new_cyclic(|core| {
-            let watch = timed.then(|| {
-                let tally = Tally::new(name.as_deref(), recorder, settings.manual, core);
-                Watch::new(clock, tally)
-            });
-            Self::with(settings, name, watch)
+            let recorder = std::mem::take(&mut settings.recorder);
+            let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
+            // The core and its watch use the same clock.
+            let watch = Watch::new(settings.clock.get_or_insert_default().clone(), tally);
+            Self::with(settings, Some(watch))
         })
     }
 
-    fn with(settings: Settings, name: Option<Box<str>>, watch: Option<Watch>) -> Self {
+    fn with(settings: Settings, watch: Option<Watch>) -> Self {
         Core {
             keys: Keys::new(settings.shards, watch.is_some()),
             fifo: Fifo::new(settings.ring),
@@ -121,7 +118,8 @@ impl<K> Core<K> {
             closing: Closing::new(),
             watch: watch.map(Box::new),
             supersede: settings.supersede,
-            name,
+            drain_delays: settings.drain_delays,
+            name: settings.name,
             timer: Timer::new(
                 settings.clock.unwrap_or_default(),
                 nanos::saturating(settings.tick),
@@ -481,6 +479,10 @@ impl<K> Core<K> {
         let mut census = Census::default();
         self.count(&mut census);
         census.remaining()
+    }
+
+    pub(crate) fn drain_delays(&self) -> bool {
+        self.drain_delays
     }
 
     pub(crate) fn closing(&self) -> &Closing {

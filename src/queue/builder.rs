@@ -32,26 +32,18 @@ const MOST_SHARDS: usize = 1 << 16;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
-    name: Option<Box<str>>,
     limiter: L,
     hasher: S,
     settings: Settings,
-    drain_delays: bool,
-    timing: Option<bool>,
-    recorder: Recorder,
     _keys: PhantomData<fn(K)>,
 }
 
 impl<K> Builder<K> {
     pub(crate) fn new() -> Self {
         Builder {
-            name: None,
             limiter: NoLimit,
             hasher: DefaultHasher::default(),
             settings: Settings::default(),
-            drain_delays: false,
-            timing: None,
-            recorder: Recorder::default(),
             _keys: PhantomData,
         }
     }
@@ -61,7 +53,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
     /// `metrics`, reports under that name.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.name = Some(name.into());
+        self.settings.name = Some(name.into());
         self
     }
 
@@ -86,13 +78,9 @@ impl<K, L, S> Builder<K, L, S> {
     fn with<L2, S2>(self, change: impl FnOnce(L, S) -> (L2, S2)) -> Builder<K, L2, S2> {
         let (limiter, hasher) = change(self.limiter, self.hasher);
         Builder {
-            name: self.name,
             limiter,
             hasher,
             settings: self.settings,
-            drain_delays: self.drain_delays,
-            timing: self.timing,
-            recorder: self.recorder,
             _keys: PhantomData,
         }
     }
@@ -141,7 +129,7 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
     pub fn drain_delays(mut self, deliver: bool) -> Self {
-        self.drain_delays = deliver;
+        self.settings.drain_delays = deliver;
         self
     }
 
@@ -151,7 +139,7 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Default: `true` for a queue that has a name, otherwise `false`.
     pub fn timing(mut self, timing: bool) -> Self {
-        self.timing = Some(timing);
+        self.settings.timing = Some(timing);
         self
     }
 
@@ -162,7 +150,7 @@ impl<K, L, S> Builder<K, L, S> {
         mut self,
         recorder: std::sync::Arc<dyn ::metrics::Recorder + Send + Sync>,
     ) -> Self {
-        self.recorder = Recorder::own(recorder);
+        self.settings.recorder = Recorder::own(recorder);
         self
     }
 
@@ -217,17 +205,10 @@ impl<K, L, S> Builder<K, L, S> {
             let requirement = format!("must be between {SHORTEST_TICK:?} and {LONGEST_TICK:?}");
             return Err(ConfigError::new("queue", "tick", requirement, tick));
         }
-        let timed = self.timing.unwrap_or(self.name.is_some());
-        let core = if self.name.is_none() && !timed {
-            Core::new(self.settings)
-        } else {
-            Core::observed(self.settings, self.name, timed, self.recorder)
-        };
         Ok(WorkQueue {
-            core,
+            core: Core::new(self.settings),
             hasher: self.hasher,
             limiter: self.limiter,
-            drain_delays: self.drain_delays,
         })
     }
 }
@@ -235,13 +216,13 @@ impl<K, L, S> Builder<K, L, S> {
 impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("name", &self.name)
+            .field("name", &self.settings.name)
             .field("limiter", &self.limiter)
             .field("shards", &self.settings.shards)
             .field("ring", &self.settings.ring)
             .field("tick", &self.settings.tick)
             .field("delay_policy", &self.settings.policy)
-            .field("timing", &self.timing)
+            .field("timing", &self.settings.timing)
             .finish_non_exhaustive()
     }
 }
@@ -249,13 +230,17 @@ impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            name: None,
             shards: default_shards(),
             ring: DEFAULT_RING,
             clock: None,
             tick: DEFAULT_TICK,
             policy: DelayPolicy::default(),
             supersede: false,
+            drain_delays: false,
             manual: false,
+            timing: None,
+            recorder: Recorder::default(),
         }
     }
 }
@@ -269,17 +254,4 @@ fn default_shards() -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::WorkQueue;
-
-    // `new` does without the builder, for speed.
-    #[test]
-    fn a_new_queue_has_the_defaults_of_the_builder() {
-        let new = WorkQueue::<u64>::new();
-        let built = WorkQueue::<u64>::builder().build().unwrap();
-        assert_eq!(new.drain_delays, built.drain_delays);
-    }
 }

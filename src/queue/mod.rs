@@ -79,8 +79,6 @@ pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) core: Arc<Core<K>>,
     pub(crate) hasher: S,
     pub(crate) limiter: L,
-    /// Whether a drain delivers pending delays, or drops them.
-    pub(crate) drain_delays: bool,
 }
 
 impl<K> WorkQueue<K>
@@ -95,7 +93,6 @@ where
             core: Core::new(Settings::default()),
             hasher: DefaultHasher::default(),
             limiter: NoLimit,
-            drain_delays: false,
         }
     }
 
@@ -423,7 +420,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// });
     /// ```
     pub fn shut_down_with_drain(&self) -> Drained {
-        Drain::begin(&self.core, self.drain_delays).wait(None)
+        Drain::begin(&self.core).wait(None)
     }
 
     /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), but waits for at most `limit`.
@@ -446,8 +443,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
     /// ```
     pub fn drain_timeout(&self, limit: Duration) -> Result<(), Remaining> {
-        let drain = Drain::begin(&self.core, self.drain_delays);
-        let drained = drain.wait(deadline_in(limit));
+        let drained = Drain::begin(&self.core).wait(deadline_in(limit));
         match drained.end {
             DrainEnd::Finished => Ok(()),
             DrainEnd::Released | DrainEnd::TimedOut => Err(drained.left),
@@ -463,8 +459,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Dropping the future ends the wait; the queue stays shut down.
     pub fn drain_async(&self) -> impl Future<Output = Drained> {
         let core = &self.core;
-        let deliver = self.drain_delays;
-        async move { Drain::begin(core, deliver).await }
+        async move { Drain::begin(core).await }
     }
 }
 
