@@ -2,8 +2,8 @@
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
-//! | an entry of `failures` | the holder of its shard's lock | the holder |
-//! | `Shard::failing`, `entries` | the holder of the shard's lock | every call, without it |
+//! | `Shard::failures` | the holder of its lock | the holder |
+//! | `Shard::failing` | the holder of that lock | every call, without it |
 //! | `Shard::swept` | the thread that sweeps the shard | a thread that searches for a shard to sweep |
 //! | `next_look` | a thread that found no shard to sweep | every `record` |
 //!
@@ -28,19 +28,20 @@
 //! A call rebuilds at most one shard, which takes as long as an insertion that grows the shard's
 //! table.
 
+use std::collections::HashMap;
+
 use crossbeam_utils::CachePadded;
 
-use crate::sync::HashedMap;
+use crate::keys::hasher::DefaultHasher;
+pub(super) use crate::sync::LIMITER_SHARDS as SHARDS;
+use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-pub(super) const SHARDS: usize = HashedMap::<Failures>::SHARDS;
 
 /// How many more entries without a count than with one a shard may keep.
 pub(super) const SPARE_ENTRIES: usize = 64;
 
 /// Counts failures by hash. All times are nanoseconds of one clock.
 pub(super) struct Counts {
-    failures: HashedMap<Failures>,
     shards: Box<[CachePadded<Shard>]>,
     /// How long a key may be idle before it is forgotten.
     memory: u64,
@@ -48,18 +49,17 @@ pub(super) struct Counts {
     next_look: CachePadded<AtomicU64>,
 }
 
+#[derive(Default)]
 struct Failures {
     /// When the key last failed, in nanoseconds.
     last: u64,
     count: u32,
 }
 
-/// The part of a shard that threads read without its lock.
 struct Shard {
+    failures: SpinLock<HashMap<u64, Failures, DefaultHasher>>,
     /// The number of entries with a count above zero, valid or not.
     failing: AtomicUsize,
-    /// The number of all entries.
-    entries: AtomicUsize,
     /// When the shard was last swept, in nanoseconds.
     swept: AtomicU64,
 }
@@ -68,13 +68,12 @@ impl Counts {
     pub(super) fn new(memory: u64) -> Self {
         let shard = |_| {
             CachePadded::new(Shard {
+                failures: SpinLock::new(HashMap::default()),
                 failing: AtomicUsize::new(0),
-                entries: AtomicUsize::new(0),
                 swept: AtomicU64::new(0),
             })
         };
         Self {
-            failures: HashedMap::new(),
             shards: (0..SHARDS).map(shard).collect(),
             memory,
             next_look: CachePadded::new(AtomicU64::new(0)),
@@ -97,32 +96,33 @@ impl Counts {
 
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
-        self.shards.iter().map(|shard| shard.entries()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.failures.lock().len())
+            .sum()
+    }
+
+    /// Returns the number of the shard of a hash. It uses bits that select a place in the shard's map
+    /// only if the map is very large.
+    fn shard_of(hash: u64) -> usize {
+        (hash >> 48) as usize % SHARDS
     }
 
     /// Records one more failure, at the time `now`, and returns how many there were before it.
     #[inline]
     pub(super) fn record(&self, hash: u64, now: u64) -> u32 {
-        let at = self.failures.shard_of(hash);
+        let at = Self::shard_of(hash);
         let shard = &self.shards[at];
-        let mut before = 0;
-        let again = |failures: &mut Failures| {
-            before = failures.valid(now, self.memory);
-            if failures.count == 0 {
-                shard.set_failing(shard.failing() + 1);
-            }
-            failures.count = before.saturating_add(1);
-            // A thread that was delayed before it took the lock must not set the time back.
-            failures.last = failures.last.max(now);
-        };
-        self.failures.upsert(hash, again, || {
+        let mut all = shard.failures.lock();
+        let failures = all.entry(hash).or_default();
+        let before = failures.valid(now, self.memory);
+        if failures.count == 0 {
             shard.set_failing(shard.failing() + 1);
-            shard.set_entries(shard.entries() + 1);
-            Failures {
-                last: now,
-                count: 1,
-            }
-        });
+        }
+        failures.count = before.saturating_add(1);
+        // A thread that was delayed before it took the lock must not set the time back.
+        failures.last = failures.last.max(now);
+        drop(all);
         self.sweep_if_due(at, now);
         before
     }
@@ -130,32 +130,36 @@ impl Counts {
     /// Clears the count of a key. Calls `now` only if there may be something to sweep or rebuild.
     #[inline]
     pub(super) fn forget(&self, hash: u64, now: impl FnOnce() -> u64) {
-        let at = self.failures.shard_of(hash);
+        let at = Self::shard_of(hash);
         let shard = &self.shards[at];
         if shard.failing() == 0 {
             return;
         }
-        let found = self.failures.update(hash, |failures| {
-            if failures.count > 0 {
-                failures.count = 0;
-                shard.set_failing(shard.failing() - 1);
-            }
-        });
-        if found.is_none() {
-            self.sweep_if_due(at, now());
-        } else if shard.entries() > 2 * shard.failing() + SPARE_ENTRIES {
+        let mut all = shard.failures.lock();
+        let Some(failures) = all.get_mut(&hash) else {
+            drop(all);
+            return self.sweep_if_due(at, now());
+        };
+        if failures.count > 0 {
+            failures.count = 0;
+            shard.set_failing(shard.failing() - 1);
+        }
+        if all.len() > 2 * shard.failing() + SPARE_ENTRIES {
+            drop(all);
             self.rebuild(at, now());
         }
     }
 
     /// Returns the number of failures.
     pub(super) fn get(&self, hash: u64, now: impl FnOnce() -> u64) -> u32 {
-        if self.shards[self.failures.shard_of(hash)].failing() == 0 {
+        let shard = &self.shards[Self::shard_of(hash)];
+        if shard.failing() == 0 {
             return 0;
         }
         let now = now();
-        let count = |failures: &mut Failures| failures.valid(now, self.memory);
-        self.failures.update(hash, count).unwrap_or(0)
+        let all = shard.failures.lock();
+        all.get(&hash)
+            .map_or(0, |failures| failures.valid(now, self.memory))
     }
 
     #[inline]
@@ -182,13 +186,13 @@ impl Counts {
         self.rebuild(due, now);
     }
 
+    /// Drops the counts of a shard that are zero or not valid, and the memory for them.
     fn rebuild(&self, at: usize, now: u64) {
         let shard = &self.shards[at];
-        let keep = |failures: &Failures| failures.valid(now, self.memory) > 0;
-        self.failures.rebuild(at, keep, |kept| {
-            shard.set_failing(kept);
-            shard.set_entries(kept);
-        });
+        let mut all = shard.failures.lock();
+        all.retain(|_, failures| failures.valid(now, self.memory) > 0);
+        all.shrink_to_fit();
+        shard.set_failing(all.len());
     }
 }
 
@@ -217,19 +221,6 @@ impl Shard {
     fn set_failing(&self, failing: usize) {
         // Ordering: Relaxed; see `failing`.
         self.failing.store(failing, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn entries(&self) -> usize {
-        // Ordering: Relaxed; only decides whether a rebuild is worth its time.
-        self.entries.load(Ordering::Relaxed)
-    }
-
-    /// For the holder of the shard's lock.
-    #[inline]
-    fn set_entries(&self, entries: usize) {
-        // Ordering: Relaxed; see `entries`.
-        self.entries.store(entries, Ordering::Relaxed);
     }
 
     /// Returns whether the shard has counts, and was not swept for longer than `memory`.

@@ -23,7 +23,7 @@ pub(crate) use checker::{Mutex, MutexGuard, MutexGuard as SpinLockGuard, atomic,
 // The reference counts of `Arc` are not part of any protocol here.
 pub(crate) use std::sync::Arc;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::task::{Wake, Waker};
 use std::time::Instant;
@@ -32,6 +32,8 @@ use std::time::Instant;
 pub(crate) static PAUSES_PER_POLL: u32 = 0;
 pub(crate) static POLLS_SPINNING: u32 = 0;
 pub(crate) static POLLS_YIELDING: u32 = 0;
+
+pub(crate) static LIMITER_SHARDS: usize = 1;
 
 pub(crate) fn pause() {
     yield_now();
@@ -168,44 +170,5 @@ impl<T> SegQueue<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue().is_empty()
-    }
-}
-
-/// The map from hashes to values, in a single shard.
-pub(crate) struct HashedMap<V>(Mutex<HashMap<u64, V>>);
-
-impl<V> HashedMap<V> {
-    pub(crate) const SHARDS: usize = 1;
-
-    pub(crate) fn new() -> Self {
-        HashedMap(Mutex::new(HashMap::new()))
-    }
-
-    pub(crate) fn shard_of(&self, _hash: u64) -> usize {
-        0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn upsert(
-        &self,
-        hash: u64,
-        change: impl FnOnce(&mut V),
-        insert: impl FnOnce() -> V,
-    ) {
-        let mut map = self.lock();
-        map.entry(hash).and_modify(change).or_insert_with(insert);
-    }
-
-    pub(crate) fn update<R>(&self, hash: u64, change: impl FnOnce(&mut V) -> R) -> Option<R> {
-        self.lock().get_mut(&hash).map(change)
-    }
-
-    pub(crate) fn rebuild(&self, _: usize, keep: impl Fn(&V) -> bool, kept: impl FnOnce(usize)) {
-        let mut map = self.lock();
-        map.retain(|_, value| keep(value));
-        kept(map.len());
     }
 }

@@ -1,14 +1,12 @@
 //! The types of a normal build.
 
 mod lock;
-mod map;
 mod park;
 mod thread;
 
 pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use lock::{SpinLock, SpinLockGuard};
-pub(crate) use map::HashedMap;
 pub(crate) use park::ThreadParker;
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) use thread::Thread;
@@ -46,6 +44,10 @@ pub(crate) fn pause() {
 pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
+
+/// The number of shards of a per-key limiter: well above the number of threads that call it at the
+/// same time.
+pub(crate) const LIMITER_SHARDS: usize = 32;
 
 /// The number of pauses before a consumer that found nothing checks the FIFO again.
 ///
