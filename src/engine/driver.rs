@@ -35,7 +35,7 @@ impl Driver {
     #[inline]
     pub(crate) fn start<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
         // Ordering: Relaxed; the thread's handle is behind the mutex.
-        if !core.timer().is_manual() && !self.started.load(Ordering::Relaxed) {
+        if !core.timer.is_manual() && !self.started.load(Ordering::Relaxed) {
             self.start_slow(core);
         }
     }
@@ -85,12 +85,12 @@ impl Driver {
 
 fn drive<K>(core: &Core<K>) {
     ThreadParker::with(|parker| {
-        while !core.driver().is_stopped() {
+        while !core.driver.is_stopped() {
             match core.turn() {
                 (0, Turn::Rest(until)) => {
                     let _more = core.look();
-                    let is_stopped = || core.driver().is_stopped();
-                    core.timer()
+                    let is_stopped = || core.driver.is_stopped();
+                    core.timer
                         .sleep(until, core.next_look(), parker, is_stopped);
                 }
                 (_, Turn::Ended) => return,
@@ -105,7 +105,7 @@ impl<K> Core<K> {
     fn turn(&self) -> (usize, Turn) {
         let mut fired = 0;
         let mut queued = 0;
-        let turn = self.timer().turn(|pin| {
+        let turn = self.timer.turn(|pin| {
             fired += 1;
             queued += self.add_and_unpin(&pin);
         });
@@ -129,8 +129,8 @@ impl<K> Core<K> {
     /// Notifies no getter.
     pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
         let add = |pin: Pin<K>| _ = self.add_and_unpin(&pin);
-        let ended = self.timer().end(deliver.then_some(add));
-        self.driver().stop(self.timer());
+        let ended = self.timer.end(deliver.then_some(add));
+        self.driver.stop(&self.timer);
         ended
     }
 

@@ -52,19 +52,19 @@ use crate::wait::WaitList;
 use driver::Driver;
 
 pub(crate) struct Core<K> {
-    keys: Keys<K>,
+    pub(crate) keys: Keys<K>,
     fifo: Fifo<Queued<K>>,
-    getters: WaitList,
-    closing: Closing,
+    pub(crate) getters: WaitList,
+    pub(crate) closing: Closing,
     /// `None` unless the queue is timed.
     watch: Option<Box<Watch>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
     /// Whether a drain delivers the pending delays.
-    drain_delays: bool,
+    pub(crate) drain_delays: bool,
     name: Option<Box<str>>,
-    timer: Timer<K>,
-    driver: Driver,
+    pub(crate) timer: Timer<K>,
+    pub(crate) driver: Driver,
 }
 
 /// The settings of a core. [`Builder::build`](crate::Builder::build) checks that they are in range.
@@ -91,6 +91,27 @@ pub(crate) enum Taken<K> {
     Empty,
     /// The queue is shut down and nothing will ever be queued again.
     Ended,
+}
+
+impl<K> Taken<K> {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Taken::Empty)
+    }
+
+    /// Takes again if nothing was queued.
+    #[inline]
+    pub(crate) fn or_else(self, take: impl FnOnce() -> Self) -> Self {
+        if self.is_empty() { take() } else { self }
+    }
+
+    #[inline]
+    pub(crate) fn key(self) -> Option<Held<K>> {
+        match self {
+            Taken::Key(held) => Some(held),
+            Taken::Empty | Taken::Ended => None,
+        }
+    }
 }
 
 impl<K> Core<K> {
@@ -345,14 +366,6 @@ impl<K> Core<K> {
         cancelled
     }
 
-    pub(crate) fn timer(&self) -> &Timer<K> {
-        &self.timer
-    }
-
-    pub(crate) fn driver(&self) -> &Driver {
-        &self.driver
-    }
-
     // ---- getting ----------------------------------------------------------------------------
 
     /// Takes the key at the head of the FIFO.
@@ -380,15 +393,6 @@ impl<K> Core<K> {
         if closed && self.closing.delivered() {
             self.getters.notify_all();
         }
-    }
-
-    /// Returns the list of getters, on which futures register themselves.
-    pub(crate) fn getters(&self) -> &WaitList {
-        &self.getters
-    }
-
-    pub(crate) fn keys(&self) -> &Keys<K> {
-        &self.keys
     }
 
     /// Ends the processing of a key.
@@ -479,13 +483,5 @@ impl<K> Core<K> {
         let mut census = Census::default();
         self.count(&mut census);
         census.remaining()
-    }
-
-    pub(crate) fn drain_delays(&self) -> bool {
-        self.drain_delays
-    }
-
-    pub(crate) fn closing(&self) -> &Closing {
-        &self.closing
     }
 }

@@ -33,10 +33,10 @@ pub(crate) struct Scan {
 impl<K> Core<K> {
     pub(crate) fn scan(&self, watch: &Watch) -> Scan {
         let mut scan = Scan::default();
-        for index in 0..self.keys().count() {
+        for index in 0..self.keys.count() {
             let mut place = Some(0);
             while let Some(from) = place {
-                let shard = self.keys().shard(index);
+                let shard = self.keys.shard(index);
                 let now = watch.now();
                 place = shard.visit(from, PORTION, |node| {
                     // SAFETY: the node is in the table of a shard whose lock is held.

@@ -50,7 +50,7 @@ impl<K> Core<K> {
 
     /// Counts a pending delay that was cancelled.
     pub(crate) fn note_cancelled(&self) {
-        self.timer().note_stale();
+        self.timer.note_stale();
         self.note(Event::Cancelled);
     }
 

@@ -14,25 +14,20 @@ impl<K> Core<K> {
     /// [`Taken::Empty`] means that the deadline has passed.
     #[inline]
     pub(crate) fn take_wait(&self, deadline: Option<Instant>) -> Taken<K> {
-        match self.take() {
-            Taken::Empty => self.wait(deadline),
-            taken => taken,
-        }
+        self.take().or_else(|| self.wait(deadline))
     }
 
     #[cold]
     fn wait(&self, deadline: Option<Instant>) -> Taken<K> {
         sync::ThreadParker::with(|parker| {
             loop {
-                for take in [Self::look_and_take, Self::spin] {
-                    let taken = take(self);
-                    if !matches!(taken, Taken::Empty) {
-                        return taken;
-                    }
+                let taken = self.look_and_take().or_else(|| self.spin());
+                if !taken.is_empty() {
+                    return taken;
                 }
                 let waiter = self.getters.register(parker.waker());
                 let taken = self.take();
-                if !matches!(taken, Taken::Empty) {
+                if !taken.is_empty() {
                     self.leave(waiter);
                     return taken;
                 }
@@ -46,7 +41,7 @@ impl<K> Core<K> {
                 // the last moment is not lost: its key is found here, or another getter has it.
                 let taken = self.take_back(waiter);
                 let too_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                if !matches!(taken, Taken::Empty) || too_late() {
+                if !taken.is_empty() || too_late() {
                     return taken;
                 }
             }
@@ -65,7 +60,7 @@ impl<K> Core<K> {
     pub(crate) fn look_and_take(&self) -> Taken<K> {
         while self.look() {
             let taken = self.take();
-            if !matches!(taken, Taken::Empty) {
+            if !taken.is_empty() {
                 return taken;
             }
         }
@@ -93,19 +88,14 @@ impl<K> Core<K> {
 
     /// Polls for a key for a short time before the thread sleeps.
     fn spin(&self) -> Taken<K> {
-        for _ in 0..sync::POLLS_SPINNING {
-            for _ in 0..sync::PAUSES_PER_POLL {
-                sync::pause();
+        for poll in 0..sync::POLLS_SPINNING + sync::POLLS_YIELDING {
+            if poll < sync::POLLS_SPINNING {
+                (0..sync::PAUSES_PER_POLL).for_each(|_| sync::pause());
+            } else {
+                sync::yield_now();
             }
             let taken = self.take();
-            if !matches!(taken, Taken::Empty) {
-                return taken;
-            }
-        }
-        for _ in 0..sync::POLLS_YIELDING {
-            sync::yield_now();
-            let taken = self.take();
-            if !matches!(taken, Taken::Empty) {
+            if !taken.is_empty() {
                 return taken;
             }
         }

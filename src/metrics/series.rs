@@ -264,7 +264,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
 impl<K: Send + Sync> Report for Core<K> {
     fn report(&self, now: bool) -> bool {
-        let at_rest = self.closing().has_begun() && self.closing().all_finished();
+        let at_rest = self.closing.has_begun() && self.closing.all_finished();
         self.report_now(now || at_rest);
         !at_rest
     }

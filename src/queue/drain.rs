@@ -21,8 +21,8 @@ impl<'q, K> Drain<'q, K> {
     /// Shuts the queue down, and adds the delayed keys now if the queue is set to. A `shut_down` that
     /// begins after this call releases the drainer.
     pub(crate) fn begin(core: &'q Core<K>) -> Self {
-        let releases = core.closing().releases();
-        core.close(core.drain_delays());
+        let releases = core.closing.releases();
+        core.close(core.drain_delays);
         Drain {
             core,
             releases,
@@ -31,9 +31,9 @@ impl<'q, K> Drain<'q, K> {
     }
 
     fn end(&self) -> Option<DrainEnd> {
-        if self.core.closing().all_finished() {
+        if self.core.closing.all_finished() {
             Some(DrainEnd::Finished)
-        } else if self.core.closing().releases() != self.releases {
+        } else if self.core.closing.releases() != self.releases {
             Some(DrainEnd::Released)
         } else {
             None
@@ -43,7 +43,7 @@ impl<'q, K> Drain<'q, K> {
     fn leave(&mut self) {
         // A notification of drainers goes to all of them, so there is none to pass on.
         if let Some(waiter) = self.waiter.take() {
-            self.core.closing().drainers.cancel(waiter);
+            self.core.closing.drainers.cancel(waiter);
         }
     }
 
@@ -58,7 +58,7 @@ impl<'q, K> Drain<'q, K> {
         if let Some(end) = self.end() {
             return Some(end);
         }
-        self.waiter = Some(self.core.closing().drainers.register(waker));
+        self.waiter = Some(self.core.closing.drainers.register(waker));
         let end = self.end();
         if end.is_some() {
             self.leave();
@@ -87,7 +87,7 @@ impl<'q, K> Drain<'q, K> {
     fn drained(&self, end: DrainEnd) -> Drained {
         let left = match end {
             // Counting visits every key, and none is left to count.
-            DrainEnd::Finished => Remaining::dropped(self.core.closing().dropped()),
+            DrainEnd::Finished => Remaining::dropped(self.core.closing.dropped()),
             _ => self.core.remaining(),
         };
         let end = if left.queued == 0 && left.processing == 0 {

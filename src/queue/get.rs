@@ -35,10 +35,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use = "dropping the item at once finishes its key"]
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
         let core = &*self.core;
-        match core.take_wait(None) {
-            Taken::Key(held) => Some(Item::new(self, core, held)),
-            Taken::Empty | Taken::Ended => None,
-        }
+        let held = core.take_wait(None).key()?;
+        Some(Item::new(self, core, held))
     }
 
     /// Takes the key at the head of the queue, without waiting.
@@ -60,11 +58,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[inline]
     pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
         let core = &*self.core;
-        let taken = match core.take() {
-            Taken::Empty => core.look_and_take(),
-            taken => taken,
-        };
-        match taken {
+        match core.take().or_else(|| core.look_and_take()) {
             Taken::Key(held) => Ok(Item::new(self, core, held)),
             Taken::Ended => Err(TryGetError::ShutDown),
             Taken::Empty => Err(TryGetError::Empty),
@@ -179,25 +173,20 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
             Some(waiter) => core.take_back(waiter),
             None => core.take(),
         };
-        let taken = match taken {
-            Taken::Empty => core.look_and_take(),
-            taken => taken,
-        };
-        match taken {
-            Taken::Key(held) => return Poll::Ready(Some(Item::new(queue, core, held))),
-            Taken::Ended => return Poll::Ready(None),
-            Taken::Empty => {}
-        }
-        let waiter = core.getters().register(context.waker());
-        let taken = core.take();
-        if matches!(taken, Taken::Empty) {
-            self.waiter = Some(waiter);
-            return Poll::Pending;
-        }
-        core.leave(waiter);
+        let taken = taken.or_else(|| core.look_and_take()).or_else(|| {
+            let waiter = core.getters.register(context.waker());
+            let taken = core.take();
+            if taken.is_empty() {
+                self.waiter = Some(waiter);
+            } else {
+                core.leave(waiter);
+            }
+            taken
+        });
         match taken {
             Taken::Key(held) => Poll::Ready(Some(Item::new(queue, core, held))),
-            Taken::Empty | Taken::Ended => Poll::Ready(None),
+            Taken::Ended => Poll::Ready(None),
+            Taken::Empty => Poll::Pending,
         }
     }
 }

@@ -372,8 +372,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(Arc::strong_count(&key), 1);
     /// ```
     pub fn shrink(&self) {
-        self.core.timer().shrink();
-        self.core.keys().shrink();
+        self.core.timer.shrink();
+        self.core.keys.shrink();
     }
 
     /// Shuts the queue down without waiting, and returns what is left to do.
@@ -396,7 +396,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     pub fn shut_down(&self) -> Remaining {
         let remaining = self.core.close(false);
-        self.core.closing().release();
+        self.core.closing.release();
         remaining
     }
 
@@ -479,7 +479,7 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
             self.shut_down();
         }
         // Even if the thread has dropped its reference to the core: it may still be running.
-        core.driver().join();
+        core.driver.join();
         registration.zero(core);
     }
 }
@@ -489,7 +489,7 @@ impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
         f.debug_struct("WorkQueue")
             .field("name", &self.name())
             .field("len", &self.len())
-            .field("waiting", &self.core.getters().len())
+            .field("waiting", &self.core.getters.len())
             .field("timed", &self.core.watch().is_some())
             .field("shutting_down", &self.is_shutting_down())
             .finish_non_exhaustive()

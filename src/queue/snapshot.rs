@@ -185,7 +185,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
         let core = &self.core;
         let watch = core.watch();
         let mut keys = Vec::new();
-        for shard in core.keys().shards() {
+        for shard in core.keys.shards() {
             let now = watch.map_or(0, Watch::now);
             shard.visit(0, usize::MAX, |node| {
                 // SAFETY: the node is in the table of a shard whose lock is held.
@@ -206,7 +206,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
         // No lock is held from here on: the limiter is user code.
         for key in &mut keys {
             key.requeues = self.limiter.num_requeues(key.pin.key());
-            key.due_in = key.due.map(|tick| core.timer().until(tick));
+            key.due_in = key.due.map(|tick| core.timer.until(tick));
         }
         keys
     }

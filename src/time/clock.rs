@@ -313,7 +313,7 @@ mod tests {
             queue.handle(1).add();
             item.done();
             drop(queue.get_batch(1));
-            let Time::Real(real) = &queue.core.timer().clock().time else {
+            let Time::Real(real) = &queue.core.timer.clock().time else {
                 unreachable!("Clock::new makes real time")
             };
             assert_eq!(real.counter.get().is_some(), read);
