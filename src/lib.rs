@@ -178,7 +178,7 @@ pub use queue::builder::Builder;
 pub use queue::get::GetAsync;
 pub use queue::handle::KeyHandle;
 pub use queue::item::{Batch, Item};
-pub use queue::iter::{Iter, TryIter};
+pub use queue::iter::Iter;
 pub use queue::snapshot::{KeySnapshot, State};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;

@@ -100,35 +100,15 @@ impl Stop {
     /// Returns immediately if it is already stopped. Waits without a time limit if the deadline
     /// exceeds the range of the system's clock.
     pub fn wait(&self, d: Duration) -> bool {
-        let stopped = self.lock();
+        let mut stopped = self.lock();
         match &self.shared.time {
-            Time::Real(_) => self.wait_until(stopped, Instant::now().checked_add(d)),
-            Time::Simulated(clock) => {
-                if !*stopped {
-                    clock.advance(d);
-                }
-                *stopped
+            Time::Real(_) => {
+                let changed = &self.shared.changed;
+                let waited = changed.wait_timeout_while(stopped, d, |stopped| !*stopped);
+                stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-        }
-    }
-
-    /// Waits until stopped, or until `deadline` if there is one.
-    fn wait_until(&self, mut stopped: MutexGuard<'_, bool>, deadline: Option<Instant>) -> bool {
-        let changed = &self.shared.changed;
-        while !*stopped {
-            stopped = match deadline {
-                None => changed
-                    .wait(stopped)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    let waited = changed.wait_timeout(stopped, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            Time::Simulated(clock) if !*stopped => clock.advance(d),
+            Time::Simulated(_) => {}
         }
         *stopped
     }

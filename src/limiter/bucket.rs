@@ -108,35 +108,26 @@ impl Bucket {
     ///
     /// Refuses a `per_second` that is not above zero and finite, and a `burst` of zero.
     pub fn new(per_second: f64, burst: u32) -> Result<Self, ConfigError> {
+        let part = "rate limiter";
         if !(per_second > 0.0 && per_second.is_finite()) {
             let requirement = "must be above 0 and finite";
             return Err(ConfigError::new(
-                "rate limiter",
+                part,
                 "per_second",
                 requirement,
                 per_second,
             ));
         }
         if burst == 0 {
-            return Err(ConfigError::new(
-                "rate limiter",
-                "burst",
-                "must be above 0",
-                burst,
-            ));
+            return Err(ConfigError::new(part, "burst", "must be above 0", burst));
         }
-        Ok(Self::of(per_second, burst))
-    }
-
-    /// [`new`](Self::new) for settings that are known to be valid.
-    pub(super) fn of(per_second: f64, burst: u32) -> Self {
         let nanos_per_token = (NANOS_PER_SECOND / per_second).clamp(1.0, u64::MAX as f64);
         let nanos_per_unit = (nanos_per_token * f64::from(burst) / LONGEST_BURST).max(1.0);
         let token = (nanos_per_token / nanos_per_unit).ceil();
         let scale = token / nanos_per_token * SCALE_ONE as f64;
         // All three values to cast are above zero and below 2^64.
         let token = token as u64;
-        Self {
+        Ok(Self {
             per_second,
             burst,
             token,
@@ -144,7 +135,7 @@ impl Bucket {
             scale: scale as u64,
             clock: Clock::new(),
             arrival: CachePadded::new(AtomicU64::new(0)),
-        }
+        })
     }
 
     /// Reads the time from `clock`. Call it only on a new bucket.
@@ -199,12 +190,6 @@ impl<K: ?Sized> RateLimiter<K> for Bucket {
     fn when(&self, _: &K) -> Duration {
         self.reserve()
     }
-
-    fn forget(&self, _: &K) {}
-
-    fn num_requeues(&self, _: &K) -> u32 {
-        0
-    }
 }
 
 impl fmt::Debug for Bucket {
@@ -232,7 +217,7 @@ mod tests {
     #[test]
     fn a_rate_that_divides_a_second_counts_in_nanoseconds() {
         for rate in [0.1, 1.0, 10.0, 64.0, 100.0, 1000.0, 1e9] {
-            let bucket = Bucket::of(rate, 1);
+            let bucket = Bucket::new(rate, 1).unwrap();
             assert_eq!(bucket.scale, SCALE_ONE, "{rate}");
             assert_eq!(bucket.token as f64, 1e9 / rate, "{rate}");
         }
@@ -243,13 +228,13 @@ mod tests {
     fn the_most_extreme_settings_are_sound() {
         for rate in [f64::MIN_POSITIVE, 5e-324, 1e-12, 1.0 / 3.0, 1e12, f64::MAX] {
             for burst in [1, 3, u32::MAX] {
-                let bucket = Bucket::of(rate, burst);
+                let bucket = Bucket::new(rate, burst).unwrap();
                 assert_sound(&bucket);
                 assert_eq!(bucket.reserve(), Duration::ZERO, "{rate}, {burst}");
             }
         }
         let (clock, _mock) = Clock::mock();
-        let slowest = Bucket::of(f64::MIN_POSITIVE, 1).with_clock(clock);
+        let slowest = Bucket::new(f64::MIN_POSITIVE, 1).unwrap().with_clock(clock);
         slowest.reserve();
         for _ in 0..10 {
             assert!(slowest.reserve() > Duration::from_secs(500 * 365 * 86_400));
@@ -259,7 +244,7 @@ mod tests {
     // L5
     #[test]
     fn a_delay_is_rounded_to_the_nearest_nanosecond() {
-        let bucket = Bucket::of(0.001, u32::MAX);
+        let bucket = Bucket::new(0.001, u32::MAX).unwrap();
         assert!(bucket.scale < SCALE_ONE, "{}", bucket.scale);
         for units in 1..1000 {
             let nanos = bucket.time(units).as_nanos();
@@ -281,7 +266,7 @@ mod tests {
             let rate = f64::from_bits(bits >> 1);
             prop_assume!(rate > 0.0 && rate.is_finite());
             let (clock, _mock) = Clock::mock();
-            let bucket = Bucket::of(rate, burst).with_clock(clock);
+            let bucket = Bucket::new(rate, burst).unwrap().with_clock(clock);
             assert_sound(&bucket);
             // As if all but one token of the burst had been taken.
             // Ordering: Relaxed; one thread.

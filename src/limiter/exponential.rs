@@ -50,12 +50,7 @@ impl<K: ?Sized> ItemExponentialFailure<K> {
             let requirement = format!("must not be below `base`, {base:?}");
             return Err(ConfigError::new("rate limiter", "max", requirement, max));
         }
-        Ok(Self::of(base, max))
-    }
-
-    /// [`new`](Self::new) for settings that are known to be valid.
-    pub(super) fn of(base: Duration, max: Duration) -> Self {
-        Self::with_policy(Exponential { base, max })
+        Ok(Self::with_policy(Exponential { base, max }))
     }
 }
 

@@ -74,14 +74,16 @@ pub trait RateLimiter<K: ?Sized>: Send + Sync {
 
     /// Clears the limiter's record of `key`. Does nothing if there is none.
     ///
-    /// Call it when the key has succeeded or is given up.
-    fn forget(&self, key: &K);
+    /// Call it when the key has succeeded or is given up. Does nothing by default.
+    fn forget(&self, _key: &K) {}
 
     /// Returns the number of failures of `key` recorded since it was last forgotten.
     ///
     /// Returns zero if the limiter does not count failures, or has forgotten the key because it was
-    /// idle.
-    fn num_requeues(&self, key: &K) -> u32;
+    /// idle. Returns zero by default.
+    fn num_requeues(&self, _key: &K) -> u32 {
+        0
+    }
 }
 
 /// Implements the trait for pointers to a limiter.
@@ -122,12 +124,6 @@ pub struct NoLimit;
 impl<K: ?Sized> RateLimiter<K> for NoLimit {
     fn when(&self, _: &K) -> Duration {
         Duration::ZERO
-    }
-
-    fn forget(&self, _: &K) {}
-
-    fn num_requeues(&self, _: &K) -> u32 {
-        0
     }
 }
 
@@ -171,9 +167,9 @@ pub fn default_controller<K: Hash + ?Sized + 'static>() -> MaxOf<K> {
 /// ```
 #[must_use]
 pub fn default_controller_with_clock<K: Hash + ?Sized + 'static>(clock: Clock) -> MaxOf<K> {
-    let exponential =
-        ItemExponentialFailure::<K>::of(Duration::from_millis(5), Duration::from_secs(1000));
-    let bucket = Bucket::of(10.0, 100);
+    let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
+    let exponential = ItemExponentialFailure::<K>::new(base, max).expect("these are in range");
+    let bucket = Bucket::new(10.0, 100).expect("these are in range");
     let limiters: [Box<dyn RateLimiter<K>>; 2] = [
         Box::new(exponential.with_clock(clock.clone())),
         Box::new(bucket.with_clock(clock)),

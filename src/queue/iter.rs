@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::iter::FusedIterator;
+use std::iter::{self, FusedIterator};
 
 use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
@@ -37,8 +37,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(queue.try_iter().map(|item| *item).sum::<u64>(), 3);
     /// assert!(queue.try_iter().next().is_none());
     /// ```
-    pub fn try_iter(&self) -> TryIter<'_, K, L, S> {
-        TryIter { queue: self }
+    pub fn try_iter(&self) -> impl Iterator<Item = Item<'_, K, L, S>> {
+        iter::from_fn(|| self.try_get().ok())
     }
 }
 
@@ -61,26 +61,6 @@ impl<K, L, S> FusedIterator for Iter<'_, K, L, S> {}
 impl<K, L, S> fmt::Debug for Iter<'_, K, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Iter").field(self.queue).finish()
-    }
-}
-
-/// The iterator of [`WorkQueue::try_iter`].
-#[must_use = "iterators do nothing unless consumed"]
-pub struct TryIter<'q, K, L = NoLimit, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, L, S>,
-}
-
-impl<'q, K, L, S> Iterator for TryIter<'q, K, L, S> {
-    type Item = Item<'q, K, L, S>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.queue.try_get().ok()
-    }
-}
-
-impl<K, L, S> fmt::Debug for TryIter<'_, K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TryIter").field(self.queue).finish()
     }
 }
 

@@ -19,7 +19,6 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::timing::Event;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::keys::hasher::DefaultHasher;
@@ -266,13 +265,6 @@ where
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn add_after(&self, key: K, delay: Duration) -> Added {
-        if delay.is_zero() {
-            let added = self.add(key);
-            if added.is_accepted() {
-                self.core.note(Event::Retried);
-            }
-            return added;
-        }
         let core = &self.core;
         if core.is_shutting_down() {
             return Added::ShutDown;
