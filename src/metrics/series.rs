@@ -42,8 +42,10 @@ enum Read {
 
 use Read::{Counter, Gauge};
 
+type Samples = fn(&Stripe) -> &Histogram;
+
 /// The histograms: name, description, and where the samples are. They are client-go's.
-const HISTOGRAMS: [(&str, &str, fn(&Stripe) -> &Histogram); 2] = [
+const HISTOGRAMS: [(&str, &str, Samples); 2] = [
     (
         "workqueue_queue_duration_seconds",
         "How long a key was queued before it was delivered.",
