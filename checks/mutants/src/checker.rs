@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::process::{Command, Output};
+use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
 
 use crate::tree::Tree;
 
@@ -27,8 +27,7 @@ const MIRIFLAGS: &str = "-Zmiri-many-seeds=0..20 -Zmiri-preemption-rate=0.05 \
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test shutdown`,
 /// `miri visibility canceller`, `model`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checker {
     kind: Kind,
     /// The test binary, or for unit tests the filter.
@@ -52,20 +51,14 @@ enum Kind {
     Model,
 }
 
-impl TryFrom<String> for Checker {
-    type Error = String;
+impl FromStr for Checker {
+    type Err = anyhow::Error;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let mut words = text.split_whitespace().map(str::to_owned);
-        let kind = match words.next().as_deref() {
-            Some("loom") => Kind::Loom,
-            Some("shuttle") => Kind::Shuttle,
-            Some("unit") => Kind::Unit,
-            Some("test") => Kind::Test,
-            Some("miri") => Kind::Miri,
-            Some("model") => Kind::Model,
-            _ => return Err(format!("`{text}` is no checker")),
-        };
+        let name = words.next().unwrap_or_default();
+        let kind = KINDS.into_iter().find(|kind| kind.name() == name);
+        let kind = kind.with_context(|| format!("`{text}` is no checker"))?;
         let checker = Checker {
             kind,
             part: words.next(),
@@ -73,11 +66,20 @@ impl TryFrom<String> for Checker {
         };
         let needs_part = kind != Kind::Model;
         if words.next().is_some() || needs_part != checker.part.is_some() {
-            return Err(format!("`{text}` is no checker"));
+            bail!("`{text}` is no checker");
         }
         Ok(checker)
     }
 }
+
+const KINDS: [Kind; 6] = [
+    Kind::Loom,
+    Kind::Shuttle,
+    Kind::Unit,
+    Kind::Test,
+    Kind::Miri,
+    Kind::Model,
+];
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -124,7 +126,7 @@ impl Checker {
     ///
     /// # Errors
     ///
-    /// If it cannot be built, which is nobody's catch.
+    /// If it cannot be built, which is no catch.
     pub(crate) fn run(&self, tree: &Tree) -> Result<Run> {
         if self.kind == Kind::Miri {
             require_miri()?;
@@ -152,12 +154,6 @@ impl Checker {
         })
     }
 
-    /// What it is, without the tests in it.
-    pub(crate) fn whole(&self) -> String {
-        let part = self.part.as_deref().unwrap_or_default();
-        format!("{} {part}", self.kind.name()).trim_end().to_owned()
-    }
-
     fn command(&self, tree: &Tree, patience: &str, further: &[&str]) -> Command {
         // It ends the tests as well, not only cargo.
         let mut command = Command::new("timeout");
@@ -173,41 +169,39 @@ impl Checker {
             .env("CARGO_INCREMENTAL", "1");
         let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
         let part = self.part.as_deref().unwrap_or_default();
+        // A cfg changes every crate, and so does Miri: each has a target directory for itself.
         let target = match self.kind {
-            Kind::Loom => {
-                flags.push_str(" --cfg keyqueue_loom");
-                command.args(["-p", "keyqueue-loom-tests", "--release", "--test", part]);
-                tree.target.join("loom")
-            }
-            Kind::Shuttle => {
-                flags.push_str(" --cfg keyqueue_shuttle");
-                command.args(["-p", "keyqueue-shuttle-tests", "--release", "--test", part]);
-                tree.target.join("shuttle")
-            }
-            Kind::Unit => {
-                command.args(["-p", "keyqueue", QUICK_TO_BUILD, "--lib", part]);
-                tree.target.join("real")
-            }
-            Kind::Test => {
-                command.args(["-p", "keyqueue", QUICK_TO_BUILD, "--test", part]);
-                tree.target.join("real")
-            }
-            Kind::Miri => {
-                command.args(["-p", "keyqueue"]);
-                match part {
-                    "unit" => command.arg("--lib"),
-                    test => command.args(["--test", test]),
-                };
-                tree.target.join("miri")
+            Kind::Loom | Kind::Shuttle => {
+                let name = self.kind.name();
+                flags.push_str(&format!(" --cfg keyqueue_{name}"));
+                let package = format!("keyqueue-{name}-tests");
+                command.args(["-p", &package, "--release", "--test", part]);
+                name
             }
             Kind::Model => {
                 command.args(["-p", "keyqueue-model", QUICK_TO_BUILD]);
-                tree.target.join("real")
+                "real"
+            }
+            Kind::Unit => {
+                command.args(["-p", "keyqueue", QUICK_TO_BUILD, "--lib", part]);
+                "real"
+            }
+            Kind::Test => {
+                command.args(["-p", "keyqueue", QUICK_TO_BUILD, "--test", part]);
+                "real"
+            }
+            Kind::Miri if part == "unit" => {
+                command.args(["-p", "keyqueue", "--lib"]);
+                "miri"
+            }
+            Kind::Miri => {
+                command.args(["-p", "keyqueue", "--test", part]);
+                "miri"
             }
         };
         command
             .env("RUSTFLAGS", flags)
-            .env("CARGO_TARGET_DIR", target);
+            .env("CARGO_TARGET_DIR", tree.target.join(target));
         command.args(&self.filter).args(further);
         command
     }
@@ -238,7 +232,7 @@ fn verdict(code: Option<i32>, output: &str) -> Result<Verdict> {
     };
     if code == Some(0) {
         let tests: u32 = output.lines().filter_map(passed).sum();
-        // A filter that has gone out of date would pass for ever.
+        // A filter that has gone out of date would pass forever.
         anyhow::ensure!(tests > 0, "no test ran:\n{output}");
         return Ok(Verdict::Passed);
     }
@@ -285,7 +279,7 @@ mod tests {
             "miri visibility cancels",
             "model",
         ] {
-            let checker = Checker::try_from(text.to_owned()).unwrap();
+            let checker = text.parse::<Checker>().unwrap();
             assert_eq!(checker.to_string(), text);
         }
         for text in [
@@ -297,7 +291,7 @@ mod tests {
             "test a b c",
             "hope",
         ] {
-            assert!(Checker::try_from(text.to_owned()).is_err(), "{text}");
+            assert!(text.parse::<Checker>().is_err(), "{text}");
         }
     }
 

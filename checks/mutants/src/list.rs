@@ -3,29 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
 
 use crate::checker::Checker;
 
 /// One bug.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub(crate) struct Mutant {
     pub(crate) name: String,
     /// What is wrong with it.
     pub(crate) what: String,
     pub(crate) file: String,
     /// Stands once in the file.
-    pub(crate) find: String,
-    pub(crate) replace: String,
-    /// Who is to notice, the quickest first.
-    pub(crate) checks: Vec<Checker>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct List {
-    mutant: Vec<Mutant>,
+    find: String,
+    replace: String,
+    /// What has to notice.
+    check: Option<Checker>,
 }
 
 /// The root of the workspace.
@@ -35,13 +27,57 @@ pub(crate) fn root() -> PathBuf {
 }
 
 pub(crate) fn read() -> Result<Vec<Mutant>> {
-    let path = root().join("checks/mutants/mutants.toml");
+    let path = root().join("checks/mutants/bugs.diff");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let list: List = toml::from_str(&text).with_context(|| path.display().to_string())?;
-    Ok(list.mutant)
+    parse(&text)
+}
+
+/// The notation is explained where the list begins.
+fn parse(text: &str) -> Result<Vec<Mutant>> {
+    let (mut file, mut mutants) = ("", Vec::<Mutant>::new());
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("--- ") {
+            file = name;
+        } else if let Some(title) = line.strip_prefix("@@ ") {
+            let (name, what) = title.split_once(": ").context(title.to_owned())?;
+            mutants.push(Mutant {
+                name: name.into(),
+                what: what.into(),
+                file: file.into(),
+                ..Mutant::default()
+            });
+        } else if let Some(mark) = line.chars().next().filter(|mark| *mark != '#') {
+            let mutant = mutants
+                .last_mut()
+                .context("a change before the first bug")?;
+            mutant.read_line(mark, &line[mark.len_utf8()..])?;
+        }
+    }
+    Ok(mutants)
 }
 
 impl Mutant {
+    fn read_line(&mut self, mark: char, line: &str) -> Result<()> {
+        match mark {
+            '?' if self.check.is_none() => self.check = Some(line.trim().parse()?),
+            ' ' | '-' | '+' => {
+                for (text, without) in [(&mut self.find, '+'), (&mut self.replace, '-')] {
+                    if mark != without {
+                        text.push_str(if text.is_empty() { "" } else { "\n" });
+                        text.push_str(line);
+                    }
+                }
+            }
+            _ => anyhow::bail!("{}: `{mark}{line}`", self.name),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn checker(&self) -> Result<&Checker> {
+        let checker = self.check.as_ref();
+        checker.with_context(|| format!("{}: no checker", self.name))
+    }
+
     /// The file with the bug in it.
     pub(crate) fn planted_in(&self, text: &str) -> Result<String> {
         let found = text.matches(&self.find).count();
@@ -65,28 +101,45 @@ mod tests {
     /// The list goes out of date silently otherwise: it is run by hand.
     #[test]
     fn every_bug_can_be_planted_and_has_a_name_and_a_checker() {
-        let (mut names, mut rows) = (BTreeSet::new(), BTreeSet::new());
+        let mut names = BTreeSet::new();
         let mutants = read().unwrap();
         assert!(mutants.len() >= 25, "{} bugs", mutants.len());
         for mutant in mutants {
             let text = std::fs::read_to_string(root().join(&mutant.file)).expect(&mutant.file);
             mutant.planted_in(&text).unwrap();
-            assert!(!mutant.checks.is_empty(), "{}: no checker", mutant.name);
+            mutant.checker().unwrap();
             assert!(names.insert(mutant.name.clone()), "two {}", mutant.name);
-            let row = (mutant.file.clone(), mutant.what.clone());
-            assert!(rows.insert(row), "{} says what another does", mutant.name);
+        }
+    }
+
+    #[test]
+    fn a_change_is_read_with_what_surrounds_it() {
+        let text = "# c\n--- f\n\n@@ n: w\n? model\n a\n-b\n+c\n d\n";
+        let [mutant] = &parse(text).unwrap()[..] else {
+            panic!("one bug")
+        };
+        assert_eq!(
+            (&*mutant.file, &*mutant.name, &*mutant.what),
+            ("f", "n", "w")
+        );
+        assert_eq!(mutant.planted_in("-a\nb\nd-").unwrap(), "-a\nc\nd-");
+        for wrong in [
+            " a",
+            "@@ n",
+            "@@ n: w\n? hope",
+            "@@ n: w\n? model\n? model",
+            "@@ n: w\n* a",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_text_that_is_not_there_or_there_twice_is_refused() {
         let mutant = Mutant {
-            name: "name".into(),
-            what: "what".into(),
-            file: "file".into(),
             find: "a".into(),
             replace: "b".into(),
-            checks: Vec::new(),
+            ..Mutant::default()
         };
         assert_eq!(mutant.planted_in("cac").unwrap(), "cbc");
         assert!(mutant.planted_in("c").is_err());

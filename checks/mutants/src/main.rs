@@ -1,18 +1,15 @@
 //! A check on the checks: plants known bugs one at a time, and sees who finds each.
 //!
-//! `cargo run --release -p keyqueue-mutants -- [--only WORD] [--write]`
+//! `cargo run --release -p keyqueue-mutants -- [--only WORD]`
 //!
-//! The bugs are in `mutants.toml`: a text that stands once in a file, what takes its place, and the
-//! checkers that are to notice, the quickest first. They are planted in a copy of the tree, with a
-//! target directory of its own, so that each costs one incremental build. Every checker has to pass without a
-//! bug before its first. A bug that does not compile is an error, not a catch; one that no checker
-//! notices *survives*, and makes the run fail.
-//!
-//! `--write` puts their rows into the table in `checks/mutants/README.md`.
+//! The bugs are in `bugs.diff`: a text that stands once in a file, what replaces it, and the
+//! checker that has to notice. They are planted in a copy of the tree, with
+//! its own target directory, so that each costs one incremental build. Every checker has to pass without a
+//! bug before its first. A bug that does not compile is an error, not a catch; one that its checker
+//! does not notice *survives*, and makes the run fail.
 
 mod checker;
 mod list;
-mod table;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -23,18 +20,14 @@ use clap::Parser;
 
 use crate::checker::{Checker, Verdict};
 use crate::list::Mutant;
-use crate::table::Row;
 use crate::tree::Tree;
 
 /// Plants known bugs one at a time, and sees who finds each.
 #[derive(Parser)]
 struct Options {
-    /// Only bugs with this in their name, their file or their first checker
+    /// Only bugs with this in their name, their file or their checker
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// Write their rows into the table in checks/mutants/README.md
-    #[arg(long)]
-    write: bool,
     /// Name the bugs, and plant none
     #[arg(long)]
     list: bool,
@@ -46,7 +39,7 @@ fn main() -> Result<ExitCode> {
     let mut mutants: Vec<&Mutant> = all.iter().collect();
     if !options.only.is_empty() {
         mutants.retain(|mutant| {
-            let checker = mutant.checks.first().map(Checker::to_string);
+            let checker = mutant.checker().map(Checker::to_string);
             let texts = [&mutant.name, &mutant.file, &checker.unwrap_or_default()];
             let mut words = options.only.iter();
             words.any(|word| texts.iter().any(|text| text.contains(word)))
@@ -62,22 +55,26 @@ fn main() -> Result<ExitCode> {
 
     let tree = Tree::copy()?;
     let mut sound = BTreeSet::new();
-    let mut rows = Vec::new();
-    for mutant in mutants {
-        for checker in &mutant.checks {
-            if sound.insert(checker) {
-                passes_without_a_bug(&tree, checker)?;
+    let mut survivors = 0;
+    for mutant in &mutants {
+        let checker = mutant.checker()?;
+        if sound.insert(checker) {
+            passes_without_a_bug(&tree, checker)?;
+        }
+        let planted = tree.plant(mutant)?;
+        let run = checker.run(&tree).with_context(|| mutant.name.clone())?;
+        drop(planted);
+        let (name, build, seconds) = (&mutant.name, run.build, run.seconds);
+        let end = match run.verdict {
+            Verdict::Failed(how) => format!("caught by {checker}: {how}"),
+            Verdict::Passed => {
+                survivors += 1;
+                "SURVIVED".to_owned()
             }
-        }
-        let row = plant(&tree, mutant).with_context(|| mutant.name.clone())?;
-        println!("{}", row.line());
-        rows.push(row);
-        if options.write {
-            table::write(&rows, &all)?;
-        }
+        };
+        println!("{name:<34} {end} ({build:.0} s building, {seconds:.1} s)");
     }
-    let survivors = rows.iter().filter(|row| row.caught.is_none()).count();
-    println!("{} bugs planted, {survivors} survived", rows.len());
+    println!("{} bugs planted, {survivors} survived", mutants.len());
     Ok(ExitCode::from(u8::from(survivors > 0)))
 }
 
@@ -91,21 +88,4 @@ fn passes_without_a_bug(tree: &Tree, checker: &Checker) -> Result<()> {
     );
     println!("{checker}: passes without a bug, {:.1} s", run.seconds);
     Ok(())
-}
-
-/// Plants one bug, and asks its checkers in turn until one notices.
-fn plant<'a>(tree: &Tree, mutant: &'a Mutant) -> Result<Row<'a>> {
-    let planted = tree.plant(mutant)?;
-    let mut row = Row::new(mutant);
-    for checker in &mutant.checks {
-        let run = checker.run(tree)?;
-        row.build += run.build;
-        row.run += run.seconds;
-        if let Verdict::Failed(how) = run.verdict {
-            row.caught = Some((checker.clone(), how));
-            break;
-        }
-    }
-    drop(planted);
-    Ok(row)
 }
