@@ -1,7 +1,7 @@
 //! What the queue should do, in the plainest words: a reference to compare it with.
 //!
-//! The model knows nothing of the crate it is a model of, and shares no code with it. It is for
-//! one thread, it is slow, and it should be obviously right. [`lockstep`], [`recorded`] and the [`ledger`] are no
+//! The model shares the words for results with the crate it is a model of ([`keyqueue::Added`] and
+//! the like), and no code. It is for one thread, it is slow, and it should be obviously right. [`lockstep`], [`recorded`] and the [`ledger`] are no
 //! models, and know the crate.
 //!
 //! * [`Naive`] is the queue: a deque of queued keys, sets of the others, [`Delays`], and who waits;
@@ -28,7 +28,7 @@ mod spreading;
 mod waiters;
 
 pub use delays::{Delays, Policy};
-pub use naive::{Added, Naive, NothingToGet, Remaining};
+pub use naive::Naive;
 pub use op::{Op, Script, Setup, Spread};
 pub use seen::{Phase, Seen};
 pub use spreading::{SpreadHasher, Spreading};

@@ -2,46 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use keyqueue::{Added, Remaining, TryGetError};
+
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
 use crate::op::Setup;
 use crate::seen::{Phase, Seen, Since};
 use crate::waiters::Waiters;
-
-/// What an add did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    /// The key was idle and is queued now.
-    Queued,
-    /// The key was queued or dirty already.
-    Merged,
-    /// The key is being processed and will be queued again.
-    Deferred,
-    /// A delay of the key is pending.
-    Delayed,
-    /// The queue is shut down.
-    ShutDown,
-}
-
-/// Why there is no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NothingToGet {
-    /// Nothing is queued now.
-    Empty,
-    /// The queue is shut down and nothing will be queued any more.
-    ShutDown,
-}
-
-/// What is left to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remaining {
-    /// Keys that wait to be handed out.
-    pub queued: usize,
-    /// Keys that are held, dirty or not.
-    pub processing: usize,
-    /// Pending delays.
-    pub delayed: usize,
-}
 
 /// The queue as its documentation has it, for one thread.
 ///
@@ -67,9 +34,9 @@ pub struct Naive<K> {
     shut_down: bool,
     /// How often drainers were told to go.
     releases: usize,
-    /// Who waits for a key.
     /// The delays that a shut-down has dropped.
     dropped: usize,
+    /// Who waits for a key.
     pub getters: Waiters,
     /// Who waits for the queue to come to rest.
     pub drainers: Waiters,
@@ -179,11 +146,11 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     /// Takes the key at the head.
-    pub fn get(&mut self) -> Result<K, NothingToGet> {
+    pub fn get(&mut self) -> Result<K, TryGetError> {
         if self.has_ended() {
-            return Err(NothingToGet::ShutDown);
+            return Err(TryGetError::ShutDown);
         }
-        let key = self.queued.pop_front().ok_or(NothingToGet::Empty)?;
+        let key = self.queued.pop_front().ok_or(TryGetError::Empty)?;
         assert!(self.processing.insert(key), "a key in two states");
         self.since.handed_out(key, self.delays.now());
         if self.has_ended() {
@@ -217,7 +184,7 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     /// Polls getter `who`; `None` is pending.
-    pub fn poll_get(&mut self, who: usize) -> Option<Result<K, NothingToGet>> {
+    pub fn poll_get(&mut self, who: usize) -> Option<Result<K, TryGetError>> {
         if self.getters.waits(who) {
             return None;
         }
@@ -325,11 +292,11 @@ impl<K: Ord + Copy> Naive<K> {
     /// What is left to do.
     #[must_use]
     pub fn remaining(&self) -> Remaining {
-        Remaining {
-            queued: self.queued.len(),
-            processing: self.processing.len(),
-            delayed: self.dropped,
-        }
+        let mut left = Remaining::default();
+        left.queued = self.queued.len();
+        left.processing = self.processing.len();
+        left.delayed = self.dropped;
+        left
     }
 
     /// Shuts down and releases the drainers.
@@ -408,11 +375,11 @@ impl<K: Ord + Copy> Naive<K> {
             "{waiting} sleep beside {} keys, and {notified} were woken",
             self.queued.len(),
         );
-        assert!(waiting == 0 || !self.has_ended(), "{waiting} wait for ever");
+        assert!(waiting == 0 || !self.has_ended(), "{waiting} wait forever");
         let (draining, _) = self.drainers.counts();
         assert!(
             draining == 0 || !self.is_at_rest(),
-            "{draining} drain for ever"
+            "{draining} drain forever"
         );
     }
 }

@@ -1,9 +1,10 @@
 //! The specification that histories are checked against is the reference queue: whatever one thread
 //! sees of the one, the other explains, and nothing else.
 
+use keyqueue::{Added, TryGetError};
 use keyqueue_model::limit::Span;
 use keyqueue_model::linear::{Call, KEYS, Part, explain};
-use keyqueue_model::{Added, Naive, NothingToGet, Setup};
+use keyqueue_model::{Naive, Setup};
 
 /// A tick of a millisecond.
 const TICK: u128 = 1_000_000;
@@ -22,8 +23,8 @@ fn call(random: &mut fastrand::Rng, naive: &mut Naive<u8>, held: &mut Vec<u8>) -
                 held.push(key);
                 Part::Got(key)
             }
-            Err(NothingToGet::Empty) => Part::Empty,
-            Err(NothingToGet::ShutDown) => Part::Ended,
+            Err(TryGetError::Empty) => Part::Empty,
+            Err(TryGetError::ShutDown) => Part::Ended,
         }],
         15..18 if !held.is_empty() => {
             let key = held.swap_remove(random.usize(..held.len()));
@@ -60,7 +61,7 @@ fn history(seed: u64) -> Vec<Call> {
         .collect()
 }
 
-/// The same call with another answer.
+/// The same call with another result.
 fn another(part: Part) -> Option<Part> {
     Some(match part {
         Part::Add(key, Added::Queued) => Part::Add(key, Added::Merged),

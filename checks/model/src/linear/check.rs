@@ -28,7 +28,7 @@ pub struct Unexplained {
     furthest: Vec<usize>,
 }
 
-/// Looks for an order of steps that explains what each thread saw. Answers how many states the
+/// Looks for an order of steps that explains what each thread saw. Returns how many states the
 /// search went through.
 ///
 /// Each list is the calls of one thread, in order.

@@ -2,7 +2,7 @@
 //! of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with the memory of states
 //! that Lowe added.
 //!
-//! A test lets threads call a queue and writes down what each call answered, when it began and when
+//! A test lets threads call a queue and writes down what each call returned, when it began and when
 //! it returned, by one clock. [`explain`] looks for an order of the calls' steps that a queue without
 //! threads, the [`Spec`], could have taken one after the other, each within its call. If there is
 //! none, the queue broke its promises.
@@ -30,14 +30,14 @@ pub use check::{Unexplained, explain};
 pub use program::{Do, Via};
 pub use spec::{Spec, Step};
 
-use crate::naive::{Added, Remaining};
+use keyqueue::{Added, Remaining};
 
 /// Histories are about so many keys at most, numbered from 0.
 pub const KEYS: usize = 4;
 /// So many threads at most take part.
 pub const THREADS: usize = 6;
 
-/// A call and what it answered, as the parts of it that the specification knows.
+/// A call and what it returned, as the parts of it that the specification knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A plain add.

@@ -1,7 +1,7 @@
 //! The queue one step at a time. Small and without a heap, since the search copies it.
 
 use super::{KEYS, Part, THREADS};
-use crate::naive::{Added, Remaining};
+use keyqueue::{Added, Remaining};
 
 /// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,24 +136,24 @@ impl Spec {
         if added == Added::ShutDown {
             return self.begun.then_some((None, self));
         }
-        let answer = self.mark(key)?;
-        let rest = (answer == Added::Queued).then_some(Step::Second);
-        (answer == added).then_some((rest, self))
+        let marked = self.mark(key)?;
+        let rest = (marked == Added::Queued).then_some(Step::Second);
+        (marked == added).then_some((rest, self))
     }
 
-    /// The state's part of an add: what it answers, none if the key is closed.
+    /// The state's part of an add: what it returns, none if the key is closed.
     fn mark(&mut self, key: u8) -> Option<Added> {
         if self.closed & bit(key) != 0 {
             return None;
         }
         let phase = self.phase(key);
-        let (next, answer) = match *phase {
+        let (next, added) = match *phase {
             Phase::Idle => (Phase::Marked, Added::Queued),
             Phase::Processing => (Phase::Dirty, Added::Deferred),
             other => (other, Added::Merged),
         };
         *phase = next;
-        Some(answer)
+        Some(added)
     }
 
     fn pushed(mut self, key: u8) -> Self {

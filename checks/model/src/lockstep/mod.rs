@@ -1,13 +1,12 @@
-//! A queue and its model side by side: every step is taken with both, and every answer compared.
+//! A queue and its model side by side: every step is taken with both, and every result compared.
 //!
-//! Beside the model stand two witnesses that know nothing of it: `owed` (an accepted add is
+//! Next to the model there are two witnesses that know nothing of it: `owed` (an accepted add is
 //! followed by a delivery, C5) and the items held (no key twice at a time, C3).
 
 mod key;
 pub mod limiter;
 mod looking;
 mod waiting;
-mod words;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -16,15 +15,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::{Added, Naive, NothingToGet, Op, Setup, Spreading};
+use crate::{Naive, Op, Policy, Setup, Spreading};
 use keyqueue::{
-    Batch, Clock, GetAsync, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue,
+    Added, Batch, Clock, DelayPolicy, GetAsync, GetTimeoutError, Item, KeyHandle, MockClock,
+    TryGetError, WorkQueue,
 };
 
 use key::{Key, Name};
 use limiter::Limiter;
 use waiting::{Waiting, compare_wakes};
-use words::{answer, policy, remaining};
 
 const GETTERS: usize = 4;
 const DRAINERS: usize = 2;
@@ -47,7 +46,7 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .clock(clock)
         .manual_timers()
         .tick(Duration::from_millis(setup.tick()))
-        .delay_policy(policy(setup.policy))
+        .delay_policy(delay_policy(setup.policy))
         .supersede_delays(setup.supersede)
         .drain_delays(setup.drain_delays)
         .timing(setup.timed())
@@ -55,15 +54,14 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .expect("the settings are in range");
     let mut lockstep = Lockstep::new(&queue, &time, setup);
     for op in ops {
-        lockstep.step(*op);
-        lockstep.compare(*op);
+        lockstep.take(*op);
     }
     let alive = Arc::clone(&lockstep.alive);
     let handles = lockstep.finish();
     drop(queue);
     // C11: handles outlive the queue, and are refused.
     for handle in &handles {
-        assert_eq!(answer(handle.add()), Added::ShutDown);
+        assert_eq!(handle.add(), Added::ShutDown);
     }
     drop(handles);
     assert_eq!(alive.load(Ordering::Relaxed), 0, "keys were leaked");
@@ -111,7 +109,8 @@ impl<'q> Lockstep<'q> {
         Key::new(Name::new(id, &self.alive))
     }
 
-    fn step(&mut self, op: Op) {
+    /// Takes a step. `None`: there is nothing to take it with.
+    fn step(&mut self, op: Op) -> Option<()> {
         match op {
             Op::Add(number) => {
                 let id = self.id(number);
@@ -174,80 +173,63 @@ impl<'q> Lockstep<'q> {
                 self.model.pin(id);
             }
             Op::HandleAdd(which) => {
-                if let Some(at) = choose(which, self.handles.len()) {
-                    let (id, added) = (self.handles[at].key().id(), self.handles[at].add());
-                    self.added(id, added);
-                }
+                let handle = choose(&self.handles, which)?;
+                let (id, added) = (handle.key().id(), handle.add());
+                self.added(id, added);
             }
             Op::HandleAddAfter(which, delay) => {
-                if let Some(at) = choose(which, self.handles.len()) {
-                    let (id, handle) = (self.handles[at].key().id(), &self.handles[at]);
-                    let added = handle.add_after(delay.duration());
-                    let expected = self.model.add_after(id, delay.nanos());
-                    self.added_as(id, added, expected);
-                }
+                let handle = choose(&self.handles, which)?;
+                let id = handle.key().id();
+                let added = handle.add_after(delay.duration());
+                let expected = self.model.add_after(id, delay.nanos());
+                self.added_as(id, added, expected);
             }
             Op::HandleClone(which) => {
-                if let Some(at) = choose(which, self.handles.len()) {
-                    let handle = self.handles[at].clone();
-                    self.model.pin(handle.key().id());
-                    self.handles.push(handle);
-                }
+                let handle = choose(&self.handles, which)?.clone();
+                self.model.pin(handle.key().id());
+                self.handles.push(handle);
             }
             Op::HandleDrop(which) => {
-                if let Some(at) = choose(which, self.handles.len()) {
-                    let handle = self.handles.swap_remove(at);
-                    self.model.unpin(handle.key().id());
-                }
+                let handle = take_one(&mut self.handles, which)?;
+                self.model.unpin(handle.key().id());
             }
             Op::TryGet => {
-                let got = self.queue.try_get().map_err(|error| match error {
-                    TryGetError::Empty => NothingToGet::Empty,
-                    TryGetError::ShutDown => NothingToGet::ShutDown,
-                });
+                let got = self.queue.try_get();
                 self.got(got);
             }
             Op::Get if self.would_wait() => {}
-            Op::Get => self.got(self.queue.get().ok_or(NothingToGet::ShutDown)),
+            Op::Get => self.got(self.queue.get().ok_or(TryGetError::ShutDown)),
             Op::GetTimeout => {
                 let got = self.queue.get_timeout(Duration::ZERO);
                 self.got(got.map_err(|error| match error {
-                    GetTimeoutError::Timeout => NothingToGet::Empty,
-                    GetTimeoutError::ShutDown => NothingToGet::ShutDown,
+                    GetTimeoutError::Timeout => TryGetError::Empty,
+                    GetTimeoutError::ShutDown => TryGetError::ShutDown,
                 }));
             }
             Op::GetBatch(_) if self.would_wait() => {}
             Op::GetBatch(max) => self.get_batch(usize::from(max)),
             Op::Done(which) => {
-                if let Some(at) = choose(which, self.items.len()) {
-                    let item = self.items.remove(at);
-                    self.release(item.id());
-                    item.done();
-                }
+                let item = take_one(&mut self.items, which)?;
+                self.release(item.id());
+                item.done();
             }
             Op::Retry(which) => {
-                if let Some(at) = choose(which, self.items.len()) {
-                    let item = self.items.remove(at);
-                    let id = item.id();
-                    let expected = self.model.add_limited(id);
-                    self.release(id);
-                    self.added_as(id, item.retry(), expected);
-                }
+                let item = take_one(&mut self.items, which)?;
+                let id = item.id();
+                let expected = self.model.add_limited(id);
+                self.release(id);
+                self.added_as(id, item.retry(), expected);
             }
             Op::RetryAfter(which, delay) => {
-                if let Some(at) = choose(which, self.items.len()) {
-                    let item = self.items.remove(at);
-                    let id = item.id();
-                    let expected = self.model.add_after(id, delay.nanos());
-                    self.release(id);
-                    self.added_as(id, item.retry_after(delay.duration()), expected);
-                }
+                let item = take_one(&mut self.items, which)?;
+                let id = item.id();
+                let expected = self.model.add_after(id, delay.nanos());
+                self.release(id);
+                self.added_as(id, item.retry_after(delay.duration()), expected);
             }
             Op::DropItem(which) => {
-                if let Some(at) = choose(which, self.items.len()) {
-                    let item = self.items.swap_remove(at);
-                    self.release(item.id());
-                }
+                let item = take_one(&mut self.items, which)?;
+                self.release(item.id());
             }
             Op::DropItems => {
                 for item in std::mem::take(&mut self.items) {
@@ -268,13 +250,12 @@ impl<'q> Lockstep<'q> {
                 self.model.drop_drain(who);
             }
             Op::ShutDown => {
-                let left = remaining(self.queue.shut_down());
-                assert_eq!(left, self.model.shut_down());
+                assert_eq!(self.queue.shut_down(), self.model.shut_down());
             }
             Op::DrainNow => {
                 self.drain_begins();
                 let drained = self.queue.drain_timeout(Duration::ZERO);
-                assert_eq!(drained.map_err(remaining), self.model.drain_now());
+                assert_eq!(drained, self.model.drain_now());
             }
             Op::Shrink => {
                 self.queue.shrink();
@@ -284,15 +265,16 @@ impl<'q> Lockstep<'q> {
             Op::Snapshot => self.snapshot(),
             Op::Stuck(older_than) => self.stuck(older_than),
         }
+        Some(())
     }
 
-    fn added(&mut self, id: u16, added: keyqueue::Added) {
+    fn added(&mut self, id: u16, added: Added) {
         let expected = self.model.add(id);
         self.added_as(id, added, expected);
     }
 
-    fn added_as(&mut self, id: u16, added: keyqueue::Added, expected: Added) {
-        assert_eq!(answer(added), expected, "add of {id}");
+    fn added_as(&mut self, id: u16, added: Added, expected: Added) {
+        assert_eq!(added, expected, "add of {id}");
         if !matches!(expected, Added::Delayed | Added::ShutDown) {
             self.owed.insert(id);
         }
@@ -318,13 +300,13 @@ impl<'q> Lockstep<'q> {
         assert_eq!(queued, self.model.add_all(ids));
     }
 
-    /// Compares an answer, and keeps the item.
-    fn got(&mut self, got: Result<Held<'q>, NothingToGet>) {
+    /// Compares a result, and keeps the item.
+    fn got(&mut self, got: Result<Held<'q>, TryGetError>) {
         let expected = self.model.get();
         self.keep(got, expected);
     }
 
-    fn keep(&mut self, got: Result<Held<'q>, NothingToGet>, expected: Result<u16, NothingToGet>) {
+    fn keep(&mut self, got: Result<Held<'q>, TryGetError>, expected: Result<u16, TryGetError>) {
         assert_eq!(
             got.as_ref().map(|item| item.id()).map_err(|none| *none),
             expected
@@ -373,7 +355,7 @@ impl<'q> Lockstep<'q> {
             (Poll::Pending, None) => {}
             (Poll::Ready(got), Some(expected)) => {
                 self.getters[who] = None;
-                self.keep(got.ok_or(NothingToGet::ShutDown), expected);
+                self.keep(got.ok_or(TryGetError::ShutDown), expected);
             }
             (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
         }
@@ -416,11 +398,11 @@ impl<'q> Lockstep<'q> {
     }
 
     fn take(&mut self, op: Op) {
-        self.step(op);
+        let _ = self.step(op);
         self.compare(op);
     }
 
-    /// Works everything off, and answers the handles.
+    /// Works everything off, and returns the handles.
     fn finish(mut self) -> Vec<KeyHandle<Key>> {
         (0..GETTERS as u8).for_each(|who| self.take(Op::DropGet(who)));
         while !self.items.is_empty() || !self.model.is_empty() {
@@ -436,17 +418,31 @@ impl<'q> Lockstep<'q> {
         for op in [Op::TryGet, Op::Get, Op::GetTimeout, Op::GetBatch(2)] {
             self.take(op);
         }
-        let last = Op::PollGet {
+        self.take(Op::PollGet {
             who: 0,
             waker: false,
-        };
-        self.take(last);
+        });
         assert!(self.items.is_empty());
         self.handles
     }
 }
 
-/// Which of `count` things a number means.
-fn choose(number: u8, count: usize) -> Option<usize> {
-    usize::from(number).checked_rem(count)
+/// The one of some things that a number means.
+fn choose<T>(things: &[T], number: u8) -> Option<&T> {
+    things.get(usize::from(number).checked_rem(things.len())?)
+}
+
+/// The same, taken away.
+fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
+    let at = usize::from(number).checked_rem(things.len())?;
+    Some(things.remove(at))
+}
+
+fn delay_policy(policy: Policy) -> DelayPolicy {
+    match policy {
+        Policy::Earliest => DelayPolicy::Earliest,
+        Policy::Latest => DelayPolicy::Latest,
+        Policy::Replace => DelayPolicy::Replace,
+        Policy::KeepFirst => DelayPolicy::KeepFirst,
+    }
 }

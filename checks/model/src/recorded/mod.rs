@@ -1,4 +1,4 @@
-//! Runs programs on real threads, and writes down what each call answered and when it was made.
+//! Runs programs on real threads, and writes down what each call returned and when it was made.
 //!
 //! The clock of a history is one atomic counter, read before and after each call. It orders the
 //! threads' memory more than a user's calls would; what the queue's orderings are worth without such
@@ -13,6 +13,8 @@ mod subject;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread;
+
+use keyqueue::Added;
 
 use crate::Setup;
 use crate::linear::{Call, Do, KEYS, Part};
@@ -45,7 +47,7 @@ impl Stage<'_> {
     }
 }
 
-/// Runs each program on a thread of its own, and then delivers what is left.
+/// Runs each program on its own thread, and then delivers what is left.
 pub fn run(setup: Setup, programs: &[Vec<Do>], flaw: Option<Flaw>) -> Vec<Vec<Call>> {
     let subject = Subject::new(setup, flaw);
     let stage = Stage {
@@ -118,7 +120,7 @@ impl<'q> Actor<'q> {
         self.calls
     }
 
-    /// Makes a call, and notes it with what its answer means.
+    /// Makes a call, and notes it with what its result means.
     fn note<A>(
         &mut self,
         call: impl FnOnce(&'q Subject) -> A,
@@ -126,9 +128,9 @@ impl<'q> Actor<'q> {
     ) {
         let clock = &self.stage.clock;
         let invoked = clock.fetch_add(1, Ordering::SeqCst);
-        let answer = call(self.stage.subject);
+        let result = call(self.stage.subject);
         let returned = clock.fetch_add(1, Ordering::SeqCst);
-        let parts = parts(self, answer);
+        let parts = parts(self, result);
         self.calls.push(Call {
             invoked,
             returned,
@@ -191,8 +193,8 @@ impl<'q> Actor<'q> {
         }
     }
 
-    /// As [`note`](Self::note), for a call that may wait for ever. Who holds a key does not wait: it
-    /// may be dirty, and then the end of the queue waits for its `done`.
+    /// As [`note`](Self::note), for a call that may wait forever. A thread that holds a key does not wait: the
+    /// key may be dirty, and then the end of the queue waits for its `done`.
     fn wait(&mut self, get: impl FnOnce(&'q Subject) -> Got<'q>) {
         if !self.items.is_empty() {
             return self.step(Do::TryGet);
@@ -230,15 +232,14 @@ impl<'q> Actor<'q> {
     }
 }
 
-/// The keys that a get answered, or the part that says that there was none.
+/// The keys that a get returned, or the part that says that there was none.
 type Got<'q> = Result<Vec<Held<'q>>, Part>;
 
-/// What an answer to an add after `ticks` means.
-fn delayed(key: u8, ticks: u8, added: keyqueue::Added) -> Part {
-    use keyqueue::Added::{Delayed, ShutDown};
+/// What the result of an add after `ticks` means.
+fn delayed(key: u8, ticks: u8, added: Added) -> Part {
     match (ticks, added) {
-        (0, _) => Part::Add(key, subject::answer(added)),
-        (_, Delayed | ShutDown) => Part::Delay(key, ticks, added == Delayed),
-        (_, other) => panic!("add_after({key}, {ticks}) was answered with {other:?}"),
+        (0, _) => Part::Add(key, added),
+        (_, Added::Delayed | Added::ShutDown) => Part::Delay(key, ticks, added == Added::Delayed),
+        (_, other) => panic!("add_after({key}, {ticks}) returned {other:?}"),
     }
 }

@@ -7,9 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::linear::{KEYS, Part, Via};
-use crate::{Added, Remaining, Setup, Spreading};
+use crate::{Setup, Spreading};
 use keyqueue::limiter::NoLimit;
-use keyqueue::{Clock, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue};
+use keyqueue::{
+    Added, Clock, GetTimeoutError, Item, KeyHandle, MockClock, Remaining, TryGetError, WorkQueue,
+};
 
 use super::Got;
 
@@ -19,14 +21,28 @@ const ODDS: usize = 4;
 
 type Queue = WorkQueue<u8, NoLimit, Spreading>;
 
-/// What a broken queue does wrong, now and then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+/// Declares the flaws, and [`Flaw::ALL`] of them.
+macro_rules! flaws {
+    ($($(#[$doc:meta])* $flaw:ident,)*) => {
+        /// What a broken queue does wrong, now and then.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Flaw {
+            $($(#[$doc])* $flaw,)*
+        }
+
+        impl Flaw {
+            /// Every flaw.
+            pub const ALL: &[Flaw] = &[$(Flaw::$flaw),*];
+        }
+    };
+}
+
+flaws! {
     /// Says that a key is queued, and forgets it.
     LosesAdds,
     /// Adds of a key that is processed are taken for done.
     LosesDirty,
-    /// Takes a queued key for one that is processed, in its answer alone.
+    /// Takes a queued key for one that is processed, in its result alone.
     MisreportsAdds,
     /// Hands out a key that somebody holds.
     TwoHolders,
@@ -119,7 +135,7 @@ impl Subject {
             },
             Via::NewHandle => self.queue.handle(key).add(),
         };
-        match answer(added) {
+        match added {
             Added::Queued if self.shows(Flaw::MisreportsAdds) => Added::Deferred,
             added => added,
         }
@@ -129,10 +145,10 @@ impl Subject {
         self.handles.iter().find(|handle| *handle.key() == key)
     }
 
-    pub(crate) fn add_after(&self, key: u8, ticks: u8, via: Via) -> keyqueue::Added {
+    pub(crate) fn add_after(&self, key: u8, ticks: u8, via: Via) -> Added {
         let delay = TICK * u32::from(ticks);
         if ticks > 0 && self.shows(Flaw::LosesDelays) {
-            return keyqueue::Added::Delayed;
+            return Added::Delayed;
         }
         match (via, self.handle(key)) {
             (Via::Handle, Some(handle)) => handle.add_after(delay),
@@ -236,7 +252,7 @@ impl Subject {
         }
     }
 
-    pub(crate) fn retry_after(&self, held: Held<'_>, ticks: u8) -> keyqueue::Added {
+    pub(crate) fn retry_after(&self, held: Held<'_>, ticks: u8) -> Added {
         self.leave(&held);
         let delay = TICK * u32::from(ticks);
         match held.item {
@@ -252,25 +268,12 @@ impl Subject {
     }
 
     pub(crate) fn shut_down(&self) -> Remaining {
-        let left = self.queue.shut_down();
-        Remaining {
-            queued: left.queued + usize::from(self.shows(Flaw::Miscounts)),
-            processing: left.processing,
-            delayed: left.delayed,
-        }
+        let mut left = self.queue.shut_down();
+        left.queued += usize::from(self.shows(Flaw::Miscounts));
+        left
     }
 
     pub(crate) fn shrink(&self) {
         self.queue.shrink();
-    }
-}
-
-pub(crate) fn answer(added: keyqueue::Added) -> Added {
-    match added {
-        keyqueue::Added::Queued => Added::Queued,
-        keyqueue::Added::Merged => Added::Merged,
-        keyqueue::Added::Deferred => Added::Deferred,
-        keyqueue::Added::ShutDown => Added::ShutDown,
-        other => panic!("a plain add is not answered with {other:?}"),
     }
 }
