@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cargo-mutants over the parts that tests of their own look at closely, where each of its changes should fail a
+# cargo-mutants over the parts that separate tests look at closely, where each of its changes should fail a
 # test: .ci/jobs/cargo_mutants.sh [state|table|slab|fifo|waiting|timer|limiter|backoff]... (all of them by default, which takes
 # two hours or so, and is no job of .ci/run).
 #

@@ -9,7 +9,7 @@ if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then
     if command -v apt-get >/dev/null && [[ $(id -u) -eq 0 ]]; then
         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
             --no-install-recommends prometheus) >/dev/null || true
-        # The package starts a server of its own where there is a system to start it.
+        # The package starts its own server where there is a system to start it.
         if command -v systemctl >/dev/null; then
             systemctl disable --now prometheus >/dev/null 2>&1 || true
         fi

@@ -103,7 +103,7 @@ impl Mirror {
         self.tally.update(|counts| counts.retries -= 1);
         let mut failure = end.failure;
         let mut attempts = end.retries + 1;
-        // Ordering: Relaxed; a late answer costs a second.
+        // Ordering: Relaxed; read late, it costs a second.
         if end.reason == Reason::ShutDown && !self.interrupted.load(Ordering::Relaxed) {
             // The queue drains and takes nothing back: see it through here.
             let backoff = Backoff {

@@ -1,4 +1,4 @@
-//! Arbitrary steps taken with a queue and its model, by one thread; every answer is compared.
+//! Arbitrary steps taken with a queue and its model, by one thread; every result is compared.
 #![no_main]
 
 use keyqueue_model::{Op, Script, lockstep};

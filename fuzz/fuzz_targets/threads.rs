@@ -1,5 +1,5 @@
 //! Arbitrary programs on real threads. What they saw is to be explained by a queue without threads,
-//! which counts every delivery and answer (C1 to C12, D3 to D6, S1, S2, S5).
+//! which counts every delivery and result (C1 to C12, D3 to D6, S1, S2, S5).
 #![no_main]
 
 use keyqueue_model::linear::{Do, explain};

@@ -1,6 +1,6 @@
 //! What the models share: how a model is run, and the small queues they are about.
 //!
-//! The models are in `tests/`. Run them with
+//! The models are in `tests/`; which change each of them fails with is in the table of `README.md`. Run them with
 //!
 //! ```text
 //! RUSTFLAGS="--cfg keyqueue_loom" cargo test -p keyqueue-loom-tests --release
@@ -18,7 +18,7 @@ use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 use loom::sync::Arc;
 use loom::thread::JoinHandle;
 
-/// A hasher that answers the same in every run: loom replays its runs.
+/// A hasher that returns the same in every run: loom replays its runs.
 pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// The queue that models are about: few shards, a tiny ring.
@@ -62,7 +62,7 @@ thread_local! {
     static FIRST: Cell<First> = const { Cell::new(First::Spawner) };
 }
 
-/// Spawns a thread of a model. To be used in place of loom's own: see [`check`].
+/// Spawns a thread of a model. To be used instead of loom's own: see [`check`].
 pub fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     let handle = loom::thread::spawn(f);
     if let First::Spawned = FIRST.get() {
@@ -85,7 +85,7 @@ pub fn spawn_with<S: 'static, T: 'static>(
 ///
 /// Twice: starting from the run in which a spawner goes on first, and from that in which the thread
 /// it has spawned does. Either alone leaves interleavings out. loom remembers of each atomic only
-/// who accessed it last; when a thread loads what another is about to load and change, the other's
+/// which thread accessed it last; when a thread loads what another is about to load and change, the other's
 /// load hides the first, and that the change might have come before it is never tried.
 pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let began = std::time::Instant::now();

@@ -9,7 +9,7 @@ use keyqueue_loom_tests::{FixedHasher, Queue, check, queue, queue_of, spawn, spa
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Works off what is queued, and answers what the last delivery read in `data`.
+/// Works off what is queued, and returns what the last delivery read in `data`.
 fn work_off(queue: &Queue, data: &AtomicUsize) -> Option<usize> {
     let mut seen = None;
     while let Ok(item) = queue.try_get() {
@@ -22,9 +22,6 @@ fn work_off(queue: &Queue, data: &AtomicUsize) -> Option<usize> {
 
 /// C5. An add to a key that is queued (merged) or processed (deferred) is served by a delivery
 /// that sees what was stored before it.
-///
-/// Fails without either fence in `keys/state/mod.rs` (`begin`, `add_locked`), and when `finish` does not
-/// look at dirty.
 #[test]
 fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {
     check("merged_or_deferred", 5, || {
@@ -34,8 +31,6 @@ fn a_delivery_sees_what_was_stored_before_a_merged_or_deferred_add() {
 }
 
 /// C5, C11. The same through a handle, which takes no lock.
-///
-/// Fails without the fence in `add_racing` or in `begin`.
 #[test]
 fn a_delivery_sees_what_was_stored_before_an_add_through_a_handle() {
     check("handle", 5, || {
@@ -60,10 +55,7 @@ fn sees_what_was_stored_before(queue: &Arc<Queue>, add: impl Fn() -> Added) {
 }
 
 /// C5. What a worker did under a key is visible to the key's next delivery, without a lock. The
-/// add between the two is a third thread's: it hands on what it learned from the first worker.
-///
-/// Fails when `finish` does not release, and when `begin` neither acquires nor has its fence, which
-/// alone would do.
+/// add between the two is a third thread's: it hands on what it acquired from the first worker.
 #[test]
 fn a_delivery_sees_what_the_last_worker_did() {
     check("worker_to_worker", 3, || {
@@ -88,16 +80,12 @@ fn a_delivery_sees_what_the_last_worker_did() {
 
 /// C2, C11. An add under the shard's lock beside one through a handle, which takes none: one of
 /// them queues the key.
-///
-/// Fails when `add_locked` stores plainly although the key is pinned.
 #[test]
 fn an_add_beside_an_add_through_a_handle_queues_the_key_once() {
     check("add_handle", 5, || an_add_beside_one_through_a_handle(1));
 }
 
-/// C2, C11. The same while the key has another handle, which nobody uses.
-///
-/// Fails when `add_locked` stores plainly although the key has more pins than one.
+/// C2, C11. The same while the key has another handle, which no thread uses.
 #[test]
 fn an_add_beside_an_add_through_one_of_two_handles_queues_the_key_once() {
     check("add_handles", 5, || an_add_beside_one_through_a_handle(2));
@@ -117,8 +105,6 @@ fn an_add_beside_one_through_a_handle(handles: usize) {
 
 /// C2, C3, C4. Two workers and an adder: never two holders, and as many deliveries as were
 /// announced by "queued" and "deferred".
-///
-/// Fails when `add` queues a key that is being processed, or `finish` answers "queued" always.
 #[test]
 fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
     check("one_holder", 3, || {
@@ -153,8 +139,6 @@ fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
 }
 
 /// C10. A sweep never takes a key that an add has just queued, nor makes an add lose its key.
-///
-/// Fails when `residence` takes a queued key for idle.
 #[test]
 fn a_sweep_beside_an_add_loses_nothing() {
     check("sweep_add", 5, || {
@@ -171,8 +155,6 @@ fn a_sweep_beside_an_add_loses_nothing() {
 
 /// C10. A sweep beside a `done` takes the key before it is held or after it is idle, never
 /// between.
-///
-/// Fails when `residence` takes a processing or a dirty key for idle.
 #[test]
 fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
     check("sweep_done", 5, || {
@@ -190,8 +172,6 @@ fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
 }
 
 /// C10, C11. A sweep keeps a key with a handle, and takes it when the last handle is gone.
-///
-/// Fails when `residence` does not look at the pins.
 #[test]
 fn a_sweep_beside_a_handle_keeps_its_key() {
     check("sweep_handle", 5, || {
@@ -254,8 +234,6 @@ fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
 type WatchedQueue = WorkQueue<Watched, NoLimit, FixedHasher>;
 
 /// C10. A sweep drops a key when its worker has done with it, and after everything the worker did.
-///
-/// Fails when `finish` does not release, or `residence` does not acquire.
 #[test]
 fn a_sweep_drops_a_key_after_its_worker_has_done_with_it() {
     check("sweep_worker_drop", 5, || {
@@ -270,8 +248,6 @@ fn a_sweep_drops_a_key_after_its_worker_has_done_with_it() {
 }
 
 /// C10, C11. The same for the last handle of a key.
-///
-/// Fails when `unpin` does not release, or `residence` does not acquire.
 #[test]
 fn a_sweep_drops_a_key_after_its_last_handle_was() {
     check("sweep_handle_drop", 5, || {

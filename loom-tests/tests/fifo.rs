@@ -1,13 +1,10 @@
-//! The ring and its overflow: the order is kept and nobody overlooks a key (C1).
+//! The ring and its overflow: the order is kept and no popper overlooks a key (C1).
 #![cfg(keyqueue_loom)]
 
 use keyqueue::WorkQueue;
 use keyqueue_loom_tests::{check, queue, spawn_with};
 
 /// One producer, one consumer, a ring of one: what overflows comes out in order.
-///
-/// Fails when `push` goes to the ring whenever the ring has room, or when `refill` lowers the
-/// count before it has moved the entries.
 #[test]
 fn what_overflows_keeps_the_order() {
     check("overflow_order", 3, || {
@@ -28,9 +25,6 @@ fn what_overflows_keeps_the_order() {
 /// the count to 0, which the first reads; pushes find the ring full and go to the overflow; the
 /// other takes what is in the ring; the first finds the ring empty, again; the other refills it,
 /// and the count is 0, again. The first must not take the FIFO for empty.
-///
-/// Fails when `pop_slow` reads `backlog` only once, when a refill leaves no trace in `backlog`, and
-/// when a refiller that finds the overflow empty does not look at the ring.
 #[test]
 fn a_refill_hides_no_key_from_another_popper() {
     check("refill_hides_nothing", 5, || {
@@ -57,8 +51,6 @@ fn a_refill_hides_no_key_from_another_popper() {
 
 /// C5. Interleaving: one pusher is the overflow's tail, and not yet hung onto the list; the other hangs
 /// itself behind it, and returns. Its key must not be taken for missing.
-///
-/// Fails when `Overflow::pop` does not wait for the gap to be closed.
 #[test]
 fn a_key_behind_a_gap_in_the_overflow_is_not_overlooked() {
     check("overflow_gap", 5, || {
@@ -75,8 +67,6 @@ fn a_key_behind_a_gap_in_the_overflow_is_not_overlooked() {
 }
 
 /// C8. `len` never counts more than what was added and not taken.
-///
-/// Fails when a push puts its entry into the overflow before it counts it.
 #[test]
 fn the_length_beside_an_add_is_what_is_left() {
     check("length", 5, || {
@@ -96,8 +86,6 @@ fn the_length_beside_an_add_is_what_is_left() {
 
 /// C8. Interleaving: a refill has moved a key to the ring, and not yet taken it off the overflow's
 /// count; `len` adds up both.
-///
-/// Fails when `len` does not wait for the refill to end.
 #[test]
 fn the_length_beside_a_refill_counts_no_key_twice() {
     check("length_refill", 5, || {
@@ -114,8 +102,6 @@ fn the_length_beside_a_refill_counts_no_key_twice() {
 
 /// Interleaving: a popper finds the ring empty and goes for the overflow; meanwhile the overflow
 /// is emptied, and the ring filled and overflowed again.
-///
-/// Fails when `refill` does not look at the ring again.
 #[test]
 fn a_late_popper_does_not_overtake_the_ring() {
     check("late_popper", 3, || {

@@ -18,9 +18,6 @@ fn fail(limiter: &ItemExponentialFailure<u8>) -> u32 {
 
 /// L2. One thread fails with a key and forgets it, another fails with it. What is left is what was
 /// not forgotten: the other's failure, if and only if it came after that.
-///
-/// Fails if `forget` writes `failing` without the lock, after it has given it back, in
-/// `limiter/per_key/counts.rs`.
 #[test]
 fn what_fails_after_a_forget_is_counted_and_what_failed_before_is_not() {
     check("limiter_forget", 5, || {

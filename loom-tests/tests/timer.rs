@@ -1,4 +1,4 @@
-//! Delays: who sets, moves, cancels and ends them, beside each other and beside a shut-down.
+//! Delays: set, moved, cancelled and ended, beside each other and beside a shut-down.
 //!
 //! Most models end delays by `fire_due`, on a thread of the model; those about sleeping have the
 //! driver's own thread.
@@ -24,9 +24,6 @@ fn deliveries(queue: &Queue) -> usize {
 
 /// D7. Interleaving: the driver finds nothing to do until an hour from now; the delay is
 /// registered; the clock is advanced; the driver goes to sleep, for good.
-///
-/// Fails without either fence of `timer/mod.rs`, without the second look at the registrations, and
-/// when `register` does not wake a driver that sleeps for longer.
 #[test]
 fn an_earlier_delay_wakes_the_sleeping_driver() {
     check("register_sleep", 2, || {
@@ -43,9 +40,6 @@ fn an_earlier_delay_wakes_the_sleeping_driver() {
 
 /// D9. Interleaving: the driver finds that the delay is not due; the clock is advanced; the driver
 /// goes to sleep.
-///
-/// Fails when the driver does not look at the clock again once it is on the clock's list, and when
-/// advancing does not wake.
 #[test]
 fn an_advance_wakes_the_sleeping_driver() {
     check("advance_sleep", 2, || {
@@ -58,8 +52,6 @@ fn an_advance_wakes_the_sleeping_driver() {
 }
 
 /// D6. Exactly one of the two ends the delay.
-///
-/// Fails when either ends it by a store in place of the exchange.
 #[test]
 fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
     check("cancel_fire", 5, || {
@@ -75,8 +67,6 @@ fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
 }
 
 /// D4. A plain add and the add of a delay, of an idle key: none is lost, none is double.
-///
-/// Fails when an add to a queued node pushes another entry.
 #[test]
 fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
     check("add_fire", 3, || {
@@ -98,8 +88,6 @@ fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
 }
 
 /// D4. The delay of a key ends while a worker is about to be done with it: one more delivery.
-///
-/// Fails when a deferred add is dropped, or the driver pushes for a processing key.
 #[test]
 fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
     check("done_fire", 5, || {
@@ -118,8 +106,6 @@ fn a_done_beside_the_end_of_the_delay_is_followed_by_one_delivery() {
 
 /// D3. Two delays of one key beside the end of the first: the key is added once or twice, and no
 /// delay is left over.
-///
-/// Fails when an entry that is stale ends a delay nonetheless.
 #[test]
 fn two_delays_beside_the_end_of_one() {
     check("two_delays_fire", 3, || {
@@ -147,8 +133,6 @@ fn two_delays_beside_the_end_of_one() {
 
 /// D3, C5. Interleaving: the data is still in the caller's store buffer when it finds an earlier
 /// delay pending; that one ends; the worker reads the data.
-///
-/// Fails without either fence of `keys/delay.rs`.
 #[test]
 fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
     check("kept_visible", 3, || {
@@ -172,14 +156,11 @@ fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
         let seen = worker.join().unwrap();
         time.advance(2 * HOUR);
         let later = queue.fire_due();
-        assert!(seen == 1 || later == 1, "nobody saw the data");
+        assert!(seen == 1 || later == 1, "no delivery saw the data");
     });
 }
 
 /// S5. A delay that ends beside a shut-down is delivered, or counted as dropped.
-///
-/// Fails when the driver adds the key after it has let go of the wheel: the shut-down then finds
-/// neither the delay nor the key, and the add comes too late.
 #[test]
 fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
     check("shut_down_fire", 3, || {
@@ -195,8 +176,6 @@ fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
 }
 
 /// S5. With a drain that delivers delays it is delivered, by whichever of the two.
-///
-/// Fails as the model above.
 #[test]
 fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
     check("drain_fire", 3, || {
@@ -211,9 +190,6 @@ fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
 }
 
 /// S1, S5. A delay that is set beside a shut-down is refused, or counted as dropped.
-///
-/// Fails when the walk does not close the delays, and when a node that is interned behind its back
-/// is not born closed.
 #[test]
 fn a_delay_set_beside_a_shut_down_is_refused_or_counted() {
     check("shut_down_delay", 3, || {
@@ -230,8 +206,6 @@ fn a_delay_set_beside_a_shut_down_is_refused_or_counted() {
 }
 
 /// S5. A delay that is set beside a drain that delivers delays is refused, or delivered.
-///
-/// Fails when the walk adds the delayed keys first and closes their delays afterwards.
 #[test]
 fn a_delay_set_beside_a_delivering_drain_is_refused_or_delivered() {
     check("drain_delay", 3, || {
@@ -245,8 +219,7 @@ fn a_delay_set_beside_a_delivering_drain_is_refused_or_delivered() {
 
 /// C10, S5. A delay that is set beside a shut-down keeps no key from being forgotten.
 ///
-/// Fails when `register` does not look at `cleared`. The fences there it does not show: the model's
-/// registrations are behind a mutex.
+/// Does not show the fences of `register`: the model's registrations are behind a mutex.
 #[test]
 fn a_delay_set_beside_a_shut_down_leaves_no_pin_behind() {
     check("shut_down_pin", 3, || {
@@ -263,8 +236,6 @@ fn a_delay_set_beside_a_shut_down_leaves_no_pin_behind() {
 
 /// D5, S5. An add in place of a delay, beside a shut-down: the add is delivered, or the delay is
 /// counted as dropped.
-///
-/// Fails when the delay is cancelled and the key added without the shard's lock.
 #[test]
 fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
     check("shut_down_supersede", 3, || {
@@ -305,25 +276,18 @@ fn is_superseded_first(
 
 /// D5. Interleaving: the add makes the key dirty; its worker finishes, and gets it again; the driver
 /// ends the delay, and the key is dirty once more.
-///
-/// Fails when the add cancels the delay after it has added the key.
 #[test]
 fn a_delay_that_an_add_supersedes_adds_nothing_after_it() {
     is_superseded_first("supersede_add", |queue, _| queue.add(1));
 }
 
 /// D5. The same through a handle.
-///
-/// Fails when the add cancels the delay after it has added the key.
 #[test]
 fn a_delay_that_an_add_through_a_handle_supersedes_adds_nothing_after_it() {
     is_superseded_first("supersede_handle", |_, handle| handle.add());
 }
 
 /// S6. The queue is dropped while the driver is about to go to sleep, or to end a delay.
-///
-/// Fails when `stop` does not wake the driver, and when the driver does not look for it again
-/// before it sleeps.
 #[test]
 fn dropping_the_queue_ends_the_driver() {
     check("drop_driver", 2, || {
@@ -337,8 +301,6 @@ fn dropping_the_queue_ends_the_driver() {
 
 /// D8. Interleaving: a turn takes the registrations, one; another delay, due earlier, is
 /// registered; the clock passes both.
-///
-/// Fails when a turn reads the clock after it has taken the registrations.
 #[test]
 fn of_two_delays_the_one_due_earlier_comes_first() {
     check("due_order", 3, || {

@@ -18,8 +18,6 @@ fn timed() -> (Arc<Queue>, MockClock) {
 
 /// M2. A key that is added while it is processed waits from that add on, or, if the `done` comes at the very
 /// same time, from the `done`; never from an earlier time round.
-///
-/// Fails when `requeued` believes whatever `deferred` says, and when it says nothing.
 #[test]
 fn a_deferred_key_waits_from_its_add_or_its_done() {
     check("deferred_time", 5, || {
@@ -40,16 +38,12 @@ fn a_deferred_key_waits_from_its_add_or_its_done() {
 }
 
 /// M2. The state and the age that a snapshot has of a key belong together, when the key is done and no more.
-///
-/// Fails without the second look in `Times::read`.
 #[test]
 fn a_snapshot_has_an_age_that_belongs_to_the_state() {
     check("snapshot_pair", 4, || pair(false, &[5]));
 }
 
 /// M2. The same when the key is queued once more: then it is queued since just now.
-///
-/// Fails when the time of the last wait is not marked as gone, and without the fence in `Times::begin`.
 #[test]
 fn a_snapshot_has_no_age_of_the_last_time_round() {
     check("snapshot_again", 4, || pair(true, &[5, 0]));

@@ -1,4 +1,4 @@
-//! No wake-up is lost, whoever waits and whoever gives up half-way (C9).
+//! No wake-up is lost, whatever waits and whatever gives up half-way (C9).
 //!
 //! A lost wake-up shows as a deadlock, which loom reports.
 #![cfg(keyqueue_loom)]
@@ -17,9 +17,8 @@ use loom::sync::Arc;
 /// Interleaving: the getter finds the FIFO empty; the adder pushes and finds no waiter; the getter
 /// registers and sleeps.
 ///
-/// Fails without the fence in `notify`, and without the second look after registering. (The one in
-/// `register` has a stand-in here: a ring found empty has had a full fence. The drainers have none,
-/// see `a_drain_waits_for_what_is_queued_and_processed`.)
+/// Does not show the fence in `register`: a ring found empty has had a full fence. For the drainers, which have
+/// none, see `a_drain_waits_for_what_is_queued_and_processed`.
 #[test]
 fn an_add_wakes_a_thread() {
     check("wake_thread", 5, || {
@@ -30,7 +29,6 @@ fn an_add_wakes_a_thread() {
     });
 }
 
-/// Fails as the model above; the second look is that of `GetAsync::poll`.
 #[test]
 fn an_add_wakes_a_task() {
     check("wake_task", 5, || {
@@ -43,8 +41,6 @@ fn an_add_wakes_a_task() {
 
 /// Interleaving: the task is polled with a new waker, and looks whether it has been notified; the
 /// add notifies it and runs the waker of the first poll; the task stores the new one and sleeps.
-///
-/// Fails when the waker is stored after the look at `notified`, or is not stored again at all.
 #[test]
 fn an_add_wakes_a_task_through_the_waker_of_its_last_poll() {
     check("new_waker", 5, || {
@@ -71,7 +67,6 @@ impl Wake for Woken {
     }
 }
 
-/// Fails when `add` of a second key notifies nobody, or `notify` does not take the waiter off.
 #[test]
 fn two_adds_wake_two_waiters() {
     check("two_waiters", 2, || {
@@ -91,8 +86,6 @@ fn two_adds_wake_two_waiters() {
 
 /// Interleaving: the task registers, then the thread; the add notifies the task; it is dropped
 /// unpolled; the thread sleeps beside the key.
-///
-/// Fails when `GetAsync`'s drop does not pass the notification on, or does not leave the list.
 #[test]
 fn a_dropped_task_passes_its_wake_up_on() {
     check("dropped_task", 2, || {
@@ -115,8 +108,6 @@ fn a_dropped_task_passes_its_wake_up_on() {
 /// Interleaving: three adds notify three tasks of four. Two of them take a key each, the second of
 /// which moves the third key from the overflow to the ring; meanwhile the third task is dropped,
 /// looks at the ring (empty yet), and at the overflow (empty already).
-///
-/// Fails when `Fifo::is_empty` looks at the ring first.
 #[test]
 fn a_task_dropped_during_a_refill_passes_its_wake_up_on() {
     check("dropped_refill", 5, || {
@@ -150,14 +141,12 @@ fn a_task_dropped_during_a_refill_passes_its_wake_up_on() {
         getters.join().unwrap();
         assert!(
             woken.0.load(Ordering::Relaxed),
-            "3 is queued, and nobody was told"
+            "3 is queued, and no task was woken"
         );
     });
 }
 
 /// Interleaving: as above, with a thread whose time is over in place of the task.
-///
-/// Fails when a getter that times out does not look again.
 #[test]
 fn a_timed_out_thread_keeps_no_wake_up() {
     check("timed_out", 2, || {
@@ -177,8 +166,6 @@ fn a_timed_out_thread_keeps_no_wake_up() {
 }
 
 /// A `done` that queues a dirty key again wakes a waiter like an add.
-///
-/// Fails when `finish` pushes without notifying.
 #[test]
 fn a_done_that_queues_again_wakes_a_waiter() {
     check("requeue_wakes", 5, || {

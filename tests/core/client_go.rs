@@ -26,7 +26,7 @@ const SHUT_DOWNS: [ShutDown; 2] = [
 
 // ---- queue_test.go --------------------------------------------------------------------------
 
-/// Adds each of 50 keys 50 times on a thread of its own. Returns how many adds were not merged.
+/// Adds each of 50 keys 50 times on its own thread. Returns how many adds were not merged.
 fn produce(queue: &Queue<usize>) -> usize {
     let add = |key| (0..50).filter(|_| queue.add(key) != Added::Merged).count();
     thread::scope(|scope| {

@@ -96,56 +96,29 @@ fn test_backoff_with_jitter() {
 
 #[test] // L9
 fn test_backoff_step() {
-    let second = Backoff {
-        duration: secs(1),
-        ..Backoff::default()
-    };
-    let rows: &[(Backoff, &[u64])] = &[
-        (Backoff::default(), &[0, 0, 0, 0]),
-        (second.clone(), &[1, 1, 1]),
-        (
-            Backoff {
-                steps: 1,
-                ..second.clone()
-            },
-            &[1, 1, 1],
-        ),
-        (
-            Backoff {
-                factor: 1.0,
-                steps: 1,
-                ..second.clone()
-            },
-            &[1, 1, 1],
-        ),
-        (doubling(secs(1), 3), &[1, 2, 4, 8, 8, 8]),
-        (
-            Backoff {
-                cap: secs(3),
-                ..doubling(secs(1), 3)
-            },
-            &[1, 2, 3, 3, 3],
-        ),
-        (
-            Backoff {
-                cap: secs(3),
-                jitter: 0.5,
-                ..doubling(secs(1), 2)
-            },
-            &[1, 2, 3, 3],
-        ),
-        (
-            Backoff {
-                jitter: 4.0,
-                ..doubling(secs(1), 6)
-            },
-            &[1, 2, 4, 8, 16, 32],
-        ),
+    // Factor, steps, cap in seconds, jitter, and the delays in seconds.
+    let rows: &[(f64, u32, u64, f64, &[u64])] = &[
+        (0.0, 0, 0, 0.0, &[1, 1, 1]),
+        (0.0, 1, 0, 0.0, &[1, 1, 1]),
+        (1.0, 1, 0, 0.0, &[1, 1, 1]),
+        (2.0, 3, 0, 0.0, &[1, 2, 4, 8, 8, 8]),
+        (2.0, 3, 3, 0.0, &[1, 2, 3, 3, 3]),
+        (2.0, 2, 3, 0.5, &[1, 2, 3, 3]),
+        (2.0, 6, 0, 4.0, &[1, 2, 4, 8, 16, 32]),
     ];
+    assert_eq!(steps(&Backoff::default(), 4), [Duration::ZERO; 4]);
     for seed in 0..5 {
         fastrand::seed(seed);
-        for (backoff, expected) in rows {
-            for (got, &seconds) in steps(backoff, expected.len()).into_iter().zip(*expected) {
+        for &(factor, count, cap, jitter, expected) in rows {
+            let (duration, cap) = (secs(1), secs(cap));
+            let backoff = Backoff {
+                duration,
+                factor,
+                jitter,
+                steps: count,
+                cap,
+            };
+            for (got, &seconds) in steps(&backoff, expected.len()).into_iter().zip(expected) {
                 let most = secs(seconds).mul_f64(1.0 + backoff.jitter);
                 let in_range = secs(seconds) <= got && got <= most;
                 assert!(in_range, "{got:?} for {seconds} s of {backoff:?}");
@@ -198,7 +171,7 @@ fn an_iterator_gives_as_many_delays_as_there_are_steps() {
     assert_eq!(backoff.size_hint(), (3, Some(3)));
     assert_eq!(backoff.by_ref().collect::<Vec<_>>(), [1, 2, 4].map(ms));
     assert_eq!((backoff.next(), backoff.next()), (None, None));
-    assert_eq!(backoff.step(), ms(8), "a step goes on for ever");
+    assert_eq!(backoff.step(), ms(8), "a step goes on forever");
     assert_eq!(doubling(ms(1), 0).next(), None);
 }
 

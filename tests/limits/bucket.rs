@@ -32,13 +32,13 @@ fn four_threads_get_the_same_reservations_as_one() {
             together.wait();
             delays(&bucket, "any", 2500)
         };
-        let mut answers: Vec<Duration> = thread::scope(|scope| {
+        let mut delays: Vec<Duration> = thread::scope(|scope| {
             let workers = [(); 4].map(|()| scope.spawn(reserve));
-            let answers = workers.map(|worker| worker.join().unwrap());
-            answers.concat()
+            let delays = workers.map(|worker| worker.join().unwrap());
+            delays.concat()
         });
-        answers.sort_unstable();
-        assert_eq!(answers, expected, "round {round}");
+        delays.sort_unstable();
+        assert_eq!(delays, expected, "round {round}");
     }
 }
 

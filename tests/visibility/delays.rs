@@ -66,7 +66,7 @@ fn check_kept(end: impl Fn(&Queue, &Number) -> u64 + Sync) {
             || seen.write(end(&queue, &number)),
         );
         if !queue.cancel(&KEY) {
-            assert_eq!(seen.read(), 1, "nobody saw the delay that was kept");
+            assert_eq!(seen.read(), 1, "the delay that was kept was not seen");
         }
     });
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // limiter asks and forgets, on keys that fail over and over. The limiters are client-go's; the priority
-// queue has none of its own.
+// queue has none itself.
 func limiter(name, kind string, count, threads int) []float64 {
 	if name != clientGo {
 		return nil

@@ -1,4 +1,4 @@
-// The Go contenders of the comparison, in a process of their own.
+// The Go contenders of the comparison, in a separate process.
 //
 // Reads requests from standard input, one a line (which queue, which workload, how much of it), and
 // writes a line with the figures for each; null if the workload does not apply. The harness in Rust has

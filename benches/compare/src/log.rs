@@ -41,7 +41,7 @@ pub(crate) fn generated() -> Vec<String> {
     visits.flatten().take(EVENTS).collect()
 }
 
-/// An address of its own for each number.
+/// A different address for each number.
 fn address(rank: u32) -> String {
     let bits = rank.wrapping_mul(0x9E37_79B1).to_be_bytes();
     format!("{}.{}.{}.{}", bits[0], bits[1], bits[2], bits[3])

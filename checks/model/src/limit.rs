@@ -63,7 +63,7 @@ pub struct Limits {
     pub max_wait: Option<Span>,
 }
 
-/// A delay, and how many nanoseconds an answer may be off by.
+/// A delay, and how many nanoseconds a limiter may be off by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wait {
     /// The delay in nanoseconds.

@@ -57,7 +57,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes everybody. Nobody has to be made up for.
+    /// Wakes all. None of them has to be made up for.
     pub fn wake_all(&mut self) {
         self.notified.extend(&self.line);
         self.woken.extend(self.line.drain(..));

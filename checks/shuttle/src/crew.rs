@@ -31,7 +31,7 @@ impl Crew {
             thread.join().expect("its panic has ended the run");
         }
         for task in self.tasks {
-            block_on(task).expect("nobody aborts it");
+            block_on(task).expect("it is not aborted");
         }
     }
 }

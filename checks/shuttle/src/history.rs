@@ -51,7 +51,7 @@ impl History {
         self.events().misses.push((from, to));
     }
 
-    /// Checks the order (C1), and that nobody has overlooked a key.
+    /// Checks the order (C1), and that no getter has overlooked a key.
     pub fn check(&self) {
         let events = self.events();
         let taken = |number: u64| {

@@ -29,7 +29,7 @@ pub use history::History;
 pub use keyqueue_model::ledger::{Key, Ledger};
 pub use run::check;
 
-/// A hasher that answers the same in every run: schedules are replayed.
+/// A hasher that returns the same in every run: schedules are replayed.
 pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// The queue that scenarios are about: few shards, a small ring.

@@ -16,7 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 /// No delay is longer.
 const LONGEST: u64 = 3;
 
-/// Keys that everybody adds; the next four are one producer's each, and only delayed.
+/// Keys that all add; the next four are one producer's each, and only delayed.
 const SHARED: u64 = 4;
 const KEYS: u64 = SHARED + 4;
 
@@ -167,6 +167,6 @@ fn a_drain_ends_a_crowd() {
         place.ledger.check();
         assert!(place.queue.is_empty());
         place.queue.shrink();
-        assert_eq!(place.ledger.alive(), 0, "C10: keys that nobody needs");
+        assert_eq!(place.ledger.alive(), 0, "C10: keys that are not needed");
     });
 }

@@ -13,7 +13,7 @@ use shuttle::sync::Arc;
 /// A tick.
 const MS: Duration = Duration::from_millis(1);
 
-/// Keys that everybody adds through handles.
+/// Keys that all add through handles.
 const SHARED: u64 = 2;
 /// Each producer adds this many keys once,
 const ONCE: u64 = 4;
@@ -157,6 +157,6 @@ fn a_drain_ends_what_overflows() {
         books.history.check();
         assert_eq!(queue.len(), 0);
         queue.shrink();
-        assert_eq!(books.ledger.alive(), 0, "C10: keys that nobody needs");
+        assert_eq!(books.ledger.alive(), 0, "C10: keys that are not needed");
     });
 }

@@ -14,10 +14,10 @@ use shuttle::sync::Arc;
 /// A tick.
 const MS: Duration = Duration::from_millis(1);
 
-/// Keys that everybody adds.
+/// Keys that all add.
 const SHARED: u64 = 3;
 const PRODUCERS: u64 = 3;
-/// Each producer adds this many keys of its own once, and as many others after a delay.
+/// Each producer adds this many own keys once, and as many others after a delay.
 const OWN: u64 = 3;
 /// The first that is delayed.
 const DELAYED: u64 = SHARED + PRODUCERS * OWN;
@@ -52,12 +52,12 @@ fn work_and_add(item: Delivery<'_>, queue: &Queue, ledger: &Ledger, over: bool) 
     ledger.end(number);
 }
 
-/// Ends the queue in one of several ways; answers how many delays that dropped, where it is known.
+/// Ends the queue in one of several ways; returns how many delays that dropped, where it is known.
 fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
     if once_in(3) {
         return Some(queue.shut_down().delayed as u64);
     }
-    // Whoever holds a key until all drainers have returned has to release them.
+    // A thread that holds a key until all drainers have returned has to release them.
     let release = once_in(2);
     let held = if release { queue.try_get().ok() } else { None };
     if let Some(item) = &held {
@@ -97,8 +97,8 @@ fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
     None
 }
 
-/// C3, C5, C11, S1 to S6: what was accepted is delivered, what comes later is refused, everybody
-/// who waits for the end is told of it, and nothing comes after it.
+/// C3, C5, C11, S1 to S6: what was accepted is delivered, what comes later is refused, every
+/// getter and drainer that waits for the end returns, and nothing comes after it.
 #[test]
 fn a_shut_down_ends_anything() {
     check("shut_down", 6000, || {
@@ -155,6 +155,6 @@ fn a_shut_down_ends_anything() {
         }
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
         queue.shrink();
-        assert_eq!(ledger.alive(), 0, "C10: keys that nobody needs");
+        assert_eq!(ledger.alive(), 0, "C10: keys that are not needed");
     });
 }

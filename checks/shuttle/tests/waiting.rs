@@ -12,11 +12,11 @@ use keyqueue_shuttle_tests::{
 use shuttle::future::block_on;
 use shuttle::sync::Arc;
 
-/// Each round has producers of keys of their own,
+/// Each round has producers of their own keys,
 const PRODUCERS: u64 = 3;
 /// two each,
 const OWN: u64 = 2;
-/// and ends when all of them are done, so that no later key wakes who should have been woken before.
+/// and ends when all of them are done, so that no later key wakes a getter that should have been woken before.
 const ROUNDS: u64 = 4;
 const KEYS: u64 = PRODUCERS * OWN;
 
@@ -116,7 +116,7 @@ fn no_key_is_left_beside_a_sleeper() {
         for round in 0..ROUNDS {
             let mut hasty = Crew::default();
             for _ in 0..2 {
-                // Each is somebody, too, who finds what another has left behind.
+                // Each may also find what another has left behind.
                 if once_in(2) {
                     let here = share();
                     hasty.thread("hasty", move || try_for_a_while(&here));
@@ -138,6 +138,6 @@ fn no_key_is_left_beside_a_sleeper() {
         patient.join();
         place.ledger.check();
         place.queue.shrink();
-        assert_eq!(place.ledger.alive(), 0, "C10: keys that nobody needs");
+        assert_eq!(place.ledger.alive(), 0, "C10: keys that are not needed");
     });
 }

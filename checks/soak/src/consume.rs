@@ -1,4 +1,4 @@
-//! Those who take keys, each in their own way, until the queue is at its end.
+//! Consumers of every kind, until the queue is at its end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -82,7 +82,7 @@ pub(crate) fn consume(life: &Life, taking: Taking) {
             while let Some(item) = queue.get() {
                 take(life, item);
             }
-            assert!(queue.get().is_none(), "S1: `None` is for ever");
+            assert!(queue.get().is_none(), "S1: `None` is forever");
         }
         Taking::Timeout => loop {
             let limit = Duration::from_micros(fastrand::u64(0..2000));
@@ -142,7 +142,7 @@ fn fickle(life: &Life) {
 }
 
 /// Has some futures at once, and leaves them alone for a while after each poll; if `stuck`, until the end once the
-/// producers have stopped. A wake-up that comes meanwhile is not seen by anybody for that long.
+/// producers have stopped. A wake-up that comes meanwhile is not seen for that long.
 fn idle(life: &Life, stuck: bool) {
     let new = || [(); 4].map(|()| life.queue.get_async());
     let mut futures: [Future<'_>; 4] = new();

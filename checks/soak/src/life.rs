@@ -1,4 +1,4 @@
-//! One life of a queue: everybody at work, the end, and what must hold then.
+//! One life of a queue: all threads at work, the end, and what must hold then.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl Life {
         drains && self.plan.drain_delays
     }
 
-    /// C8, C9: what is queued is delivered although nobody adds any more, and delays come up. Answers how many
+    /// C8, C9: what is queued is delivered although no thread adds any more, and delays come up. Returns how many
     /// keys still have a delay then.
     fn wait_until_at_rest(&self, owned: &[Owned]) -> usize {
         let begun = Instant::now();
@@ -65,7 +65,7 @@ impl Life {
             }
             assert!(
                 begun.elapsed() < PATIENCE,
-                "C9, D1: keys wait and nobody comes: {} queued, {:?}",
+                "C9, D1: keys wait and are not delivered: {} queued, {:?}",
                 self.queue.len(),
                 self.queue
             );
@@ -82,7 +82,7 @@ impl Life {
         idle.then_some(keys.len())
     }
 
-    /// Ends the life as planned, with everybody at work but for an end at rest. Answers what
+    /// Ends the life as planned, with all threads at work but for an end at rest. Returns what
     /// a shut-down found, if the queue was open until then.
     fn end(&self) -> Option<Remaining> {
         let queue = &self.queue;

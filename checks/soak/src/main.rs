@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | C3: a key has one holder | at each delivery | [`Ledger`] |
 //! | C5: no add is lost | as each life ends: every key's last delivery saw its last accepted version | [`Ledger`] |
-//! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the answers of adds | [`Ledger`] |
+//! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the results of adds | [`Ledger`] |
 //! | C8, C9: no key waits while its consumers sleep | in each life that ends at rest, before its shut-down | [`life`] |
 //! | C7: an item that is dropped by a panic is done | in each delivery that panics | [`consume`] |
 //! | C10: no memory is lost, no key stays alive | after each life | [`memory`], [`Ledger`] |

@@ -1,4 +1,4 @@
-//! Those who delay keys that nobody else touches, and so know what has to become of each.
+//! Owners: threads that delay keys that no other thread touches, and so know what has to become of each.
 //!
 //! An owner begins with one delay of a key that is at rest, and notes the moment before which it must not
 //! end. Then one of three things happens:
@@ -9,8 +9,8 @@
 //! | the owner cancels it | true: never delivered (D6), the key is at rest; false: delivered as above |
 //! | the owner delays the key again, by whatever policy (D3) | one delivery at least, and at most one a call; how many, only the queue knows, so such a key is not used for anything else in this life |
 //!
-//! A delay that does not come for long is a failure, too, not only one that is early: whoever sleeps past it
-//! would wake up at the shut-down at the latest, and nobody would know.
+//! A delay that does not come for long is a failure, too, not only one that is early: a thread that sleeps past it
+//! would wake up at the shut-down at the latest, and nothing would show it.
 
 use std::thread;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Owned {
         self.calls > 1
     }
 
-    /// Checks a key that was pending when the queue was shut down, once that is over. Answers
+    /// Checks a key that was pending when the queue was shut down, once that is over. Returns
     /// whether it was not delivered.
     pub(crate) fn check_after_the_end(&self, life: &Life, all_delivered: bool) -> bool {
         let deliveries = self.deliveries(life);
@@ -129,7 +129,7 @@ impl Owned {
                 true
             }
             Added::ShutDown => false,
-            other => panic!("a delay was answered with {other:?}"),
+            other => panic!("a delay returned {other:?}"),
         }
     }
 
@@ -143,7 +143,7 @@ impl Owned {
     }
 }
 
-/// Delays and cancels its own keys until stopped or refused. Answers those that were not at rest.
+/// Delays and cancels its own keys until stopped or refused. Returns those that were not at rest.
 pub(crate) fn own(life: &Life, first: u64) -> Vec<Owned> {
     let mut keys: Vec<_> = (first..first + life.plan.delayed)
         .map(|number| Owned {

@@ -54,7 +54,7 @@ pub(crate) enum End {
     DrainDropped,
     /// Drains with deadlines, until one succeeds.
     DrainTimeout,
-    /// A drain that a shut-down lets go of.
+    /// A drain that a shut-down releases.
     Released,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Plan {
     pub(crate) owners: u64,
     /// Whether keys count how many of them are alive.
     pub(crate) counted: bool,
-    /// Threads that call `fire_due`; if there is none, the queue has a thread of its own for that.
+    /// Threads that call `fire_due`; if there is none, the queue has its own thread for that.
     pub(crate) drivers: usize,
     /// Whether the keys that are added at once are delayed, cancelled and retried, too.
     pub(crate) mixed: bool,

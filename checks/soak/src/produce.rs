@@ -1,4 +1,4 @@
-//! Those who add plain keys.
+//! Producers of plain keys.
 
 use std::thread;
 use std::time::Duration;

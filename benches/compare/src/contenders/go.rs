@@ -1,5 +1,5 @@
 //! client-go's workqueue and controller-runtime's priority queue: a program in Go, which runs the
-//! same workloads in a process of its own.
+//! same workloads in a separate process.
 //!
 //! The harness builds the program (`benches/compare/go`) when it starts, and ends it when it ends. The
 //! program reads requests from its standard input, a line of JSON each: the name of the queue and

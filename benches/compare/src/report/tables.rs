@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::{OURS, Report, Row};
 use crate::workload::Target;
 
-/// The contenders with a column of their own; the others share one.
+/// The contenders with their own column; the others share one.
 const COLUMNS: [&str; 4] = [OURS, "client-go", "priorityqueue", "single-lock"];
 /// The contenders to which ratios are given.
 const RIVALS: [&str; 2] = ["client-go", "single-lock"];

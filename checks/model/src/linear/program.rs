@@ -41,7 +41,7 @@ pub enum Do {
     RetryAfter(u8, u8),
     /// Moves the clock a tick on, and ends what is due.
     Fire,
-    /// Shuts down, if nobody has.
+    /// Shuts down, if no thread has.
     ShutDown,
     /// Forgets what is idle.
     Shrink,

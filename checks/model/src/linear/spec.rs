@@ -7,7 +7,7 @@ use keyqueue::{Added, Remaining};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
-    /// To be put into the FIFO by who made it so.
+    /// To be put into the FIFO by the thread that made it so.
     Marked,
     Queued,
     /// Out of the FIFO, but its delivery has not begun.
@@ -26,7 +26,7 @@ impl Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Delay {
     due: u8,
-    /// Who set it, so that nobody else registers it.
+    /// The thread that set it, so that no other registers it.
     by: u8,
     registered: bool,
 }

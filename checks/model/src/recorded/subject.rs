@@ -44,7 +44,7 @@ flaws! {
     LosesDirty,
     /// Takes a queued key for one that is processed, in its result alone.
     MisreportsAdds,
-    /// Hands out a key that somebody holds.
+    /// Hands out a key that is held.
     TwoHolders,
     /// Hands out the second key before the first.
     Overtakes,
