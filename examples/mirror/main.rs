@@ -15,8 +15,7 @@
 //! | `watch` | turns notifications into paths |
 //! | `worker` | processes a path: synchronise, retry, give up |
 //! | `sync` | makes one path of the target equal to the source |
-//! | `failures` | records which paths failed, and which of them were given up |
-//! | `tally` | counts, and prints the summary |
+//! | `tally` | counts, records which paths failed, and prints the summary |
 //! | `verify` | compares the two trees at the end |
 //!
 //! Kept: directories, contents, permissions and modification times of files, symbolic links as
@@ -26,7 +25,6 @@
 //! Exit code: 0 if the target is complete, 1 if it is not (each failed path is named), 2 if the
 //! arguments are wrong.
 
-mod failures;
 mod roots;
 mod scan;
 mod sync;
@@ -119,16 +117,20 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     let report = verify::compare(&mirror.roots);
     mirror.progress.finish_and_clear();
 
-    let given_up = mirror.failures.given_up();
-    for (path, why) in &given_up {
-        eprintln!("failed: {}: {why}", path.display());
+    let counts = mirror.tally.with(|counts| counts.clone());
+    let mut complete = report.differences.is_empty();
+    for (path, why) in &counts.failures {
+        if let Some(why) = why {
+            eprintln!("failed: {}: {why}", path.display());
+            complete = false;
+        }
     }
     for difference in &report.differences {
         eprintln!("differs: {difference}");
     }
-    mirror.tally.counts().print(given_up.len(), elapsed)?;
+    counts.print(elapsed)?;
     report.print()?;
-    Ok(given_up.is_empty() && report.differences.is_empty())
+    Ok(complete)
 }
 
 /// Runs the workers while `feed` adds paths; returns when all that was added is settled.
@@ -145,7 +147,7 @@ fn work(args: &Args, mirror: &Mirror, feed: impl FnOnce()) -> anyhow::Result<()>
 /// One pass over both trees, until nothing is queued and no failed path waits for its next attempt.
 fn once(mirror: &Mirror) {
     scan::trees(mirror);
-    while !mirror.queue.is_empty() || mirror.failures.waiting() > 0 {
+    while !mirror.queue.is_empty() || mirror.tally.with(|counts| counts.failing()) > 0 {
         mirror.show_progress();
         thread::sleep(POLL);
     }

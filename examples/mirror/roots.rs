@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::sync::At;
+
 /// How coarse a file system's modification times may be (FAT: two seconds).
 const COARSEST_TIME: Duration = Duration::from_secs(2);
 
@@ -60,8 +62,7 @@ impl Roots {
 
     /// Creates the target directory, and those above it, where they are not there.
     pub(crate) fn create_target(&self) -> anyhow::Result<()> {
-        fs::create_dir_all(&self.target)
-            .with_context(|| format!("cannot create DST {}", self.target.display()))
+        fs::create_dir_all(&self.target).at("cannot create DST", &self.target)
     }
 }
 

@@ -4,10 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use walkdir::WalkDir;
 
-use crate::sync::is_temporary;
+use crate::sync::{At, is_absent, is_temporary};
 use crate::worker::Mirror;
 
 /// Adds every path of the target, where what is extra is found, then every path of the source. What
@@ -48,9 +47,7 @@ pub(crate) fn directory(mirror: &Mirror, path: &Path) -> anyhow::Result<()> {
             Ok(())
         };
         match list() {
-            Err(error) if !vanished(&error) => {
-                return Err(error).with_context(|| format!("cannot list {}", full.display()));
-            }
+            Err(error) if !is_absent(&error) => return Err(error).at("cannot list", &full),
             _ => {}
         }
     }
@@ -59,11 +56,4 @@ pub(crate) fn directory(mirror: &Mirror, path: &Path) -> anyhow::Result<()> {
 
 pub(crate) fn relative(root: &Path, path: &Path) -> PathBuf {
     path.strip_prefix(root).unwrap_or(path).to_owned()
-}
-
-fn vanished(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }

@@ -21,6 +21,20 @@ use anyhow::{Context, bail};
 
 use crate::roots::Roots;
 
+/// An error with the path that it was about.
+pub(crate) trait At<T> {
+    fn at(self, what: &str, path: impl AsRef<Path>) -> anyhow::Result<T>;
+}
+
+impl<T, E> At<T> for Result<T, E>
+where
+    Self: Context<T, E>,
+{
+    fn at(self, what: &str, path: impl AsRef<Path>) -> anyhow::Result<T> {
+        self.with_context(|| format!("{what} {}", path.as_ref().display()))
+    }
+}
+
 /// What was done at a path.
 pub(crate) enum Done {
     Unchanged,
@@ -71,17 +85,13 @@ pub(crate) fn is_temporary(path: &Path) -> bool {
 /// Whether two files have the same bytes.
 pub(crate) fn same_content(one: &Path, other: &Path) -> anyhow::Result<bool> {
     let open = |path: &Path| -> anyhow::Result<BufReader<File>> {
-        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let file = File::open(path).at("cannot read", path)?;
         Ok(BufReader::with_capacity(1 << 16, file))
     };
     let (mut a, mut b) = (open(one)?, open(other)?);
     loop {
-        let x = a
-            .fill_buf()
-            .with_context(|| format!("cannot read {}", one.display()))?;
-        let y = b
-            .fill_buf()
-            .with_context(|| format!("cannot read {}", other.display()))?;
+        let x = a.fill_buf().at("cannot read", one)?;
+        let y = b.fill_buf().at("cannot read", other)?;
         let both = x.len().min(y.len());
         if both == 0 {
             return Ok(x.is_empty() && y.is_empty());
@@ -97,11 +107,10 @@ pub(crate) fn same_content(one: &Path, other: &Path) -> anyhow::Result<bool> {
 fn directory(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let (source, target) = (roots.source.join(path), roots.target.join(path));
     make_parents(roots, path)?;
-    let made = make_directory(&target)
-        .with_context(|| format!("cannot make directory {}", target.display()))?;
+    let made = make_directory(&target).at("cannot make directory", &target)?;
     // The scan leaves out what it cannot list; the directory would pass for an empty one.
     for listed in [&source, &target] {
-        fs::read_dir(listed).with_context(|| format!("cannot list {}", listed.display()))?;
+        fs::read_dir(listed).at("cannot list", listed)?;
     }
     Ok(Done::Directory { made })
 }
@@ -119,7 +128,7 @@ fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Done> {
             }
             File::open(&target)
                 .and_then(|file| dress(&file, wanted))
-                .with_context(|| format!("cannot set time and mode of {}", target.display()))?;
+                .at("cannot set time and mode of", &target)?;
             return Ok(Done::Touched);
         }
     }
@@ -134,8 +143,7 @@ fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Done> {
 }
 
 fn copy(source: &Path, target: &Path, wanted: &Metadata) -> anyhow::Result<u64> {
-    let mut input =
-        File::open(source).with_context(|| format!("cannot read {}", source.display()))?;
+    let mut input = File::open(source).at("cannot read", source)?;
     let mut write = || -> io::Result<u64> {
         // Removed again when dropped before it is renamed.
         let mut output = tempfile::Builder::new()
@@ -153,8 +161,7 @@ fn copy(source: &Path, target: &Path, wanted: &Metadata) -> anyhow::Result<u64> 
 fn link(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let (source, target) = (roots.source.join(path), roots.target.join(path));
     make_parents(roots, path)?;
-    let wanted =
-        fs::read_link(&source).with_context(|| format!("cannot read link {}", source.display()))?;
+    let wanted = fs::read_link(&source).at("cannot read link", &source)?;
     if look(&target)?.is_some_and(|there| there.is_symlink())
         && fs::read_link(&target).is_ok_and(|there| there == wanted)
     {
@@ -169,7 +176,7 @@ fn link(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
         clear_directory(&target)?;
         output.persist(&target).map_err(|refused| refused.error)
     };
-    write().with_context(|| format!("cannot make link {}", target.display()))?;
+    write().at("cannot make link", &target)?;
     Ok(Done::Linked)
 }
 
@@ -187,25 +194,26 @@ fn delete(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
         // With the directory above it, by another worker.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Done::Unchanged),
         removed => {
-            removed.with_context(|| format!("cannot delete {}", target.display()))?;
+            removed.at("cannot delete", &target)?;
             Ok(Done::Deleted)
         }
     }
+}
+
+/// Whether there is nothing at a path.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// What is at `path`, links not followed; `None`: nothing.
 fn look(path: &Path) -> anyhow::Result<Option<Metadata>> {
     match fs::symlink_metadata(path) {
         Ok(there) => Ok(Some(there)),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error).at("cannot look at", path),
     }
 }
 
@@ -223,8 +231,7 @@ fn make_parents(roots: &Roots, path: &Path) -> anyhow::Result<()> {
     let parents: Vec<_> = path.ancestors().skip(1).collect();
     for parent in parents.into_iter().rev() {
         let target = roots.target.join(parent);
-        make_directory(&target)
-            .with_context(|| format!("cannot make directory {}", target.display()))?;
+        make_directory(&target).at("cannot make directory", &target)?;
     }
     Ok(())
 }

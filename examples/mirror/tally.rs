@@ -1,12 +1,14 @@
-//! The counts of a run, and their summary.
+//! The counts of a run with the paths that failed, and their summary.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::sync::Done;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Counts {
     /// Adds of paths, from the scan and from notifications.
     pub(crate) events: u64,
@@ -24,6 +26,8 @@ pub(crate) struct Counts {
     pub(crate) links: u64,
     pub(crate) deleted: u64,
     pub(crate) specials: u64,
+    /// By path that failed: `None` while another attempt is to come, else why there is none.
+    pub(crate) failures: BTreeMap<PathBuf, Option<String>>,
 }
 
 impl Counts {
@@ -42,23 +46,33 @@ impl Counts {
         }
     }
 
+    /// How many failed paths have another attempt before them.
+    pub(crate) fn failing(&self) -> usize {
+        self.failures.values().filter(|why| why.is_none()).count()
+    }
+
     /// Prints the summary. Everything that was added is delivered by then, so what exceeds the
     /// deliveries was merged into them.
-    pub(crate) fn print(&self, failed: usize, elapsed: Duration) -> io::Result<()> {
+    pub(crate) fn print(&self, elapsed: Duration) -> io::Result<()> {
+        let failed = self.failures.len() - self.failing();
         let merged = (self.events + self.retries).saturating_sub(self.delivered);
         let mut out = io::stdout().lock();
-        writeln!(out, "files copied: {}", self.copied)?;
-        writeln!(out, "bytes copied: {}", self.bytes)?;
-        writeln!(out, "files touched: {}", self.touched)?;
-        writeln!(out, "directories made: {}", self.directories)?;
-        writeln!(out, "links made: {}", self.links)?;
-        writeln!(out, "deleted: {}", self.deleted)?;
-        writeln!(out, "special files skipped: {}", self.specials)?;
-        writeln!(out, "events in: {}", self.events)?;
-        writeln!(out, "merged: {merged}")?;
-        writeln!(out, "delivered: {}", self.delivered)?;
-        writeln!(out, "retries: {}", self.retries)?;
-        writeln!(out, "failed: {failed}")?;
+        for (what, count) in [
+            ("files copied", self.copied),
+            ("bytes copied", self.bytes),
+            ("files touched", self.touched),
+            ("directories made", self.directories),
+            ("links made", self.links),
+            ("deleted", self.deleted),
+            ("special files skipped", self.specials),
+            ("events in", self.events),
+            ("merged", merged),
+            ("delivered", self.delivered),
+            ("retries", self.retries),
+            ("failed", failed as u64),
+        ] {
+            writeln!(out, "{what}: {count}")?;
+        }
         writeln!(out, "seconds: {:.3}", elapsed.as_secs_f64())
     }
 }
@@ -67,11 +81,8 @@ impl Counts {
 pub(crate) struct Tally(Mutex<Counts>);
 
 impl Tally {
-    pub(crate) fn update(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.0.lock().unwrap());
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        *self.0.lock().unwrap()
+    /// Reads or changes the counts.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Counts) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
     }
 }

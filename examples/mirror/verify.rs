@@ -5,12 +5,11 @@ use std::fs::{self, FileType};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use walkdir::WalkDir;
 
 use crate::roots::Roots;
 use crate::scan::relative;
-use crate::sync::same_content;
+use crate::sync::{At, same_content};
 
 /// How many differences are named; a failed copy of a whole tree is not listed path by path twice.
 const NAMED: usize = 20;
@@ -33,22 +32,10 @@ impl Report {
     }
 
     pub(crate) fn print(&self) -> io::Result<()> {
-        let verdict = if self.different == 0 {
-            "equal"
-        } else {
-            "NOT equal"
-        };
-        let Self {
-            files,
-            bytes,
-            different,
-            ..
-        } = self;
-        let mut out = io::stdout().lock();
-        writeln!(
-            out,
-            "trees: {verdict} ({files} files, {bytes} bytes, {different} differences)"
-        )
+        let (files, bytes, different) = (self.files, self.bytes, self.different);
+        let verdict = if different == 0 { "equal" } else { "NOT equal" };
+        let counts = format!("{files} files, {bytes} bytes, {different} differences");
+        writeln!(io::stdout(), "trees: {verdict} ({counts})")
     }
 }
 
@@ -98,19 +85,13 @@ fn list(root: &Path, report: &mut Report) -> BTreeMap<PathBuf, FileType> {
 
 /// The bytes of two equal entries of one type; `None`: they differ.
 fn same(source: &Path, target: &Path, file_type: FileType) -> anyhow::Result<Option<u64>> {
-    let equal = if file_type.is_symlink() {
-        fs::read_link(source)? == fs::read_link(target)?
-    } else if file_type.is_file() {
-        same_content(source, target)?
-    } else {
+    if file_type.is_symlink() {
+        let equal = fs::read_link(source)? == fs::read_link(target)?;
+        return Ok(equal.then_some(0));
+    }
+    if file_type.is_dir() {
         return Ok(Some(0));
-    };
-    let bytes = if file_type.is_file() {
-        fs::metadata(target)
-            .with_context(|| format!("cannot look at {}", target.display()))?
-            .len()
-    } else {
-        0
-    };
-    Ok(equal.then_some(bytes))
+    }
+    let bytes = fs::metadata(target).at("cannot look at", target)?.len();
+    Ok(same_content(source, target)?.then_some(bytes))
 }

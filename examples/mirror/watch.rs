@@ -18,6 +18,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::scan::relative;
+use crate::sync::At;
 use crate::worker::Mirror;
 
 /// How long a path is left alone after its last notification.
@@ -59,7 +60,7 @@ impl Watch {
         };
         match watcher.watch(path, RecursiveMode::NonRecursive) {
             Err(error) if !matches!(error.kind, ErrorKind::PathNotFound) => {
-                Err(error).with_context(|| format!("cannot watch {}", path.display()))
+                Err(error).at("cannot watch", path)
             }
             _ => Ok(true),
         }
@@ -94,9 +95,6 @@ pub(crate) fn listen(mirror: &Mirror, events: Receiver<Event>) {
 
 /// Reading changes nothing, and the workers themselves read.
 fn is_mere_reading(kind: EventKind) -> bool {
-    match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    }
+    let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
+    kind.is_access() && kind != written
 }

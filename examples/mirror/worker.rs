@@ -11,7 +11,6 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Failure, GivenUp, Reason, Workers};
 use keyqueue::{Added, DelayPolicy, WorkQueue};
 
-use crate::failures::Failures;
 use crate::roots::Roots;
 use crate::scan;
 use crate::sync::{self, Done};
@@ -25,7 +24,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Mirror {
     pub(crate) queue: WorkQueue<PathBuf, ItemExponentialFailure<PathBuf>>,
-    pub(crate) failures: Failures,
     pub(crate) tally: Tally,
     pub(crate) roots: Roots,
     /// Only when following.
@@ -47,7 +45,6 @@ impl Mirror {
             .build()?;
         Ok(Self {
             queue,
-            failures: Failures::default(),
             tally: Tally::default(),
             roots,
             watch: None,
@@ -68,7 +65,7 @@ impl Mirror {
 
     fn count(&self, added: Added) {
         if added.is_accepted() {
-            self.tally.update(|counts| counts.events += 1);
+            self.tally.with(|counts| counts.events += 1);
         }
     }
 
@@ -80,10 +77,13 @@ impl Mirror {
             .on_give_up(|path, end: GivenUp<anyhow::Error>| self.give_up(path, end))
             .run(|path: &PathBuf| {
                 let looked_at = self.look_at(path);
-                match &looked_at {
-                    Ok(()) => self.failures.forget(path),
-                    Err(_) => self.failed(path),
-                }
+                self.tally.with(|counts| match &looked_at {
+                    Ok(()) => _ = counts.failures.remove(path),
+                    Err(_) => {
+                        counts.failures.insert(path.clone(), None);
+                        counts.retries += 1;
+                    }
+                });
                 looked_at
             })
             .context("cannot work on any path")
@@ -94,13 +94,8 @@ impl Mirror {
             })
     }
 
-    fn failed(&self, path: &Path) {
-        self.failures.note(path);
-        self.tally.update(|counts| counts.retries += 1);
-    }
-
     fn give_up(&self, path: &Path, end: GivenUp<anyhow::Error>) {
-        self.tally.update(|counts| counts.retries -= 1);
+        self.tally.with(|counts| counts.retries -= 1);
         let mut failure = end.failure;
         let mut attempts = end.retries + 1;
         // Ordering: Relaxed; read late, it costs a second.
@@ -114,16 +109,17 @@ impl Mirror {
             };
             let again = retry(backoff, || {
                 attempts += 1;
-                self.tally.update(|counts| counts.retries += 1);
+                self.tally.with(|counts| counts.retries += 1);
                 self.look_at(path)
             });
             match again {
-                Ok(()) => return self.failures.forget(path),
+                Ok(()) => return self.tally.with(|counts| _ = counts.failures.remove(path)),
                 Err(error) => failure = Failure::Error(error),
             }
         }
         let why = format!("{failure:#} (attempts: {attempts})");
-        self.failures.give_up(path, why);
+        self.tally
+            .with(|counts| _ = counts.failures.insert(path.to_owned(), Some(why)));
     }
 
     pub(crate) fn close_watch(&self) {
@@ -138,21 +134,18 @@ impl Mirror {
     }
 
     pub(crate) fn show_progress(&self) {
-        let counts = self.tally.counts();
-        self.progress.set_message(format!(
-            "{} delivered, {} queued, {} failing, {} copied ({})",
-            counts.delivered,
-            self.queue.len(),
-            self.failures.waiting(),
-            counts.copied,
-            HumanBytes(counts.bytes),
-        ));
+        let queued = self.queue.len();
+        self.progress.set_message(self.tally.with(|counts| {
+            let (delivered, copied, failing) = (counts.delivered, counts.copied, counts.failing());
+            let bytes = HumanBytes(counts.bytes);
+            format!("{delivered} delivered, {queued} queued, {failing} failing, {copied} copied ({bytes})")
+        }));
         self.progress.tick();
     }
 
     /// Makes the target equal at one path; a directory that is followed has its entries added.
     fn look_at(&self, path: &Path) -> anyhow::Result<()> {
-        self.tally.update(|counts| counts.delivered += 1);
+        self.tally.with(|counts| counts.delivered += 1);
         let done = sync::path(&self.roots, path)?;
         if let (Done::Directory { .. }, Some(watch)) = (&done, &self.watch) {
             // First the watch, then the list.
@@ -163,7 +156,7 @@ impl Mirror {
         if let Done::Special = done {
             self.say(&format!("skipped: {} is a special file", path.display()));
         }
-        self.tally.update(|counts| counts.record(&done));
+        self.tally.with(|counts| counts.record(&done));
         Ok(())
     }
 }

@@ -1,29 +1,15 @@
 //! The example `pipeline`, run as a program: its result is that of the sequential run in this file.
 
+mod programs;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use programs::{program, text};
 use tempfile::NamedTempFile;
-
-/// cargo builds the examples before it runs all tests; with `--test pipeline` alone it does not.
-fn program() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let name = format!("examples/pipeline{}", std::env::consts::EXE_SUFFIX);
-    let program = tests.ancestors().nth(2).unwrap().join(name);
-    assert!(
-        program.exists(),
-        "build it: cargo build --example pipeline ({})",
-        program.display()
-    );
-    program
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// Some keys are busy and some rare; lines of one key differ, so that their order matters.
 fn log() -> Vec<u8> {
@@ -92,7 +78,7 @@ fn table(output: &Output) -> Vec<(String, (u64, u64, u32))> {
 }
 
 fn run(file: &Path, arguments: &[&str]) -> Output {
-    Command::new(program())
+    Command::new(program("pipeline"))
         .arg(file)
         .args(arguments)
         .output()
@@ -101,7 +87,7 @@ fn run(file: &Path, arguments: &[&str]) -> Output {
 
 /// Runs with `input` on the standard input.
 fn run_on(input: &[u8], arguments: &[&str]) -> Output {
-    let mut command = Command::new(program());
+    let mut command = Command::new(program("pipeline"));
     command
         .args(arguments)
         .stdin(Stdio::piped())
@@ -205,7 +191,7 @@ fn what_cannot_be_read_is_named_with_1_and_wrong_arguments_with_2() {
 
 #[test]
 fn a_reader_of_the_output_may_go_away() {
-    let mut command = Command::new(program());
+    let mut command = Command::new(program("pipeline"));
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

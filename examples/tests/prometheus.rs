@@ -4,13 +4,16 @@
 //! package `prometheus` has both). `KEYQUEUE_PROMETHEUS=required` makes that a failure.
 #![cfg(all(feature = "metrics", unix))]
 
+mod programs;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use programs::program;
 use serde_json::Value;
 
 /// Far beyond what anything here takes.
@@ -32,18 +35,6 @@ fn installed() -> bool {
         eprintln!("skipped: `{program}` is not installed");
     }
     missing.is_none()
-}
-
-/// cargo builds the examples before it runs all tests; with `--test prometheus` alone it does not.
-fn example() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.ancestors().nth(2).unwrap().join("examples/metrics");
-    assert!(
-        program.exists(),
-        "build it: cargo build --features metrics --example metrics ({})",
-        program.display()
-    );
-    program
 }
 
 /// A program that ends with the test.
@@ -190,7 +181,7 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
     let dir = tempfile::tempdir().unwrap();
     let target = free_address();
     let _example = Running::start(
-        Command::new(example())
+        Command::new(program("metrics"))
             .args(["--seconds", "0", "--events", "300"])
             .args(["--listen", &target.to_string()]),
     );

@@ -1,36 +1,24 @@
 //! The example `top`, without a terminal: a frame of a running pipeline.
 #![cfg(feature = "metrics")]
 
+mod programs;
+
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::Command;
 
+use programs::{program, text};
 use tempfile::NamedTempFile;
-
-/// cargo builds the examples before it runs all tests; with `--test top` alone it does not.
-fn program() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let name = format!("examples/top{}", std::env::consts::EXE_SUFFIX);
-    let program = tests.ancestors().nth(2).unwrap().join(name);
-    assert!(
-        program.exists(),
-        "build it: cargo build --features metrics --example top ({})",
-        program.display()
-    );
-    program
-}
 
 fn frame(arguments: &[&str]) -> Vec<String> {
     let mut log = NamedTempFile::new().unwrap();
     for number in 0..2000 {
         writeln!(log, "client-{:03} line {number}", number * 7 % 300).unwrap();
     }
-    let output = Command::new(program())
+    let output = Command::new(program("top"))
         .arg(log.path())
         .args(arguments)
         .output()
         .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout).lines().map(str::to_owned).collect()
 }
@@ -96,11 +84,17 @@ fn a_frame_shows_depth_rates_times_and_the_oldest_keys() {
 
 #[test]
 fn a_file_that_is_not_there_or_empty_is_named() {
-    let missing = Command::new(program()).arg("not/there").output().unwrap();
+    let missing = Command::new(program("top"))
+        .arg("not/there")
+        .output()
+        .unwrap();
     assert!(!missing.status.success());
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    let said = text(&missing.stderr);
     assert!(said.contains("cannot open not/there"), "{said}");
     let empty = NamedTempFile::new().unwrap();
-    let output = Command::new(program()).arg(empty.path()).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is empty"));
+    let output = Command::new(program("top"))
+        .arg(empty.path())
+        .output()
+        .unwrap();
+    assert!(text(&output.stderr).contains("is empty"));
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::thread;
 
-use crate::support::{Pair, Summary, TOO_LARGE, text, tree, until, with_small_disk};
+use crate::support::{Pair, Summary, TOO_LARGE, Watching, text, tree, until, with_small_disk};
 
 #[test]
 fn what_changes_while_it_is_followed_is_mirrored() {
@@ -33,8 +34,7 @@ fn what_changes_while_it_is_followed_is_mirrored() {
     fs::remove_dir_all(pair.source().join("new")).unwrap();
     pair.settle();
 
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = watching.interrupt(0);
     assert!(Summary::of(&output).0.contains("trees: equal"));
     pair.assert_equal();
 }
@@ -49,8 +49,7 @@ fn a_burst_of_writes_to_one_file_is_few_copies() {
     }
     pair.settle();
 
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = watching.interrupt(0);
     let summary = Summary::of(&output);
     assert!(summary.get("events in") >= WRITES, "{summary:?}");
     // One, but for pauses that a busy machine makes.
@@ -86,8 +85,7 @@ fn files_that_come_and_go_leave_equal_trees_behind() {
         }
     });
     pair.settle();
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    watching.interrupt(0);
     pair.assert_equal();
 }
 
@@ -98,35 +96,36 @@ fn an_interrupt_first_finishes_what_was_changed_before_it() {
     for file in 0..200 {
         pair.write(&format!("{}/{file}", file % 5), file.to_string());
     }
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = watching.interrupt(0);
     assert_eq!(Summary::of(&output).get("failed"), 0);
     pair.assert_equal();
+}
+
+/// Follows on a small disk, and has begun to fail on the file: another beside it, written later, is there.
+fn fails_on(pair: &Pair, file: &str) -> Watching {
+    let watching = pair.watch_with(with_small_disk());
+    let other = Path::new(file).with_file_name("other");
+    pair.write(file, TOO_LARGE);
+    pair.write(other.to_str().unwrap(), "small");
+    until("the other file", || pair.target().join(&other).exists());
+    watching
 }
 
 #[test]
 fn a_path_that_failed_is_whole_again_after_a_change_that_mends_it() {
     let pair = Pair::new();
-    let watching = pair.watch_with(with_small_disk());
-    pair.write("file", TOO_LARGE);
-    pair.write("other", "small");
-    until("the other file", || pair.target().join("other").exists());
+    let watching = fails_on(&pair, "file");
     pair.write("file", "small now");
     pair.settle();
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = watching.interrupt(0);
     assert_eq!(Summary::of(&output).get("failed"), 0);
 }
 
 #[test]
 fn an_interrupt_while_a_path_fails_ends_with_1() {
     let pair = Pair::new();
-    let watching = pair.watch_with(with_small_disk());
-    pair.write("file", TOO_LARGE);
-    pair.write("other", "small");
-    until("the other file", || pair.target().join("other").exists());
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let watching = fails_on(&pair, "file");
+    let output = watching.interrupt(1);
     assert!(
         text(&output.stderr).contains("failed: file: cannot copy"),
         "{output:?}"
@@ -141,8 +140,7 @@ fn a_source_that_goes_away_deletes_nothing() {
     pair.settle();
     let before = tree(&pair.target());
     fs::rename(pair.source(), pair.dir.path().join("unmounted")).unwrap();
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let output = watching.interrupt(1);
     assert!(
         text(&output.stderr).contains("the source directory is gone"),
         "{output:?}"
@@ -156,12 +154,7 @@ fn a_retry_below_what_became_a_link_touches_nothing_outside() {
     let outside = pair.target().with_file_name("outside");
     fs::create_dir_all(&outside).unwrap();
     fs::write(outside.join("file"), "kept").unwrap();
-    let watching = pair.watch_with(with_small_disk());
-    pair.write("directory/file", TOO_LARGE);
-    pair.write("directory/other", "small");
-    until("the other file", || {
-        pair.target().join("directory/other").exists()
-    });
+    let watching = fails_on(&pair, "directory/file");
 
     // While the retries of the file go on: a rename notifies the directory alone. Seen from the
     // source the link is broken, from the target it is not.
@@ -173,8 +166,7 @@ fn a_retry_below_what_became_a_link_touches_nothing_outside() {
     symlink("../outside", pair.source().join("directory")).unwrap();
     pair.settle();
 
-    let output = watching.interrupt();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    watching.interrupt(0);
     pair.assert_equal();
     assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "kept");
 }

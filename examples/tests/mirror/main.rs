@@ -7,4 +7,6 @@
 
 mod follow;
 mod once;
+#[path = "../programs/mod.rs"]
+mod programs;
 mod support;

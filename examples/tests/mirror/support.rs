@@ -10,23 +10,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::programs;
+pub(crate) use crate::programs::text;
+
 /// Far beyond what anything here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// cargo builds the examples before it runs all tests; with `--test mirror` alone it does not.
 pub(crate) fn program() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.ancestors().nth(2).unwrap().join("examples/mirror");
-    assert!(
-        program.exists(),
-        "build it: cargo build --example mirror ({})",
-        program.display()
-    );
-    program
-}
-
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    programs::program("mirror")
 }
 
 /// A source and a target directory, of which only the first is there. They are not siblings: a
@@ -184,8 +175,8 @@ impl Summary {
 pub(crate) struct Watching(Option<Child>);
 
 impl Watching {
-    /// Interrupts it, and returns how it ended.
-    pub(crate) fn interrupt(mut self) -> Output {
+    /// Interrupts it, and returns how it ended, which must be with this code.
+    pub(crate) fn interrupt(mut self, code: i32) -> Output {
         let child = self.0.take().unwrap();
         let kill = format!("kill -INT {}", child.id());
         assert!(
@@ -195,7 +186,9 @@ impl Watching {
                 .unwrap()
                 .success()
         );
-        child.wait_with_output().unwrap()
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        output
     }
 }
 
