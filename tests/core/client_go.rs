@@ -35,70 +35,51 @@ fn produce(queue: &Queue<usize>) -> usize {
     })
 }
 
-#[test] // C3 C5 S1: 50 producers of 50 adds, 10 consumers; an add after the end goes nowhere
-fn test_basic() {
+/// Adds as [`produce`] does while 10 consumers call `work` with each key that they get, and with a set
+/// for themselves, and shuts down in both ways. `work` returns whether another delivery is owed.
+fn test_crowd(work: impl Fn(&Queue<usize>, usize, &mut HashSet<usize>) -> bool + Sync) {
     const ADDED_AFTER_SHUT_DOWN: usize = usize::MAX;
     with_these_queues(&Config::races(), |config| {
         for shut_down in SHUT_DOWNS {
             let queue = config.queue::<usize>();
-            let held: Vec<_> = (0..50).map(|_| AtomicBool::new(false)).collect();
-            let delivered = AtomicUsize::new(0);
+            let (owed, delivered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let consume = || {
+                let mut seen = HashSet::new();
+                while let Some(item) = queue.get() {
+                    assert_ne!(*item, ADDED_AFTER_SHUT_DOWN);
+                    delivered.fetch_add(1, Ordering::Relaxed);
+                    let more = work(&queue, *item, &mut seen);
+                    owed.fetch_add(usize::from(more), Ordering::Relaxed);
+                }
+            };
             thread::scope(|scope| {
-                let consume = || {
-                    while let Some(item) = queue.get() {
-                        assert_ne!(*item, ADDED_AFTER_SHUT_DOWN);
-                        assert!(!held[*item].swap(true, Ordering::Relaxed), "two holders");
-                        delivered.fetch_add(1, Ordering::Relaxed);
-                        thread::yield_now();
-                        held[*item].store(false, Ordering::Relaxed);
-                    }
-                };
-                let consumers: Vec<_> = (0..10).map(|_| scope.spawn(consume)).collect();
-                let accepted = produce(&queue);
+                for _ in 0..10 {
+                    scope.spawn(consume);
+                }
+                owed.fetch_add(produce(&queue), Ordering::Relaxed);
                 shut_down(&queue);
                 assert_eq!(queue.add(ADDED_AFTER_SHUT_DOWN), Added::ShutDown);
-                for consumer in consumers {
-                    consumer.join().unwrap();
-                }
-                assert_eq!(delivered.load(Ordering::Relaxed), accepted);
             });
+            assert_eq!(delivered.into_inner(), owed.into_inner());
             assert_eq!(queue.len(), 0);
         }
     });
 }
 
+#[test] // C3 C5 S1: 50 producers of 50 adds, 10 consumers; an add after the end goes nowhere
+fn test_basic() {
+    let held: Vec<_> = (0..50).map(|_| AtomicBool::new(false)).collect();
+    test_crowd(|_, key, _| {
+        assert!(!held[key].swap(true, Ordering::Relaxed), "two holders");
+        thread::yield_now();
+        held[key].store(false, Ordering::Relaxed);
+        false
+    });
+}
+
 #[test] // C4: every worker adds each key once more the first time it holds it
 fn test_add_while_processing() {
-    with_these_queues(&Config::races(), |config| {
-        for shut_down in SHUT_DOWNS {
-            let queue = config.queue::<usize>();
-            let deferred = AtomicUsize::new(0);
-            let delivered = AtomicUsize::new(0);
-            thread::scope(|scope| {
-                let consumers: Vec<_> = (0..10)
-                    .map(|_| {
-                        scope.spawn(|| {
-                            let mut seen = HashSet::new();
-                            while let Some(item) = queue.get() {
-                                delivered.fetch_add(1, Ordering::Relaxed);
-                                if seen.insert(*item) && queue.add(*item) == Added::Deferred {
-                                    deferred.fetch_add(1, Ordering::Relaxed);
-                                }
-                            }
-                        })
-                    })
-                    .collect();
-                let accepted = produce(&queue);
-                shut_down(&queue);
-                for consumer in consumers {
-                    consumer.join().unwrap();
-                }
-                let owed = accepted + deferred.load(Ordering::Relaxed);
-                assert_eq!(delivered.load(Ordering::Relaxed), owed);
-            });
-            assert_eq!(queue.len(), 0);
-        }
-    });
+    test_crowd(|queue, key, seen| seen.insert(key) && queue.add(key) == Added::Deferred);
 }
 
 #[test] // C8

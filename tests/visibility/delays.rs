@@ -15,10 +15,7 @@ fn the_delivery_sees_what_was_done_before_its_delay_was_set() {
         let data = Plain::default();
         let handle = queue.handle(KEY);
         race!(
-            || {
-                data.write(1);
-                assert_eq!(handle.add_after(MS), Added::Delayed);
-            },
+            || data.write_then(|| assert_eq!(handle.add_after(MS), Added::Delayed)),
             || fire(&queue, &time),
             || read_in_next(&queue, &data),
         );
@@ -33,19 +30,13 @@ fn the_delivery_sees_what_was_done_before_a_delay_that_a_drain_ends() {
         let queue: Queue = builder.build().expect("the settings are in range");
         let data = Plain::default();
         let handle = queue.handle(KEY);
-        race!(
-            || {
-                data.write(1);
-                handle.add_after(MS);
-            },
-            || {
-                // A delay that comes too late is refused, and nothing is delivered.
-                let _ = queue.drain_timeout(Duration::ZERO);
-                if let Ok(_item) = queue.try_get() {
-                    assert_eq!(data.read(), 1);
-                }
-            },
-        );
+        race!(|| data.write_then(|| handle.add_after(MS)), || {
+            // A delay that comes too late is refused, and nothing is delivered.
+            let _ = queue.drain_timeout(Duration::ZERO);
+            if let Ok(_item) = queue.try_get() {
+                assert_eq!(data.read(), 1);
+            }
+        },);
     });
 }
 
@@ -59,10 +50,7 @@ fn check_kept(end: impl Fn(&Queue, &Number) -> u64 + Sync) {
         handle.add_after(MS);
         time.advance(MS);
         race!(
-            || {
-                number.write(1);
-                assert_eq!(handle.add_after(MS), Added::Delayed);
-            },
+            || number.write_then(|| assert_eq!(handle.add_after(MS), Added::Delayed)),
             || seen.write(end(&queue, &number)),
         );
         if !queue.cancel(&KEY) {
@@ -96,10 +84,7 @@ fn a_canceller_sees_what_was_done_before_the_delay_that_it_cancels() {
         let (queue, data) = (queue().0, Plain::default());
         let handle = queue.handle(KEY);
         race!(
-            || {
-                data.write(1);
-                assert_eq!(handle.add_after(MS), Added::Delayed);
-            },
+            || data.write_then(|| assert_eq!(handle.add_after(MS), Added::Delayed)),
             || {
                 while !queue.cancel(&KEY) {
                     thread::yield_now();

@@ -123,13 +123,9 @@ fn the_delivery_of_a_new_or_an_idle_key_sees_what_was_done_before_its_add() {
             rounds(|| {
                 let (queue, data) = (queue().0, Plain::default());
                 intern(&queue, key);
-                race!(
-                    || {
-                        data.write(1);
-                        add(&queue);
-                    },
-                    || read_in_next(&queue, &data),
-                );
+                race!(|| data.write_then(|| add(&queue)), || read_in_next(
+                    &queue, &data
+                ),);
             });
         }
     }
@@ -141,10 +137,7 @@ fn the_delivery_of_an_idle_key_sees_what_was_done_before_an_add_through_a_handle
         let (queue, data) = (queue().0, Plain::default());
         let handle = queue.handle(KEY);
         race!(
-            || {
-                data.write(1);
-                assert_eq!(handle.add(), Added::Queued);
-            },
+            || data.write_then(|| assert_eq!(handle.add(), Added::Queued)),
             || read_in_next(&queue, &data),
         );
     });
@@ -207,10 +200,7 @@ fn check_merged(dirty: bool, add: impl Fn(&Queue, &KeyHandle<u64>) -> Added + Sy
             item
         });
         race!(
-            || {
-                number.write(1);
-                assert!(add(&queue, &handle).is_accepted());
-            },
+            || number.write_then(|| assert!(add(&queue, &handle).is_accepted())),
             || {
                 drop(held);
                 let item = next(&queue);
@@ -247,13 +237,9 @@ fn the_next_delivery_of_a_dirty_key_sees_what_the_worker_before_it_did() {
         queue.add(KEY);
         let item = next(&queue);
         queue.add(KEY);
-        race!(
-            || {
-                data.write(1);
-                item.done();
-            },
-            || read_in_next(&queue, &data),
-        );
+        race!(|| data.write_then(|| item.done()), || read_in_next(
+            &queue, &data
+        ),);
     });
 }
 
@@ -305,10 +291,7 @@ fn a_retry_sees_what_the_worker_before_it_did() {
         queue.add(KEY);
         let item = next(&queue);
         race!(
-            || {
-                data.write(1);
-                assert_eq!(item.retry_after(MS), Added::Delayed);
-            },
+            || data.write_then(|| assert_eq!(item.retry_after(MS), Added::Delayed)),
             || fire(&queue, &time),
             || read_in_next(&queue, &data),
         );

@@ -30,6 +30,12 @@ impl Plain {
         unsafe { *self.0.get() = value }
     }
 
+    /// Writes, and then does something.
+    pub(crate) fn write_then<R>(&self, then: impl FnOnce() -> R) {
+        self.write(1);
+        then();
+    }
+
     pub(crate) fn read(&self) -> u64 {
         // SAFETY: as above.
         unsafe { *self.0.get() }
@@ -43,6 +49,12 @@ pub(crate) struct Number(AtomicU64);
 impl Number {
     pub(crate) fn write(&self, value: u64) {
         self.0.store(value, R);
+    }
+
+    /// Writes, and then does something.
+    pub(crate) fn write_then<R>(&self, then: impl FnOnce() -> R) {
+        self.write(1);
+        then();
     }
 
     pub(crate) fn read(&self) -> u64 {

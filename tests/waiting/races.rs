@@ -147,21 +147,6 @@ fn a_task_that_is_dropped_as_it_is_notified_loses_no_key() {
 }
 
 #[test] // C9
-fn a_task_that_loses_a_select_as_it_is_notified_loses_no_key() {
-    rounds_against_a_quitter(|queue| {
-        pollster::block_on(futures_lite::future::or(
-            async { queue.get_async().await.is_some() },
-            async {
-                for _ in 0..fastrand::u32(0..4) {
-                    futures_lite::future::yield_now().await;
-                }
-                false
-            },
-        ))
-    });
-}
-
-#[test] // C9
 fn tasks_cancelled_on_tokio_lose_no_key() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -9,7 +9,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{alone, alone_under, eventually, watchdog};
-use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Running, Workers};
 use keyqueue::{Added, WorkQueue};
 
@@ -213,41 +212,22 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
 }
 
 #[test] // W2
-fn a_limiter_or_an_error_that_panics_kills_no_worker() {
-    struct Broken;
-    impl RateLimiter<u64> for Broken {
-        fn when(&self, _: &u64) -> Duration {
-            panic!("from when");
-        }
-        fn forget(&self, _: &u64) {
-            panic!("from forget");
-        }
-        fn num_requeues(&self, _: &u64) -> u32 {
-            0
-        }
-    }
+fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
     struct Nasty;
     impl Drop for Nasty {
         fn drop(&mut self) {
             panic!("from the error");
         }
     }
-    let queue = WorkQueue::builder().rate_limiter(Broken).build().unwrap();
-    queue.add_all([1, 2, 3]);
+    let queue = WorkQueue::new();
+    queue.add_all([1, 2]);
+    queue.shut_down();
     let told = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).threads(1);
     let workers = workers.on_give_up(|key, end| told.lock().unwrap().push((*key, end.reason)));
-    let run = workers.run(|key| match key {
-        1 => Ok(()),
-        2 => Err(Nasty),
-        _ => {
-            queue.shut_down();
-            Err(Nasty)
-        }
-    });
-    run.unwrap();
+    workers.run(|_| Err::<(), _>(Nasty)).unwrap();
     let told = told.into_inner().unwrap();
-    assert_eq!(told, [(2, Reason::Limiter), (3, Reason::ShutDown)]);
+    assert_eq!(told, [(1, Reason::ShutDown), (2, Reason::ShutDown)]);
     assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
 }
 

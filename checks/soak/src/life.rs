@@ -1,13 +1,12 @@
 //! One life of a queue: all threads at work, the end, and what must hold then.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use keyqueue::{Clock, Remaining, State};
 use keyqueue_model::ledger::Ledger;
 use tokio::runtime::Runtime;
@@ -25,8 +24,6 @@ pub(crate) struct Life {
     pub(crate) queue: Queue,
     pub(crate) clock: Clock,
     pub(crate) ledger: Ledger,
-    /// By how many microseconds delays of owners came late.
-    pub(crate) lateness: Mutex<Histogram<u64>>,
     stop: AtomicBool,
 }
 
@@ -34,7 +31,6 @@ pub(crate) struct Life {
 pub(crate) struct Done {
     pub(crate) adds: u64,
     pub(crate) deliveries: u64,
-    pub(crate) lateness: Histogram<u64>,
 }
 
 impl Life {
@@ -202,7 +198,6 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
         queue: plan.queue(&clock),
         clock,
         ledger: Ledger::new(keys, plan.counted),
-        lateness: Mutex::new(Histogram::new(2).expect("two digits are in range")),
         plan,
         stop: AtomicBool::new(false),
     });
@@ -273,10 +268,5 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
         0,
         "C10: keys alive after a shut-down and `shrink`"
     );
-    let lateness = life.lateness.lock().expect("no panic is survived");
-    Done {
-        adds,
-        deliveries,
-        lateness: lateness.clone(),
-    }
+    Done { adds, deliveries }
 }

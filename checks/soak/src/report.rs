@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-
 use crate::life::Done;
 use crate::memory::{Watch, resident};
 
@@ -14,8 +12,6 @@ pub(crate) struct Report {
     lives: u64,
     adds: u64,
     deliveries: u64,
-    /// By how many microseconds delays came late.
-    lateness: Histogram<u64>,
 }
 
 impl Report {
@@ -27,7 +23,6 @@ impl Report {
             lives: 0,
             adds: 0,
             deliveries: 0,
-            lateness: Histogram::new(2).expect("two digits are in range"),
         }
     }
 
@@ -35,9 +30,6 @@ impl Report {
         self.lives += 1;
         self.adds += done.adds;
         self.deliveries += done.deliveries;
-        self.lateness
-            .add(&done.lateness)
-            .expect("both resize themselves");
         if self.begun.elapsed() >= self.next {
             self.print(memory);
             self.next = self.begun.elapsed() + self.every;
@@ -48,12 +40,11 @@ impl Report {
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = |count: u64| count as f64 / seconds;
         println!(
-            "{seconds:>7.1} s  {:>5} lives  {:>7.0} adds/ms  {:>6.0} deliveries/ms  {:>6.0} delays/s  \
+            "{seconds:>7.1} s  {:>5} lives  {:>7.0} adds/ms  {:>6.0} deliveries/ms  \
              heap {:>6} KiB  resident {:>4} MiB",
             self.lives,
             rate(self.adds) / 1e3,
             rate(self.deliveries) / 1e3,
-            rate(self.lateness.len()),
             memory.left >> 10,
             resident() >> 20,
         );
@@ -64,14 +55,6 @@ impl Report {
         println!(
             "{} adds, {} deliveries in {} lives; nothing lost, nothing doubled",
             self.adds, self.deliveries, self.lives
-        );
-        println!(
-            "{} delayed keys were with a worker {} us after their time in the median, {} us at 99 %, {} us at most; \
-             the wait in a crowded queue included",
-            self.lateness.len(),
-            self.lateness.value_at_quantile(0.5),
-            self.lateness.value_at_quantile(0.99),
-            self.lateness.max()
         );
     }
 }
