@@ -122,7 +122,7 @@ impl Word {
     fn full(lap: u64, link: NonNull<Link>) -> Self {
         let address = link.as_ptr().expose_provenance();
         debug_assert!(has_room_for(address));
-        Word((address as u64) << (u64::BITS - ADDRESS_BITS) | lap % LAPS)
+        Word(((address as u64) << (u64::BITS - ADDRESS_BITS)) | (lap % LAPS))
     }
 
     #[inline]
@@ -211,15 +211,11 @@ impl<T: Linked> Ring<T> {
         if word != Word::empty(lap) {
             return Err(word);
         }
+        let full = Word::full(lap, link);
         // Ordering: Release; pairs with the Acquire loads of slots: a popper of the entry sees what
         // was written before the push. Relaxed on failure; the word only shows that it was lost.
-        slot.compare_exchange(
-            word.0,
-            Word::full(lap, link).0,
-            Ordering::Release,
-            Ordering::Relaxed,
-        )
-        .map_err(Word)?;
+        slot.compare_exchange(word.0, full.0, Ordering::Release, Ordering::Relaxed)
+            .map_err(Word)?;
         // Ordering: Release; pairs with the Acquire loads of the hint.
         self.tail.store(tail + 1, Ordering::Release);
         Ok(())
@@ -233,15 +229,11 @@ impl<T: Linked> Ring<T> {
         let Some(link) = word.link().filter(|_| word.next_pop() == lap % LAPS) else {
             return Err(word);
         };
+        let empty = Word::empty(lap + 1);
         // Ordering: Release; pairs with the Acquire loads of slots. The load of `word` has acquired
         // what the push released. Relaxed on failure; as in `put`.
-        slot.compare_exchange(
-            word.0,
-            Word::empty(lap + 1).0,
-            Ordering::Release,
-            Ordering::Relaxed,
-        )
-        .map_err(Word)?;
+        slot.compare_exchange(word.0, empty.0, Ordering::Release, Ordering::Relaxed)
+            .map_err(Word)?;
         // Ordering: Release; pairs with the Acquire loads of the hint.
         self.head.store(head + 1, Ordering::Release);
         // SAFETY: a push put the link there, and the exchange makes this the only pop of it.
