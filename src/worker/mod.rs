@@ -87,6 +87,7 @@
 //! # }
 //! ```
 
+mod join;
 mod outcome;
 mod settle;
 mod tasks;

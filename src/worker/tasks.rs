@@ -5,9 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::Poll;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-
+use super::join::Join;
 use super::trace::Span;
 use super::{IntoOutcome, Workers};
 use crate::error::ConfigError;
@@ -90,8 +88,7 @@ where
                 let_others_run().await;
             }
         };
-        let mut all: FuturesUnordered<_> = (0..count).map(|_| work(Arc::clone(&shared))).collect();
-        while all.next().await.is_some() {}
+        Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
         Ok(())
     }
 }
