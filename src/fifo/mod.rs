@@ -115,9 +115,9 @@ impl<T: Linked> Fifo<T> {
 
     #[cold]
     fn push_overflow(&self, entry: T) {
-        // Ordering: Relaxed; a thread that knows that this push returned knows it through some
-        // other synchronisation, or through the fences of waiter and waker.
-        self.backlog.fetch_add(1, Ordering::Relaxed);
+        // Ordering: Release; pairs with the Acquire in `refill`: a popper that reads a count with
+        // this entry also finds what this thread pushed to the ring before, or saw pushed.
+        self.backlog.fetch_add(1, Ordering::Release);
         self.overflow.push(entry);
     }
 

@@ -207,3 +207,23 @@ fn none_is_answered_only_when_nothing_is_left() {
         );
     }
 }
+
+// C1: a popper that reads the count of the overflow also finds what is in the ring. Nothing but the count orders the
+// two; Miri lets the popper read the ring as it was.
+#[test]
+fn visibility_of_the_ring_to_a_reader_of_the_count() {
+    for _ in 0..scaled(1000) {
+        let fifo = Fifo::new(1);
+        thread::scope(|scope| {
+            scope.spawn(|| (1..=2).for_each(|entry| fifo.push(Boxed::new(entry))));
+            let mut popped = Vec::new();
+            while popped.len() < 2 {
+                match fifo.pop() {
+                    Some(entry) => popped.push(*entry.value()),
+                    None => thread::yield_now(),
+                }
+            }
+            assert_eq!(popped, [1, 2]);
+        });
+    }
+}

@@ -207,8 +207,10 @@ impl<K> Keys<K> {
         };
         let enough = pass.nodes + PORTION;
         while pass.shard < self.shards.len() && pass.nodes < enough {
-            if let Some(shard) = self.try_shard(pass.shard) {
-                pass.sweep(shard);
+            match self.try_shard(pass.shard) {
+                Some(shard) => pass.sweep(shard),
+                // The next pass is not put off: it may find the shard unlocked, and sweep it.
+                None => pass.changed += 1,
             }
             pass.shard += 1;
         }

@@ -190,6 +190,12 @@ impl<K: ?Sized> RateLimiter<K> for Bucket {
     fn when(&self, _: &K) -> Duration {
         self.reserve()
     }
+
+    fn forget(&self, _: &K) {}
+
+    fn num_requeues(&self, _: &K) -> u32 {
+        0
+    }
 }
 
 impl fmt::Debug for Bucket {

@@ -74,16 +74,14 @@ pub trait RateLimiter<K: ?Sized>: Send + Sync {
 
     /// Clears the limiter's record of `key`. Does nothing if there is none.
     ///
-    /// Call it when the key has succeeded or is given up. Does nothing by default.
-    fn forget(&self, _key: &K) {}
+    /// Call it when the key has succeeded or is given up.
+    fn forget(&self, key: &K);
 
     /// Returns the number of failures of `key` recorded since it was last forgotten.
     ///
     /// Returns zero if the limiter does not count failures, or has forgotten the key because it was
-    /// idle. Returns zero by default.
-    fn num_requeues(&self, _key: &K) -> u32 {
-        0
-    }
+    /// idle.
+    fn num_requeues(&self, key: &K) -> u32;
 }
 
 /// Implements the trait for pointers to a limiter.
@@ -124,6 +122,12 @@ pub struct NoLimit;
 impl<K: ?Sized> RateLimiter<K> for NoLimit {
     fn when(&self, _: &K) -> Duration {
         Duration::ZERO
+    }
+
+    fn forget(&self, _: &K) {}
+
+    fn num_requeues(&self, _: &K) -> u32 {
+        0
     }
 }
 

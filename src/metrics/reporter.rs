@@ -24,7 +24,7 @@ pub(super) trait Report: Send + Sync {
 
 /// A queue's place on the list.
 pub(super) struct Entry(
-    /// `None` once the entry is off the list.
+    /// `None` once the queue is being dropped.
     Mutex<Option<Weak<dyn Report>>>,
 );
 

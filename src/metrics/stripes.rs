@@ -1,7 +1,7 @@
 //! Counters with little contention: each thread adds to one of several stripes.
 //!
-//! Threads take the stripes in turn, so two threads share a stripe only if there are more threads than
-//! stripes. A stripe is allocated when it is first used.
+//! Threads take the stripes in turn, so few threads share one. A stripe is allocated when a thread
+//! first uses it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 use super::histogram::{Count, Histogram};
 use crate::engine::timing::Event;
 
-const STRIPES: usize = 64;
+const STRIPES: usize = 16;
 
 /// The counters of some threads.
 #[derive(Default)]

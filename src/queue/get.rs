@@ -14,6 +14,9 @@ use crate::queue::drain::deadline_in;
 use crate::queue::item::{Batch, Item};
 use crate::wait::Waiter;
 
+/// The number of items that a batch has room for at first.
+const BATCH_ROOM: usize = 64;
+
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Takes the key at the head of the queue, and waits for one if there is none.
     ///
@@ -132,8 +135,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use = "dropping the batch at once finishes all of its keys"]
     pub fn get_batch(&self, max: usize) -> Option<Batch<'_, K, L, S>> {
         let first = self.get()?;
-        // Exact unless other threads add or take keys meanwhile.
-        let mut items = Vec::with_capacity(self.len().saturating_add(1).min(max.max(1)));
+        let mut items = Vec::with_capacity(max.clamp(1, BATCH_ROOM));
         items.push(first);
         let core = &*self.core;
         while items.len() < max {

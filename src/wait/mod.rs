@@ -175,7 +175,8 @@ impl WaitList {
 
     /// Notifies up to `most` waiters that something was published before this call.
     ///
-    /// The publication must be, or end with, an atomic read-modify-write.
+    /// The publication must be an atomic read-modify-write. Plain stores may follow it, of what the
+    /// waiter's check does not rely on, such as the hints of the ring.
     #[inline]
     pub(crate) fn notify(&self, most: usize) {
         // Ordering: SeqCst, after the read-modify-write that published; pairs with the fence in

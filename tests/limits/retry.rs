@@ -63,8 +63,8 @@ fn a_retry_with_a_fast_and_slow_limiter() {
     }
 }
 
-/// The failures counted, as an event adds a key that waits for its back-off and it fails again,
-/// and after its back-off has passed and it fails once more.
+// An event adds a key that waits for its back-off, and it fails again; it fails once more after its
+// back-off has passed.
 #[test] // L1
 fn each_failure_counts_also_while_a_backoff_is_pending() {
     let (queue, time) = exponential(ms(1000));

@@ -167,6 +167,8 @@ impl Scheduler for Freezer {
     fn new_execution(&mut self) -> Option<Schedule> {
         self.until += 1;
         if self.frozen.take().is_none() {
+            let first = self.seeds.start == 0;
+            assert!(first || self.until > 1, "the victim made no step");
             self.seeds.next()?;
             self.until = 0;
         }

@@ -5,7 +5,8 @@
 //!
 //! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
 //! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add` and `add_ref` of known and new keys; but
-//! while the victim may hold a shard's lock, only of keys of another shard. Then the victim goes on, and in the end
+//! while the victim may hold a shard's lock, only of keys of another shard. What they add is delivered, too, before the
+//! victim goes on (unless it was frozen among them, and may hold one of their keys). Then it goes on, and in the end
 //! every add was delivered, and once (C2 to C6).
 //!
 //! *What is not covered.* Rings without room, getters that have to be woken, delays, shutting down, and reports of
@@ -14,6 +15,7 @@
 #![cfg(keyqueue_shuttle)]
 
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Clock, KeyHandle, WorkQueue};
@@ -102,6 +104,9 @@ struct Place {
     queue: WorkQueue<Key, NoLimit, Hash>,
     ledger: Ledger,
     stage: Stage,
+    mixed: bool,
+    /// How many of the others have ended.
+    ended: AtomicUsize,
 }
 
 impl Place {
@@ -118,6 +123,8 @@ impl Place {
             queue,
             ledger,
             stage: stage.clone(),
+            mixed: setting.mixed,
+            ended: AtomicUsize::new(0),
         };
         // While they are all queued, the adder sweeps none of them.
         (0..idle).for_each(|nth| place.add(Aside, By::Key, IDLE + 2 * nth));
@@ -182,6 +189,18 @@ impl Place {
                 self.add(me, if round % 2 == 0 { By::Key } else { By::Ref }, new);
             }
             self.finish_all(me);
+        }
+        let is_last = self.ended.fetch_add(1, Ordering::Relaxed) == 1;
+        if is_last && !self.mixed {
+            self.finish_all(me);
+            let others = (0..IDLE).filter(|number| ![PINNED, KNOWN, NEW].contains(number));
+            let held_up: Vec<_> = others
+                .filter(|key| !self.ledger.is_key_served(*key))
+                .collect();
+            assert!(
+                held_up.is_empty(),
+                "F1: the victim holds up the keys {held_up:?}"
+            );
         }
     }
 }

@@ -197,6 +197,15 @@ impl<T: Linked> Ring<T> {
         }
     }
 
+    /// Stores the position that was found in place of a hint that lags behind it, when there is no
+    /// exchange after which a thread would. Without this, every later thread would skip as much.
+    fn mend(&self, hint: &AtomicU64, lagging: u64, found: u64) {
+        if found != lagging {
+            // Ordering: Release; pairs with the Acquire loads of the hint.
+            hint.store(found, Ordering::Release);
+        }
+    }
+
     /// Steps 3 to 5 of a push at `tail`, whose slot has this `word`. Returns the slot's word if the
     /// push did not succeed.
     #[inline]
@@ -259,10 +268,12 @@ impl<T: Linked> Ring<T> {
     #[cold]
     fn push_slow(&self, mut tail: u64, mut word: Word, link: NonNull<Link>) -> Result<(), T> {
         let backoff = Backoff::new();
+        let hint = tail;
         loop {
             // The slot is the next one, but not empty: it is full in the lap before, and so is the
             // ring.
             if self.laps_ahead(tail, word.next_push()) == 0 {
+                self.mend(&self.tail, hint, tail);
                 // SAFETY: the link did not get into the ring.
                 return Err(unsafe { T::from_link(link) });
             }
@@ -294,9 +305,11 @@ impl<T: Linked> Ring<T> {
     #[cold]
     fn pop_slow(&self, mut head: u64, mut word: Word) -> Option<T> {
         let backoff = Backoff::new();
+        let hint = head;
         loop {
             // The slot is the next one, but not full: the ring is empty.
             if self.laps_ahead(head, word.next_pop()) == 0 {
+                self.mend(&self.head, hint, head);
                 return None;
             }
             // Other poppers are active: back off, then try again at the new head.

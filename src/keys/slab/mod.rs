@@ -269,9 +269,9 @@ impl<K> Slab<K> {
     pub(crate) fn settle(&mut self, mut spare: usize) {
         let layout = self.layout();
         self.open = None;
+        let mut last = &mut self.open;
         self.vacant.clear();
-        // Backwards, so that insertions use the first chunks and the first numbers first.
-        for (number, place) in self.chunks.iter_mut().enumerate().rev() {
+        for (number, place) in self.chunks.iter_mut().enumerate() {
             if let Some(mut chunk) = NonNull::new(*place) {
                 // SAFETY: the chunk is alive and in this slab, and the reference is the only one.
                 let head = unsafe { chunk.as_mut() };
@@ -280,7 +280,9 @@ impl<K> Slab<K> {
                 }
                 if head.live > 0 || spare > 0 {
                     spare -= usize::from(head.live == 0);
-                    head.next = self.open.replace(chunk);
+                    head.next = None;
+                    *last = Some(chunk);
+                    last = &mut head.next;
                     continue;
                 }
                 *place = null_mut();
@@ -290,15 +292,20 @@ impl<K> Slab<K> {
             }
             self.vacant.push(number as u32);
         }
+        // Forget the numbers at the end, so that the list follows the chunks.
+        let used = self.chunks.iter().rposition(|chunk| !chunk.is_null());
+        self.chunks.truncate(used.map_or(0, |last| last + 1));
+        let used = self
+            .vacant
+            .partition_point(|number| (*number as usize) < self.chunks.len());
+        self.vacant.truncate(used);
+        // `grow` takes the last number first.
+        self.vacant.reverse();
     }
 
     /// Frees all empty chunks, and unused capacity of the lists.
     pub(crate) fn shrink(&mut self) {
         self.settle(0);
-        let used = self.chunks.iter().rposition(|chunk| !chunk.is_null());
-        self.chunks.truncate(used.map_or(0, |last| last + 1));
-        self.vacant
-            .retain(|number| (*number as usize) < self.chunks.len());
         self.chunks.shrink_to_fit();
         self.vacant.shrink_to_fit();
     }

@@ -102,8 +102,7 @@ impl Counts {
             .sum()
     }
 
-    /// Returns the number of the shard of a hash. It uses bits that select a place in the shard's map
-    /// only if the map is very large.
+    /// Returns the number of the shard of a hash.
     fn shard_of(hash: u64) -> usize {
         (hash >> 48) as usize % SHARDS
     }

@@ -222,6 +222,12 @@ impl Ledger {
 
     // ---- what must hold ---------------------------------------------------------------------
 
+    /// Whether every add of this key that was accepted has been delivered.
+    #[must_use]
+    pub fn is_key_served(&self, number: u64) -> bool {
+        self.account(number).is_served()
+    }
+
     /// Whether every add that was accepted has been delivered, and every delivery is over, or nearly: a
     /// worker is yet to call `done`, or another delivery of what was seen already is yet to come.
     #[must_use]
