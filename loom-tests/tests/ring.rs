@@ -83,32 +83,8 @@ fn laps_of_two_follow_each_other_beside_a_popper() {
     laps("ring_laps_2", 5, 2, 5);
 }
 
-/// C2, C3. Interleaving: a pusher has read the tail, or lost it, or finds its slot taken; meanwhile the ring
-/// goes round twice, and what the pusher knows of its slot was so two laps ago.
-#[test]
-fn a_late_pusher_takes_no_slot_for_one_of_two_laps_ago() {
-    check("ring_late_pusher", 5, || {
-        let ring = ring(1, 4);
-        let late = spawn_with(&ring, |ring| ring.push(4));
-        let mut pushed = Vec::new();
-        let mut popped = Vec::new();
-        for number in 1..=3 {
-            if ring.push(number) {
-                pushed.push(number);
-            }
-            if number < 3 {
-                popped.extend(ring.pop());
-            }
-        }
-        if late.join().unwrap() {
-            pushed.push(4);
-        }
-        popped.extend(ring.drain());
-        assert_each_once(popped, &pushed);
-    });
-}
-
-/// C2, C3. The same for a popper.
+/// C2, C3. Interleaving: a popper has read the head, or its slot; meanwhile the ring goes round, and what the
+/// popper knows of its slot is of an earlier lap.
 #[test]
 fn a_late_popper_takes_no_slot_for_one_of_two_laps_ago() {
     check("ring_late_popper", 3, || {
