@@ -7,7 +7,6 @@
 //! `http://ADDRESS/metrics`; without, they are printed at the end. `prometheus.yml`, `alerts.yml`
 //! and `dashboard.json` in this folder are made for them.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
@@ -57,11 +56,8 @@ fn main() -> anyhow::Result<()> {
 
     let limiter = ItemExponentialFailure::new(Duration::from_millis(20), Duration::from_secs(5))?;
     // A name enables the metrics.
-    let queue: Pods = WorkQueue::builder()
-        .name("pods")
-        .rate_limiter(limiter)
-        .build()?;
-    let queue = Arc::new(queue);
+    let queue = WorkQueue::builder().name("pods").rate_limiter(limiter);
+    let queue: Arc<Pods> = Arc::new(queue.build()?);
     let workers = Workers::shared(Arc::clone(&queue))
         .threads(args.workers)
         .max_retries(3)
@@ -95,16 +91,14 @@ fn reconcile(key: &str) -> Result<Outcome, &'static str> {
 /// Adds keys, among them bursts of equal ones, and returns the number of adds.
 fn watch(queue: &Pods, rate: u32, end: Option<Duration>) -> u64 {
     let began = Instant::now();
-    let mut key = String::new();
     let mut events = 0;
     while end.is_none_or(|end| began.elapsed() < end) {
         // Where it should be by now; so a late wake-up is made up for.
         let due = (began.elapsed().as_secs_f64() * f64::from(rate)) as u64;
         while events < due {
             events += 1;
-            key.clear();
-            let _ = write!(key, "default/pod-{}", events * events % 499);
-            if queue.add_ref(&*key) == Added::ShutDown {
+            let key = format!("default/pod-{}", events * events % 499);
+            if queue.add(key) == Added::ShutDown {
                 return events;
             }
         }

@@ -4,9 +4,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail, ensure};
-
-use crate::sync::At;
+use anyhow::{Context, ensure};
 
 /// How coarse a file system's modification times may be (FAT: two seconds).
 const COARSEST_TIME: Duration = Duration::from_secs(2);
@@ -30,39 +28,27 @@ impl Roots {
     pub(crate) fn resolve(source: &Path, target: &Path) -> anyhow::Result<Self> {
         let source = fs::canonicalize(source)
             .with_context(|| format!("SRC {} cannot be opened", source.display()))?;
-        ensure!(
-            source.is_dir(),
-            "SRC {} is not a directory",
-            source.display()
-        );
         let target = resolve_absent(target)
             .with_context(|| format!("DST {} cannot be resolved", target.display()))?;
+        let (src, dst) = (source.display(), target.display());
+        ensure!(source.is_dir(), "SRC {src} is not a directory");
         ensure!(
             target.is_dir() || !target.exists(),
-            "DST {} is not a directory",
-            target.display()
+            "DST {dst} is not a directory"
         );
-        if source == target {
-            bail!("SRC and DST are the same directory: {}", source.display());
-        }
-        if target.starts_with(&source) || source.starts_with(&target) {
-            bail!(
-                "one contains the other: {} and {}",
-                source.display(),
-                target.display()
-            );
-        }
-        let settled_before = SystemTime::now() - COARSEST_TIME;
+        ensure!(
+            source != target,
+            "SRC and DST are the same directory: {src}"
+        );
+        ensure!(
+            !target.starts_with(&source) && !source.starts_with(&target),
+            "one contains the other: {src} and {dst}"
+        );
         Ok(Self {
             source,
             target,
-            settled_before,
+            settled_before: SystemTime::now() - COARSEST_TIME,
         })
-    }
-
-    /// Creates the target directory, and those above it, where they are not there.
-    pub(crate) fn create_target(&self) -> anyhow::Result<()> {
-        fs::create_dir_all(&self.target).at("cannot create DST", &self.target)
     }
 }
 

@@ -13,11 +13,12 @@
 //! Known race: if the source turns a directory into a link while a file in it is copied, the copy
 //! may be written through the new link.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use tempfile::NamedTempFile;
 
 use crate::roots::Roots;
 
@@ -54,25 +55,31 @@ pub(crate) enum Done {
 /// or nothing is there. Also when the source changed while it was copied: the copy has what was
 /// read.
 pub(crate) fn path(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
-    let source = roots.source.join(path);
-    if !look(&roots.source)?.is_some_and(|root| root.is_dir()) {
-        bail!("the source directory is gone");
-    }
-    let wanted = if is_below_directories(&roots.source, path)? {
-        look(&source)?
-    } else {
-        None
+    let (source, target) = (roots.source.join(path), roots.target.join(path));
+    ensure!(is_directory(&roots.source)?, "the source directory is gone");
+    let may_be_there = is_below_directories(&roots.source, path)?;
+    let wanted = if may_be_there { look(&source)? } else { None };
+    let Some(wanted) = wanted else {
+        return delete(roots, path);
     };
-    match wanted {
-        None => delete(roots, path),
-        Some(wanted) if wanted.is_dir() => directory(roots, path),
-        Some(wanted) if wanted.is_file() => file(roots, path, &wanted),
-        Some(wanted) if wanted.is_symlink() => link(roots, path),
-        Some(_) => {
-            delete(roots, path)?;
-            Ok(Done::Special)
-        }
+    if is_special(wanted.file_type()) {
+        delete(roots, path)?;
+        return Ok(Done::Special);
     }
+    make_parents(roots, path)?;
+    if wanted.is_dir() {
+        directory(&source, &target)
+    } else if wanted.is_file() {
+        let settled = wanted.modified()? < roots.settled_before;
+        file(&source, &target, &wanted, settled)
+    } else {
+        link(&source, &target)
+    }
+}
+
+/// Whether this is a socket, a pipe or a device.
+pub(crate) fn is_special(file_type: FileType) -> bool {
+    !(file_type.is_dir() || file_type.is_file() || file_type.is_symlink())
 }
 
 /// Whether `path` is a file that is just being written here.
@@ -104,37 +111,35 @@ pub(crate) fn same_content(one: &Path, other: &Path) -> anyhow::Result<bool> {
     }
 }
 
-fn directory(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
-    let (source, target) = (roots.source.join(path), roots.target.join(path));
-    make_parents(roots, path)?;
-    let made = make_directory(&target).at("cannot make directory", &target)?;
+fn directory(source: &Path, target: &Path) -> anyhow::Result<Done> {
+    let made = make_directory(target)?;
     // The scan leaves out what it cannot list; the directory would pass for an empty one.
-    for listed in [&source, &target] {
+    for listed in [source, target] {
         fs::read_dir(listed).at("cannot list", listed)?;
     }
     Ok(Done::Directory { made })
 }
 
-fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Done> {
-    let (source, target) = (roots.source.join(path), roots.target.join(path));
-    make_parents(roots, path)?;
-    let there = look(&target)?;
-    if let Some(there) = there.filter(|there| there.is_file() && there.len() == wanted.len()) {
+fn file(source: &Path, target: &Path, wanted: &Metadata, settled: bool) -> anyhow::Result<Done> {
+    if let Some(there) = look(target)?
+        && there.is_file()
+        && there.len() == wanted.len()
+    {
         let same_time = there.modified()? == wanted.modified()?;
-        let settled = wanted.modified()? < roots.settled_before;
-        if (same_time && settled) || same_content(&source, &target)? {
+        if (same_time && settled) || same_content(source, target)? {
             if same_time && there.permissions() == wanted.permissions() {
                 return Ok(Done::Unchanged);
             }
-            File::open(&target)
+            File::open(target)
                 .and_then(|file| dress(&file, wanted))
-                .at("cannot set time and mode of", &target)?;
+                .at("cannot set time and mode of", target)?;
             return Ok(Done::Touched);
         }
     }
-    let bytes = copy(&source, &target, wanted)?;
+    let bytes = copy(source, target, wanted)
+        .with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))?;
     // The copy may be of no single moment. It has the old time, so that the next look sees it.
-    match look(&source)? {
+    match look(source)? {
         Some(now) if now.len() == wanted.len() && now.modified()? == wanted.modified()? => {
             Ok(Done::Copied { bytes })
         }
@@ -143,61 +148,42 @@ fn file(roots: &Roots, path: &Path, wanted: &Metadata) -> anyhow::Result<Done> {
 }
 
 fn copy(source: &Path, target: &Path, wanted: &Metadata) -> anyhow::Result<u64> {
-    let mut input = File::open(source).at("cannot read", source)?;
-    let mut write = || -> io::Result<u64> {
-        // Removed again when dropped before it is renamed.
-        let mut output = tempfile::Builder::new()
-            .prefix(&temporary_prefix())
-            .tempfile_in(target.parent().unwrap_or(target))?;
-        let bytes = io::copy(&mut input, output.as_file_mut())?;
-        dress(output.as_file(), wanted)?;
-        clear_directory(target)?;
-        output.persist(target).map_err(|refused| refused.error)?;
-        Ok(bytes)
-    };
-    write().with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))
+    let mut input = File::open(source)?;
+    // Removed again when dropped before it is renamed.
+    let mut output = tempfile::Builder::new()
+        .prefix(&temporary_prefix())
+        .tempfile_in(target.parent().unwrap_or(target))?;
+    let bytes = io::copy(&mut input, output.as_file_mut())?;
+    dress(output.as_file(), wanted)?;
+    place(output, target)?;
+    Ok(bytes)
 }
 
-fn link(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
-    let (source, target) = (roots.source.join(path), roots.target.join(path));
-    make_parents(roots, path)?;
-    let wanted = fs::read_link(&source).at("cannot read link", &source)?;
-    if look(&target)?.is_some_and(|there| there.is_symlink())
-        && fs::read_link(&target).is_ok_and(|there| there == wanted)
-    {
+fn link(source: &Path, target: &Path) -> anyhow::Result<Done> {
+    let wanted = fs::read_link(source).at("cannot read link", source)?;
+    if fs::read_link(target).is_ok_and(|there| there == wanted) {
         return Ok(Done::Unchanged);
     }
-    let write = || -> io::Result<()> {
+    let create = |name: &Path| symlink(&wanted, name);
+    let write = || -> anyhow::Result<()> {
         let output = tempfile::Builder::new()
             .prefix(&temporary_prefix())
-            .make_in(target.parent().unwrap_or(&target), |name| {
-                symlink(&wanted, name)
-            })?;
-        clear_directory(&target)?;
-        output.persist(&target).map_err(|refused| refused.error)
+            .make_in(target.parent().unwrap_or(target), create)?;
+        place(output, target)
     };
-    write().at("cannot make link", &target)?;
+    write().at("cannot make link", target)?;
     Ok(Done::Linked)
 }
 
 fn delete(roots: &Roots, path: &Path) -> anyhow::Result<Done> {
     let target = roots.target.join(path);
-    if !is_below_directories(&roots.target, path)? {
-        return Ok(Done::Unchanged);
+    if is_below_directories(&roots.target, path)?
+        && let Some(there) = look(&target)?
+        && remove(&target, &there)?
+    {
+        return Ok(Done::Deleted);
     }
-    let removed = match look(&target)? {
-        None => return Ok(Done::Unchanged),
-        Some(there) if there.is_dir() => fs::remove_dir_all(&target),
-        Some(_) => fs::remove_file(&target),
-    };
-    match removed {
-        // With the directory above it, by another worker.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Done::Unchanged),
-        removed => {
-            removed.at("cannot delete", &target)?;
-            Ok(Done::Deleted)
-        }
-    }
+    Ok(Done::Unchanged)
 }
 
 /// Whether there is nothing at a path.
@@ -217,10 +203,15 @@ fn look(path: &Path) -> anyhow::Result<Option<Metadata>> {
     }
 }
 
-/// Whether all that is above `path`, below `root`, are directories and not links to such.
+/// Links to directories are none.
+fn is_directory(path: &Path) -> anyhow::Result<bool> {
+    Ok(look(path)?.is_some_and(|there| there.is_dir()))
+}
+
+/// Whether all that is above `path`, below `root`, are directories.
 fn is_below_directories(root: &Path, path: &Path) -> anyhow::Result<bool> {
     for parent in path.ancestors().skip(1) {
-        if !look(&root.join(parent))?.is_some_and(|there| there.is_dir()) {
+        if !is_directory(&root.join(parent))? {
             return Ok(false);
         }
     }
@@ -230,8 +221,7 @@ fn is_below_directories(root: &Path, path: &Path) -> anyhow::Result<bool> {
 fn make_parents(roots: &Roots, path: &Path) -> anyhow::Result<()> {
     let parents: Vec<_> = path.ancestors().skip(1).collect();
     for parent in parents.into_iter().rev() {
-        let target = roots.target.join(parent);
-        make_directory(&target).at("cannot make directory", &target)?;
+        make_directory(&roots.target.join(parent))?;
     }
     Ok(())
 }
@@ -240,25 +230,37 @@ fn make_parents(roots: &Roots, path: &Path) -> anyhow::Result<()> {
 fn make_directory(path: &Path) -> anyhow::Result<bool> {
     match look(path)? {
         Some(there) if there.is_dir() => return Ok(false),
-        Some(_) => match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        },
+        Some(there) => _ = remove(path, &there)?,
         None => {}
     }
     match fs::create_dir(path) {
         // Another worker, on its way to a path below, was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        made => Ok(made.map(|()| true)?),
+        made => made.map(|()| true).at("cannot make directory", path),
     }
 }
 
-/// Removes a directory that is where a file or link is to be renamed to.
-fn clear_directory(target: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(target) {
-        Ok(there) if there.is_dir() => fs::remove_dir_all(target),
-        _ => Ok(()),
+/// Removes what is at a path. Returns whether it was still there.
+fn remove(path: &Path, there: &Metadata) -> anyhow::Result<bool> {
+    let removed = if there.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        // With the directory above it, by another worker.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed.map(|()| true).at("cannot delete", path),
     }
+}
+
+/// Renames a new file or link to its place. A directory there is removed.
+fn place<F>(output: NamedTempFile<F>, target: &Path) -> anyhow::Result<()> {
+    if let Some(there) = look(target)?.filter(Metadata::is_dir) {
+        remove(target, &there)?;
+    }
+    output.persist(target).map_err(|refused| refused.error)?;
+    Ok(())
 }
 
 /// Gives a file the time and permissions of another; the time first, while it may be written.

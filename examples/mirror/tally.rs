@@ -3,34 +3,32 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::sync::Done;
 
-#[derive(Clone, Default)]
-pub(crate) struct Counts {
+#[derive(Default)]
+pub(crate) struct Tally {
     /// Adds of paths, from the scan and from notifications.
     pub(crate) events: u64,
     /// Further attempts after a failure: the failures, without those that ended in giving up.
     pub(crate) retries: u64,
-    /// Paths delivered to a worker, and attempts that a worker repeats by itself while the queue
-    /// drains.
+    /// Paths delivered to a worker.
     pub(crate) delivered: u64,
     /// Files copied, and the bytes of them.
     pub(crate) copied: u64,
     pub(crate) bytes: u64,
     /// Files of equal content that got the source's time or permissions.
-    pub(crate) touched: u64,
-    pub(crate) directories: u64,
-    pub(crate) links: u64,
-    pub(crate) deleted: u64,
-    pub(crate) specials: u64,
+    touched: u64,
+    directories: u64,
+    links: u64,
+    deleted: u64,
+    specials: u64,
     /// By path that failed: `None` while another attempt is to come, else why there is none.
     pub(crate) failures: BTreeMap<PathBuf, Option<String>>,
 }
 
-impl Counts {
+impl Tally {
     pub(crate) fn record(&mut self, done: &Done) {
         match done {
             Done::Copied { bytes } => {
@@ -46,15 +44,19 @@ impl Counts {
         }
     }
 
-    /// How many failed paths have another attempt before them.
-    pub(crate) fn failing(&self) -> usize {
-        self.failures.values().filter(|why| why.is_none()).count()
+    /// How many failed paths have no other attempt before them.
+    pub(crate) fn failed(&self) -> usize {
+        self.failures.values().flatten().count()
     }
 
-    /// Prints the summary. Everything that was added is delivered by then, so what exceeds the
-    /// deliveries was merged into them.
+    /// Prints the failures and the summary. Everything that was added is delivered by then, so what
+    /// exceeds the deliveries was merged into them.
     pub(crate) fn print(&self, elapsed: Duration) -> io::Result<()> {
-        let failed = self.failures.len() - self.failing();
+        for (path, why) in &self.failures {
+            if let Some(why) = why {
+                eprintln!("failed: {}: {why}", path.display());
+            }
+        }
         let merged = (self.events + self.retries).saturating_sub(self.delivered);
         let mut out = io::stdout().lock();
         for (what, count) in [
@@ -69,20 +71,10 @@ impl Counts {
             ("merged", merged),
             ("delivered", self.delivered),
             ("retries", self.retries),
-            ("failed", failed as u64),
+            ("failed", self.failed() as u64),
         ] {
             writeln!(out, "{what}: {count}")?;
         }
         writeln!(out, "seconds: {:.3}", elapsed.as_secs_f64())
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Tally(Mutex<Counts>);
-
-impl Tally {
-    /// Reads or changes the counts.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Counts) -> R) -> R {
-        f(&mut self.0.lock().unwrap())
     }
 }

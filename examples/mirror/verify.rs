@@ -5,11 +5,12 @@ use std::fs::{self, FileType};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, ensure};
 use walkdir::WalkDir;
 
 use crate::roots::Roots;
 use crate::scan::relative;
-use crate::sync::{At, same_content};
+use crate::sync::{At, is_special, same_content};
 
 /// How many differences are named; a failed copy of a whole tree is not listed path by path twice.
 const NAMED: usize = 20;
@@ -18,21 +19,15 @@ const NAMED: usize = 20;
 pub(crate) struct Report {
     files: u64,
     bytes: u64,
-    different: usize,
-    /// The first of the differences.
     pub(crate) differences: Vec<String>,
 }
 
 impl Report {
-    fn differs(&mut self, text: String) {
-        self.different += 1;
-        if self.differences.len() < NAMED {
-            self.differences.push(text);
-        }
-    }
-
     pub(crate) fn print(&self) -> io::Result<()> {
-        let (files, bytes, different) = (self.files, self.bytes, self.different);
+        for difference in self.differences.iter().take(NAMED) {
+            eprintln!("differs: {difference}");
+        }
+        let (files, bytes, different) = (self.files, self.bytes, self.differences.len());
         let verdict = if different == 0 { "equal" } else { "NOT equal" };
         let counts = format!("{files} files, {bytes} bytes, {different} differences");
         writeln!(io::stdout(), "trees: {verdict} ({counts})")
@@ -46,27 +41,28 @@ pub(crate) fn compare(roots: &Roots) -> Report {
     let source = list(&roots.source, &mut report);
     let mut target = list(&roots.target, &mut report);
     for (path, wanted) in source {
-        if !(wanted.is_dir() || wanted.is_file() || wanted.is_symlink()) {
+        if is_special(wanted) {
             continue;
         }
-        match target.remove(&path) {
-            None => report.differs(format!("{}: not in the target", path.display())),
-            Some(there) if there != wanted => {
-                report.differs(format!("{}: another type of file", path.display()));
+        let compared = match target.remove(&path) {
+            None => Err(anyhow!("not in the target")),
+            Some(there) if there != wanted => Err(anyhow!("another type of file")),
+            Some(_) => same(&roots.source.join(&path), &roots.target.join(&path), wanted),
+        };
+        match compared {
+            Ok(bytes) => {
+                report.files += u64::from(wanted.is_file());
+                report.bytes += bytes;
             }
-            Some(_) => match same(&roots.source.join(&path), &roots.target.join(&path), wanted) {
-                Ok(Some(bytes)) => {
-                    report.files += u64::from(wanted.is_file());
-                    report.bytes += bytes;
-                }
-                Ok(None) => report.differs(format!("{}: other content", path.display())),
-                Err(error) => report.differs(format!("{}: {error:#}", path.display())),
-            },
+            Err(why) => report
+                .differences
+                .push(format!("{}: {why:#}", path.display())),
         }
     }
-    for path in target.keys() {
-        report.differs(format!("{}: not in the source", path.display()));
-    }
+    let extra = target.into_keys();
+    report
+        .differences
+        .extend(extra.map(|path| format!("{}: not in the source", path.display())));
     report
 }
 
@@ -77,21 +73,22 @@ fn list(root: &Path, report: &mut Report) -> BTreeMap<PathBuf, FileType> {
             Ok(entry) => {
                 paths.insert(relative(root, entry.path()), entry.file_type());
             }
-            Err(error) => report.differs(error.to_string()),
+            Err(error) => report.differences.push(error.to_string()),
         }
     }
     paths
 }
 
-/// The bytes of two equal entries of one type; `None`: they differ.
-fn same(source: &Path, target: &Path, file_type: FileType) -> anyhow::Result<Option<u64>> {
-    if file_type.is_symlink() {
-        let equal = fs::read_link(source)? == fs::read_link(target)?;
-        return Ok(equal.then_some(0));
+/// The bytes of two equal entries of one type.
+fn same(source: &Path, target: &Path, file_type: FileType) -> anyhow::Result<u64> {
+    let same = if file_type.is_symlink() {
+        fs::read_link(source)? == fs::read_link(target)?
+    } else {
+        file_type.is_dir() || same_content(source, target)?
+    };
+    ensure!(same, "other content");
+    if !file_type.is_file() {
+        return Ok(0);
     }
-    if file_type.is_dir() {
-        return Ok(Some(0));
-    }
-    let bytes = fs::metadata(target).at("cannot look at", target)?.len();
-    Ok(same_content(source, target)?.then_some(bytes))
+    Ok(fs::metadata(target).at("cannot look at", target)?.len())
 }

@@ -1,131 +1,129 @@
 //! The processing of a path, and the state that the threads share.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar};
-use keyqueue::backoff::{Backoff, retry};
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Failure, GivenUp, Reason, Workers};
-use keyqueue::{Added, DelayPolicy, WorkQueue};
+use keyqueue::worker::{GivenUp, Running, Workers};
+use keyqueue::{DelayPolicy, WorkQueue};
+use notify::RecommendedWatcher;
 
 use crate::roots::Roots;
-use crate::scan;
 use crate::sync::{self, Done};
 use crate::tally::Tally;
-use crate::watch::Watch;
+use crate::{scan, watch};
 
 /// How often a path that fails is tried again, and the waits: 100, 200, 400, 800 ms.
 const RETRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+type Limiter = ItemExponentialFailure<PathBuf>;
+
 pub(crate) struct Mirror {
-    pub(crate) queue: WorkQueue<PathBuf, ItemExponentialFailure<PathBuf>>,
-    pub(crate) tally: Tally,
+    pub(crate) queue: Arc<WorkQueue<PathBuf, Limiter>>,
     pub(crate) roots: Roots,
-    /// Only when following.
-    pub(crate) watch: Option<Watch>,
-    /// After an interrupt the program does not wait for failing paths.
-    pub(crate) interrupted: AtomicBool,
+    tally: Mutex<Tally>,
+    /// The notifier, while the source is followed.
+    pub(crate) watcher: Mutex<Option<RecommendedWatcher>>,
     /// Silent where standard error is no terminal.
     pub(crate) progress: ProgressBar,
 }
 
 impl Mirror {
-    pub(crate) fn new(roots: Roots) -> anyhow::Result<Self> {
+    pub(crate) fn new(roots: Roots) -> anyhow::Result<Arc<Self>> {
         let queue = WorkQueue::builder()
             .rate_limiter(ItemExponentialFailure::new(FIRST_WAIT, LONGEST_WAIT)?)
             // The last notification of a burst counts, and also before a retry that is further off.
             .delay_policy(DelayPolicy::Replace)
-            // A drain delivers pending retries immediately instead of dropping them.
+            // A drain delivers pending delays immediately instead of dropping them.
             .drain_delays(true)
             .build()?;
-        Ok(Self {
-            queue,
-            tally: Tally::default(),
+        Ok(Arc::new(Self {
+            queue: Arc::new(queue),
             roots,
-            watch: None,
-            interrupted: AtomicBool::new(false),
+            tally: Mutex::default(),
+            watcher: Mutex::default(),
             progress: ProgressBar::new_spinner(),
-        })
+        }))
+    }
+
+    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap()
     }
 
     /// Adds `path`: it is processed once more if it is processing.
     pub(crate) fn add(&self, path: PathBuf) {
-        self.count(self.queue.add(path));
+        self.add_after(path, Duration::ZERO);
     }
 
     /// Adds `path` after a delay.
     pub(crate) fn add_after(&self, path: PathBuf, delay: Duration) {
-        self.count(self.queue.add_after(path, delay));
-    }
-
-    fn count(&self, added: Added) {
-        if added.is_accepted() {
-            self.tally.with(|counts| counts.events += 1);
+        // Locked first, so that the event is counted before its delivery.
+        let mut tally = self.tally();
+        if self.queue.add_after(path, delay).is_accepted() {
+            tally.events += 1;
         }
     }
 
-    /// Works on what is added, until the queue is shut down and empty.
-    pub(crate) fn work(&self, threads: usize) -> anyhow::Result<()> {
-        Workers::new(&self.queue)
-            .threads(threads)
+    /// Starts workers, by default one for each core. They work on what is added until the queue is
+    /// shut down and empty.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        threads: Option<u16>,
+    ) -> anyhow::Result<Running<PathBuf, Limiter>> {
+        let (worker, reporter) = (Arc::clone(self), Arc::clone(self));
+        let mut workers = Workers::shared(Arc::clone(&self.queue))
             .max_retries(RETRIES)
-            .on_give_up(|path, end: GivenUp<anyhow::Error>| self.give_up(path, end))
-            .run(|path: &PathBuf| {
-                let looked_at = self.look_at(path);
-                self.tally.with(|counts| match &looked_at {
-                    Ok(()) => _ = counts.failures.remove(path),
-                    Err(_) => {
-                        counts.failures.insert(path.clone(), None);
-                        counts.retries += 1;
-                    }
-                });
-                looked_at
-            })
-            .context("cannot work on any path")
-            .inspect_err(|_| {
-                // There is no other worker to take them.
-                self.queue.shut_down();
-                while self.queue.get().is_some() {}
-            })
+            .on_give_up(move |path: &PathBuf, end| reporter.give_up(path, &end));
+        if let Some(threads) = threads {
+            workers = workers.threads(threads.into());
+        }
+        workers
+            .spawn(move |path| worker.visit(path))
+            .context("cannot start the workers")
     }
 
-    fn give_up(&self, path: &Path, end: GivenUp<anyhow::Error>) {
-        self.tally.with(|counts| counts.retries -= 1);
-        let mut failure = end.failure;
-        let mut attempts = end.retries + 1;
-        // Ordering: Relaxed; read late, it costs a second.
-        if end.reason == Reason::ShutDown && !self.interrupted.load(Ordering::Relaxed) {
-            // The queue drains and takes nothing back: see it through here.
-            let backoff = Backoff {
-                duration: FIRST_WAIT,
-                factor: 2.0,
-                steps: RETRIES - end.retries,
-                ..Backoff::default()
-            };
-            let again = retry(backoff, || {
-                attempts += 1;
-                self.tally.with(|counts| counts.retries += 1);
-                self.look_at(path)
-            });
-            match again {
-                Ok(()) => return self.tally.with(|counts| _ = counts.failures.remove(path)),
-                Err(error) => failure = Failure::Error(error),
+    fn visit(&self, path: &Path) -> anyhow::Result<()> {
+        self.tally().delivered += 1;
+        let visited = self.make_equal(path);
+        let mut tally = self.tally();
+        match &visited {
+            Ok(done) => {
+                tally.failures.remove(path);
+                tally.record(done);
+            }
+            Err(_) => {
+                tally.failures.insert(path.to_owned(), None);
+                tally.retries += 1;
             }
         }
-        let why = format!("{failure:#} (attempts: {attempts})");
-        self.tally
-            .with(|counts| _ = counts.failures.insert(path.to_owned(), Some(why)));
+        visited.map(drop)
     }
 
-    pub(crate) fn close_watch(&self) {
-        if let Some(watch) = &self.watch {
-            watch.close();
+    fn give_up(&self, path: &Path, end: &GivenUp<anyhow::Error>) {
+        let why = format!("{:#} (attempts: {})", end.failure, end.retries + 1);
+        let mut tally = self.tally();
+        tally.retries -= 1;
+        tally.failures.insert(path.to_owned(), Some(why));
+    }
+
+    /// Makes the target equal at one path; a directory that is followed has its entries added.
+    fn make_equal(&self, path: &Path) -> anyhow::Result<Done> {
+        let done = sync::path(&self.roots, path)?;
+        // First the watch, then the list.
+        if let Done::Directory { .. } = done
+            && watch::directory(self, &self.roots.source.join(path))?
+        {
+            scan::directory(self, path)?;
         }
+        if let Done::Special = done {
+            self.say(&format!("skipped: {} is a special file", path.display()));
+        }
+        Ok(done)
     }
 
     /// Says something to the user, above the progress line.
@@ -134,29 +132,13 @@ impl Mirror {
     }
 
     pub(crate) fn show_progress(&self) {
-        let queued = self.queue.len();
-        self.progress.set_message(self.tally.with(|counts| {
-            let (delivered, copied, failing) = (counts.delivered, counts.copied, counts.failing());
-            let bytes = HumanBytes(counts.bytes);
-            format!("{delivered} delivered, {queued} queued, {failing} failing, {copied} copied ({bytes})")
-        }));
+        let tally = self.tally();
+        let (delivered, queued, copied) = (tally.delivered, self.queue.len(), tally.copied);
+        let failing = tally.failures.len() - tally.failed();
+        let bytes = HumanBytes(tally.bytes);
+        self.progress.set_message(format!(
+            "{delivered} delivered, {queued} queued, {failing} failing, {copied} copied ({bytes})"
+        ));
         self.progress.tick();
-    }
-
-    /// Makes the target equal at one path; a directory that is followed has its entries added.
-    fn look_at(&self, path: &Path) -> anyhow::Result<()> {
-        self.tally.with(|counts| counts.delivered += 1);
-        let done = sync::path(&self.roots, path)?;
-        if let (Done::Directory { .. }, Some(watch)) = (&done, &self.watch) {
-            // First the watch, then the list.
-            if watch.directory(&self.roots.source.join(path))? {
-                scan::directory(self, path)?;
-            }
-        }
-        if let Done::Special = done {
-            self.say(&format!("skipped: {} is a special file", path.display()));
-        }
-        self.tally.with(|counts| counts.record(&done));
-        Ok(())
     }
 }

@@ -81,13 +81,7 @@ impl Pipeline {
         }
     }
 
-    /// A worker: digests until the queue is shut down and empty.
-    pub fn work(&self) {
-        while let Some(account) = self.queue.get() {
-            self.digest(&account);
-        }
-    }
-
+    /// The work of one delivery.
     pub fn digest(&self, account: &Account) {
         // Ordering: Relaxed; an estimate for the reader, nothing is read on the strength of it.
         self.waiting.fetch_sub(account.digest(), Ordering::Relaxed);
@@ -106,19 +100,16 @@ impl Pipeline {
             if line.last() != Some(&b'\n') {
                 line.push(b'\n'); // The last line of a file may have none.
             }
+            let mut fields = line.split(u8::is_ascii_whitespace);
             // A blank line has no field, and no key.
-            if let Some(name) = line
-                .split(u8::is_ascii_whitespace)
-                .find(|field| !field.is_empty())
-            {
+            if let Some(name) = fields.find(|field| !field.is_empty()) {
                 let handle = match accounts.get(name) {
                     Some(handle) => handle,
                     None => accounts
                         .entry(name.to_owned())
                         .or_insert_with(|| self.open(name)),
                 };
-                // Ordering: Relaxed; before the line is there to be subtracted, so never below
-                // zero.
+                // Ordering: Relaxed; added before it can be subtracted, so never below zero.
                 let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
                 handle.key().inbox.lock().unwrap().extend_from_slice(&line);
                 // First the line, then the add: the delivery that follows finds it.

@@ -9,11 +9,11 @@
 //! delivers a key again that was added while it was processing, so no line is left in an inbox. The
 //! result is that of a sequential run, whatever the number of workers.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,28 +36,22 @@ struct Args {
     top: usize,
 }
 
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pipeline: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(args: &Args) -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
     let name = args.file.display();
     let (input, progress) = open(&args.file).with_context(|| format!("cannot open {name}"))?;
-    let workers = args
-        .workers
-        .or_else(|| thread::available_parallelism().ok());
+    let cores = || thread::available_parallelism().ok();
+    let workers = args.workers.or_else(cores).map_or(1, usize::from);
     let started = Instant::now();
 
     let pipeline = Pipeline::default();
     let accounts = thread::scope(|scope| {
-        for _ in 0..workers.map_or(1, usize::from) {
-            scope.spawn(|| pipeline.work());
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(account) = pipeline.queue.get() {
+                    pipeline.digest(&account);
+                }
+            });
         }
         let accounts = pipeline.read(BufReader::with_capacity(1 << 18, input));
         // However the reading ended, the workers finish what was read, and end.
@@ -72,7 +66,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         .iter()
         .map(|(name, handle)| (*handle.key().totals.lock().unwrap(), name))
         .collect();
-    rows.sort_by(|(a, a_name), (b, b_name)| b.lines.cmp(&a.lines).then(a_name.cmp(b_name)));
+    rows.sort_by_key(|(totals, name)| (Reverse(totals.lines), *name));
     match print(&rows, args.top, pipeline.deliveries.into_inner(), elapsed) {
         // The reader of the output has closed it.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -82,17 +76,17 @@ fn run(args: &Args) -> anyhow::Result<()> {
 
 /// The input, and the progress of it: silent where standard error is no terminal.
 fn open(file: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
-    if file == Path::new("-") {
-        let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
-            "{spinner} {bytes} {bytes_per_sec}",
-        )?);
-        return Ok((Box::new(progress.wrap_read(io::stdin())), progress));
-    }
-    let file = File::open(file)?;
-    let progress = ProgressBar::new(file.metadata()?.len()).with_style(
-        ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")?,
-    );
-    Ok((Box::new(progress.wrap_read(file)), progress))
+    let progress = ProgressBar::new_spinner();
+    let (input, template): (Box<dyn Read>, _) = if file == Path::new("-") {
+        (Box::new(io::stdin()), "{spinner} {bytes} {bytes_per_sec}")
+    } else {
+        let file = File::open(file)?;
+        progress.set_length(file.metadata()?.len());
+        let template = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        (Box::new(file), template)
+    };
+    progress.set_style(ProgressStyle::with_template(template)?);
+    Ok((Box::new(progress.wrap_read(input)), progress))
 }
 
 fn print(
@@ -103,27 +97,20 @@ fn print(
 ) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(out, "{:>10} {:>12} {:>8} key", "lines", "bytes", "digest")?;
-    for (
-        Totals {
-            lines,
-            bytes,
-            digest,
-        },
-        name,
-    ) in rows.iter().take(top)
-    {
+    for (totals, name) in rows.iter().take(top) {
+        let (lines, bytes, digest) = (totals.lines, totals.bytes, totals.digest);
         let name = String::from_utf8_lossy(name);
         writeln!(out, "{lines:>10} {bytes:>12} {digest:08x} {name}")?;
     }
     let lines: u64 = rows.iter().map(|(totals, _)| totals.lines).sum();
     let bytes: u64 = rows.iter().map(|(totals, _)| totals.bytes).sum();
-    let seconds = elapsed.as_secs_f64();
-    let rate = lines as f64 / seconds.max(f64::MIN_POSITIVE);
+    let keys = rows.len();
     writeln!(
         out,
-        "{lines} lines, {bytes} bytes, {} keys, {deliveries} deliveries",
-        rows.len()
+        "{lines} lines, {bytes} bytes, {keys} keys, {deliveries} deliveries"
     )?;
+    let seconds = elapsed.as_secs_f64();
+    let rate = lines as f64 / seconds.max(f64::MIN_POSITIVE);
     writeln!(out, "{seconds:.3} seconds, {rate:.0} lines a second")?;
     out.flush()
 }

@@ -5,10 +5,9 @@ mod programs;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Stdio};
 
-use programs::{program, text};
+use programs::{Ended, program, text};
 use tempfile::NamedTempFile;
 
 /// Some keys are busy and some rare; lines of one key differ, so that their order matters.
@@ -29,145 +28,113 @@ fn log() -> Vec<u8> {
     log
 }
 
-/// Lines, bytes and digest for each key.
-type Rows = BTreeMap<String, (u64, u64, u32)>;
+/// A key with the number of its lines, of their bytes, and their digest.
+type Row = (String, u64, u64, u32);
 
-fn sequential(log: &[u8]) -> Rows {
-    let mut rows = Rows::new();
+/// The rows in the program's order: the busiest keys first, equally busy ones by name.
+fn sequential(log: &[u8]) -> Vec<Row> {
+    let mut rows = BTreeMap::new();
     for line in log.split(|byte| *byte == b'\n') {
-        let Some(key) = line
-            .split(u8::is_ascii_whitespace)
-            .find(|field| !field.is_empty())
-        else {
+        let mut fields = line.split(u8::is_ascii_whitespace);
+        let Some(key) = fields.find(|field| !field.is_empty()) else {
             continue;
         };
-        let (lines, bytes, digest) = rows.entry(text(key)).or_default();
+        let row = (text(key), 0, 0, 0);
+        let (_, lines, bytes, digest) = rows.entry(key).or_insert(row);
         let mut hasher = crc32fast::Hasher::new_with_initial(*digest);
         hasher.update(line);
         hasher.update(b"\n");
-        (*lines, *bytes, *digest) = (
-            *lines + 1,
-            *bytes + line.len() as u64 + 1,
-            hasher.finalize(),
-        );
+        *lines += 1;
+        *bytes += line.len() as u64 + 1;
+        *digest = hasher.finalize();
     }
+    let mut rows: Vec<Row> = rows.into_values().collect();
+    rows.sort_by_key(|(_, lines, ..)| Reverse(*lines));
     rows
 }
 
-/// The table that the program prints, in its order.
-fn table(output: &Output) -> Vec<(String, (u64, u64, u32))> {
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(text(&output.stderr), "");
-    let out = text(&output.stdout);
-    let rows = out
-        .lines()
-        .skip(1)
-        .take_while(|line| !line.contains(" lines, "));
+/// The table that the program printed.
+fn table(ended: &Ended) -> Vec<Row> {
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
+    let rows = ended.stdout.lines().skip(1);
+    let rows = rows.take_while(|line| !line.contains(" lines, "));
     rows.map(|row| {
         let fields: Vec<&str> = row.split_whitespace().collect();
         let [lines, bytes, digest, key] = fields[..] else {
             panic!("not a row: {row}")
         };
         let digest = u32::from_str_radix(digest, 16).unwrap();
-        (
-            key.to_owned(),
-            (lines.parse().unwrap(), bytes.parse().unwrap(), digest),
-        )
+        let (lines, bytes) = (lines.parse().unwrap(), bytes.parse().unwrap());
+        (key.to_owned(), lines, bytes, digest)
     })
     .collect()
 }
 
-fn run(file: &Path, arguments: &[&str]) -> Output {
-    Command::new(program("pipeline"))
-        .arg(file)
+fn start(arguments: &[&str]) -> Child {
+    program("pipeline")
         .args(arguments)
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap()
 }
 
 /// Runs with `input` on the standard input.
-fn run_on(input: &[u8], arguments: &[&str]) -> Output {
-    let mut command = Command::new(program("pipeline"));
-    command
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+fn run(input: &[u8], arguments: &[&str]) -> Ended {
+    let mut child = start(arguments);
     // The output at the end fits into the pipe, so neither side blocks.
     child.stdin.take().unwrap().write_all(input).unwrap();
-    child.wait_with_output().unwrap()
+    child.wait_with_output().unwrap().into()
 }
-
-fn file(content: &[u8]) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(content).unwrap();
-    file
-}
-
-const ALL: &str = "1000000";
 
 #[test]
 fn any_number_of_workers_gives_the_result_of_a_sequential_run() {
     let log = log();
-    let (file, expected) = (file(&log), sequential(&log));
-    for workers in ["1", "2", "3", "16"] {
-        let output = run(file.path(), &["--top", ALL, "--workers", workers]);
-        assert_eq!(
-            table(&output).into_iter().collect::<Rows>(),
-            expected,
-            "{workers} workers"
-        );
-        let totals = text(&output.stdout);
-        let lines: u64 = expected.values().map(|(lines, ..)| lines).sum();
-        assert!(totals.contains(&format!("\n{lines} lines, ")), "{totals}");
-        assert!(
-            totals.contains(&format!(" {} keys, ", expected.len())),
-            "{totals}"
-        );
-    }
-}
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(&log).unwrap();
+    let file = file.path().to_str().unwrap();
 
-#[test]
-fn the_standard_input_is_read_like_a_file() {
-    let log = log();
     let expected = sequential(&log);
-    for arguments in [&["--top", ALL][..], &["-", "--top", ALL]] {
-        let rows: Rows = table(&run_on(&log, arguments)).into_iter().collect();
-        assert_eq!(rows, expected);
+    let (keys, lines) = (expected.len(), expected.iter().map(|row| row.1));
+    let totals = (
+        format!("\n{} lines, ", lines.sum::<u64>()),
+        format!(" {keys} keys, "),
+    );
+    for (input, arguments) in [
+        (&b""[..], &[file, "--workers", "1"][..]),
+        (b"", &[file, "--workers", "2"]),
+        (b"", &[file, "--workers", "3"]),
+        (b"", &[file, "--workers", "16"]),
+        (&log, &["-"]),
+        (&log, &[]),
+    ] {
+        let ended = run(input, &[arguments, &["--top", "1000000"]].concat());
+        assert_eq!(table(&ended), expected, "{arguments:?}");
+        assert!(ended.stdout.contains(&totals.0), "{ended:?}");
+        assert!(ended.stdout.contains(&totals.1), "{ended:?}");
     }
+    // Only so many as asked for.
+    assert_eq!(table(&run(b"", &[file])), expected[..10]);
+    assert_eq!(table(&run(b"", &[file, "--top", "3"])), expected[..3]);
+    assert_eq!(table(&run(b"", &[file, "--top", "0"])), []);
 }
 
 #[test]
 fn the_digest_tells_two_orders_of_the_lines_of_a_key_apart() {
-    let digests = [&b"a 1\nb 1\na 2\n"[..], b"a 2\na 1\nb 1\n"].map(|log| {
-        let table = table(&run_on(log, &[]));
-        table
-            .into_iter()
-            .map(|(_, (_, _, digest))| digest)
-            .collect::<Vec<_>>()
-    });
-    assert_ne!(digests[0][0], digests[1][0], "the lines of a are swapped");
-    assert_eq!(digests[0][1], digests[1][1], "those of b are not");
-}
-
-#[test]
-fn the_busiest_keys_come_first_and_only_so_many_as_asked_for() {
-    let log = log();
-    let mut expected: Vec<_> = sequential(&log).into_iter().collect();
-    expected.sort_by_key(|(_, row)| Reverse(row.0)); // Stable: equal counts stay in key order.
-    let file = file(&log);
-    assert_eq!(table(&run(file.path(), &[])), expected[..10]);
-    assert_eq!(table(&run(file.path(), &["--top", "3"])), expected[..3]);
-    assert_eq!(table(&run(file.path(), &["--top", "0"])), []);
+    let [one, other] =
+        [&b"a 1\nb 1\na 2\n"[..], b"a 2\na 1\nb 1\n"].map(|log| table(&run(log, &[])));
+    assert_ne!(one[0], other[0], "the lines of a are swapped");
+    assert_eq!(one[1], other[1], "those of b are not");
 }
 
 #[test]
 fn an_empty_input_has_no_keys() {
     for input in [&b""[..], b"\n\n  \r\n"] {
-        let output = run_on(input, &[]);
-        assert_eq!(table(&output), []);
-        assert!(text(&output.stdout).contains("0 lines, 0 bytes, 0 keys, 0 deliveries"));
+        let ended = run(input, &[]);
+        assert_eq!(table(&ended), []);
+        let totals = "0 lines, 0 bytes, 0 keys, 0 deliveries";
+        assert!(ended.stdout.contains(totals), "{ended:?}");
     }
 }
 
@@ -175,33 +142,19 @@ fn an_empty_input_has_no_keys() {
 fn what_cannot_be_read_is_named_with_1_and_wrong_arguments_with_2() {
     let directory = tempfile::tempdir().unwrap();
     for path in [directory.path(), &directory.path().join("missing")] {
-        let output = run(path, &[]);
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(
-            text(&output.stderr).contains(path.to_str().unwrap()),
-            "{output:?}"
-        );
-        assert_eq!(output.stdout, b"");
+        let path = path.to_str().unwrap();
+        run(b"", &[path]).assert_refused(1, path);
     }
     for arguments in [["--workers", "0"], ["--top", "many"], ["-", "another"]] {
-        let output = run_on(b"", &arguments);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        run(b"", &arguments).assert_refused(2, arguments[1]);
     }
 }
 
 #[test]
 fn a_reader_of_the_output_may_go_away() {
-    let mut command = Command::new(program("pipeline"));
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = start(&[]);
     drop(child.stdout.take());
     drop(child.stdin.take()); // Only now it has something to print.
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.code(), text(&output.stderr)),
-        (Some(0), String::new())
-    );
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
 }

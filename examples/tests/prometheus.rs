@@ -6,28 +6,23 @@
 
 mod programs;
 
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use programs::program;
+use programs::{Running, eventually, program, run};
 use serde_json::Value;
 
-/// Far beyond what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(90);
+/// The folder with the example's dashboard and alerts.
+const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/metrics");
 
 /// Whether both programs are there.
 fn installed() -> bool {
     let missing = ["prometheus", "promtool"].into_iter().find(|program| {
-        let mut version = Command::new(program);
-        version
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        !version.status().is_ok_and(|status| status.success())
+        let version = Command::new(program).arg("--version").output();
+        !version.is_ok_and(|version| version.status.success())
     });
     if let Some(program) = missing {
         let required = std::env::var_os("KEYQUEUE_PROMETHEUS").is_some_and(|set| set == "required");
@@ -35,23 +30,6 @@ fn installed() -> bool {
         eprintln!("skipped: `{program}` is not installed");
     }
     missing.is_none()
-}
-
-/// A program that ends with the test.
-struct Running(Child);
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        Running(command.stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// An address that was free a moment ago.
@@ -71,104 +49,62 @@ fn http_get(address: SocketAddr, path: &str) -> Option<String> {
     Some(body.to_owned())
 }
 
-/// Waits for a response.
-#[track_caller]
-fn eventually<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(answer) = answer() {
-            return answer;
-        }
-        assert!(began.elapsed() < DEADLINE, "never: {what}");
-        // Not a synchronisation: the server is another process, and does not signal its scrapes.
-        thread::sleep(Duration::from_millis(50));
-    }
+fn start(command: &mut Command) -> Running {
+    Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-struct Prometheus {
-    address: SocketAddr,
-    _server: Running,
-}
-
-impl Prometheus {
-    fn start(dir: &Path, target: SocketAddr) -> Self {
-        let config = dir.join("prometheus.yml");
-        let text = format!(
-            "global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}\n\
-             scrape_configs: [{{job_name: keyqueue, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        );
-        std::fs::write(&config, text).unwrap();
-        let address = free_address();
-        let mut command = Command::new("prometheus");
-        command
+/// Starts a Prometheus that scrapes `target` and listens on `address`.
+fn prometheus(dir: &Path, target: SocketAddr, address: SocketAddr) -> Running {
+    let config = dir.join("prometheus.yml");
+    let text = format!(
+        "global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}\n\
+         scrape_configs: [{{job_name: keyqueue, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    );
+    fs::write(&config, text).unwrap();
+    let data = dir.join("data");
+    start(
+        Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                dir.join("data").display()
-            ))
-            .arg(format!("--web.listen-address={address}"));
-        Prometheus {
-            address,
-            _server: Running::start(&mut command),
-        }
-    }
-
-    /// The values that a query has, once it has any.
-    #[track_caller]
-    fn query(&self, query: &str) -> Vec<f64> {
-        let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let path = format!("/api/v1/query?query={encoded}");
-        eventually(query, || {
-            let answer: Value = serde_json::from_str(&http_get(self.address, &path)?).ok()?;
-            // Not to be waited out: the query is wrong.
-            assert_ne!(answer["errorType"], "bad_data", "{query}: {answer}");
-            let value = |row: &Value| row["value"][1].as_str()?.parse::<f64>().ok();
-            let values: Vec<f64> = answer["data"]["result"]
-                .as_array()?
-                .iter()
-                .filter_map(value)
-                .collect();
-            (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(values)
-        })
-    }
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg(format!("--web.listen-address={address}")),
+    )
 }
 
-/// What `promtool check metrics` has to say.
-fn lint(text: &str) -> String {
-    let mut promtool = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    promtool
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(text.as_bytes())
-        .unwrap();
-    let output = promtool.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(output.status.success(), "{said}");
-    said
+/// The values that a query has, once it has any.
+#[track_caller]
+fn query(prometheus: SocketAddr, query: &str) -> Vec<f64> {
+    let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let path = format!("/api/v1/query?query={encoded}");
+    eventually(query, || {
+        let answer: Value = serde_json::from_str(&http_get(prometheus, &path)?).ok()?;
+        // Not to be waited out: the query is wrong.
+        assert_ne!(answer["errorType"], "bad_data", "{query}: {answer}");
+        let rows = answer["data"]["result"].as_array()?.iter();
+        let values = rows.filter_map(|row| row["value"][1].as_str()?.parse::<f64>().ok());
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(values)
+    })
+}
+
+/// Runs `promtool` over a file in [`METRICS`], or over its standard input. Returns what it says.
+#[track_caller]
+fn promtool(arguments: &[&str], input: impl Into<Stdio>) -> String {
+    let mut command = Command::new("promtool");
+    let ended = run(command.args(arguments).stdin(input).current_dir(METRICS));
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
+    ended.stdout + &ended.stderr
 }
 
 /// Every expression of the dashboard, with Grafana's variables filled in.
 fn dashboard() -> Vec<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("metrics/dashboard.json");
-    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels
-        .iter()
-        .flat_map(|panel| panel["targets"].as_array().unwrap());
-    targets
-        .map(|target| target["expr"].as_str().unwrap())
-        .map(|expr| {
-            expr.replace("$__rate_interval", "10s")
-                .replace("$name", ".*")
-        })
+    let file = fs::read_to_string(Path::new(METRICS).join("dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&file).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions = targets.map(|target| target["expr"].as_str().unwrap());
+    expressions
+        .map(|expression| expression.replace("$__rate_interval", "10s"))
+        .map(|expression| expression.replace("$name", ".*"))
         .collect()
 }
 
@@ -179,18 +115,21 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let target = free_address();
-    let _example = Running::start(
-        Command::new(program("metrics"))
+    let (target, address) = (free_address(), free_address());
+    let _example = start(
+        program("metrics")
             .args(["--seconds", "0", "--events", "300"])
             .args(["--listen", &target.to_string()]),
     );
-    let prometheus = Prometheus::start(dir.path(), target);
+    let _prometheus = prometheus(dir.path(), target, address);
 
-    let text = eventually("the example serves its series", || {
+    let text = eventually("the example's series", || {
         http_get(target, "/metrics").filter(|text| text.contains("workqueue_given_up_total{"))
     });
-    assert_eq!(lint(&text), "", "promtool has something to say");
+    let scraped = dir.path().join("scraped");
+    fs::write(&scraped, &text).unwrap();
+    let said = promtool(&["check", "metrics"], File::open(scraped).unwrap());
+    assert_eq!(said, "", "promtool has something to say");
     // client-go's, with its types and its label.
     for (series, kind) in [
         ("depth", "gauge"),
@@ -208,9 +147,9 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
         assert!(text.contains(&labelled), "no {labelled:?} in\n{text}");
     }
 
-    let one = |query: &str| match prometheus.query(query)[..] {
+    let one = |text: &str| match query(address, text)[..] {
         [value] => value,
-        ref values => panic!("{query}: {values:?}"),
+        ref values => panic!("{text}: {values:?}"),
     };
     let depth = one(r#"workqueue_depth{name="pods"}"#);
     assert!((0.0..10_000.0).contains(&depth), "depth {depth}");
@@ -233,47 +172,34 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
     let expressions = dashboard();
     assert!(expressions.len() > 10, "{expressions:?}");
     for expression in expressions {
-        prometheus.query(&expression);
+        query(address, &expression);
     }
-}
-
-/// Runs `promtool` over a file of examples/metrics/.
-fn promtool(arguments: &[&str]) {
-    let output = Command::new("promtool")
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("metrics"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {said}");
 }
 
 #[test]
 fn the_alerts_go_off_when_they_should_and_only_then() {
-    if !installed() {
-        return;
+    if installed() {
+        promtool(&["check", "rules", "alerts.yml"], Stdio::null());
+        promtool(&["check", "config", "prometheus.yml"], Stdio::null());
+        promtool(&["test", "rules", "alerts.test.yml"], Stdio::null());
     }
-    promtool(&["check", "rules", "alerts.yml"]);
-    promtool(&["check", "config", "prometheus.yml"]);
-    promtool(&["test", "rules", "alerts.test.yml"]);
 }
 
 /// The dashboard and the alerts use only series that exist.
 #[test]
 fn docs_name_only_series_that_there_are() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("metrics");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/metrics/series.rs");
-    let source = std::fs::read_to_string(source).unwrap();
+    let metrics = Path::new(METRICS);
+    let source = fs::read_to_string(metrics.join("../../src/metrics/series.rs")).unwrap();
     for file in ["dashboard.json", "alerts.yml", "alerts.test.yml"] {
-        let text = std::fs::read_to_string(docs.join(file)).unwrap();
+        let text = fs::read_to_string(metrics.join(file)).unwrap();
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let series = words.filter(|word| word.starts_with("workqueue_"));
-        let mut count = 0;
+        let series: Vec<&str> = words
+            .filter(|word| word.starts_with("workqueue_"))
+            .map(|series| series.trim_end_matches("_bucket"))
+            .collect();
+        assert!(series.len() > 3, "{file}");
         for series in series {
-            let series = series.trim_end_matches("_bucket");
             assert!(source.contains(&format!("{series:?}")), "{file}: {series}");
-            count += 1;
         }
-        assert!(count > 3, "{file}");
     }
 }

@@ -26,30 +26,24 @@ impl<'a> Feed<'a> {
             read: 0,
         }
     }
-
-    /// How many bytes may be read by now.
-    fn due(&self) -> u64 {
-        (self.began.elapsed().as_secs_f64() * self.rate as f64) as u64
-    }
 }
 
 impl Read for Feed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // Ordering: Relaxed; a flag.
         while !self.stop.load(Ordering::Relaxed) {
-            let due = self.due().saturating_sub(self.read);
+            // The bytes that may be read by now.
+            let due = (self.began.elapsed().as_secs_f64() * self.rate as f64) as u64 - self.read;
             if due == 0 {
                 thread::sleep(Duration::from_millis(5));
                 continue;
             }
-            let most = buffer.len().min(usize::try_from(due).unwrap_or(usize::MAX));
-            let read = self.file.read(&mut buffer[..most])?;
-            if read == 0 {
-                self.file.rewind()?;
-                continue;
+            let read = self.file.by_ref().take(due).read(buffer)?;
+            if read > 0 {
+                self.read += read as u64;
+                return Ok(read);
             }
-            self.read += read as u64;
-            return Ok(read);
+            self.file.rewind()?;
         }
         Ok(0)
     }

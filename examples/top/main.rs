@@ -81,11 +81,8 @@ fn main() -> anyhow::Result<()> {
             });
         }
         let feed = Feed::new(file, args.rate, &stop);
-        let reader = scope.spawn(|| {
-            pipeline
-                .read(BufReader::with_capacity(4096, feed))
-                .map(drop)
-        });
+        let lines = BufReader::with_capacity(4096, feed);
+        let reader = scope.spawn(|| pipeline.read(lines).map(drop));
 
         let mut model = Model::new(&pipeline.queue, &exported);
         let refresh = Duration::from_millis(args.refresh);
@@ -102,34 +99,26 @@ fn main() -> anyhow::Result<()> {
     })
 }
 
-/// Draws until `q` is pressed.
+/// Draws until `q` or Ctrl-C is pressed.
 fn watch(model: &mut Model<'_>, refresh: Duration) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init().context("this needs a terminal (or --frame)")?;
-    let ended = loop {
-        model.refresh();
-        if let Err(error) = terminal.draw(|frame| view::draw(frame, model)) {
-            break Err(error);
-        }
-        match key_pressed(refresh) {
-            Ok(false) => {}
-            Ok(true) => break Ok(()),
-            Err(error) => break Err(error),
+    let mut show = || -> io::Result<()> {
+        loop {
+            model.refresh();
+            terminal.draw(|frame| view::draw(frame, model))?;
+            if event::poll(refresh)?
+                && let Event::Key(key) = event::read()?
+            {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                if key.code == KeyCode::Char('q') || control && key.code == KeyCode::Char('c') {
+                    return Ok(());
+                }
+            }
         }
     };
+    let ended = show();
     ratatui::restore();
     ended.context("the terminal is gone")
-}
-
-/// Waits for this time, or until `q` or Ctrl-C is pressed.
-fn key_pressed(wait: Duration) -> io::Result<bool> {
-    if !event::poll(wait)? {
-        return Ok(false);
-    }
-    let Event::Key(key) = event::read()? else {
-        return Ok(false);
-    };
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    Ok(key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')))
 }
 
 /// Draws on a virtual terminal, and prints its contents at the end.

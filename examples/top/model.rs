@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use keyqueue::{State, WorkQueue};
+use keyqueue::{KeySnapshot, WorkQueue};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use engine::Account;
@@ -21,17 +21,8 @@ pub(crate) struct Model<'a> {
     refreshed: Instant,
     elapsed: Duration,
     pub(crate) depths: VecDeque<u64>,
-    pub(crate) oldest: Vec<Key>,
+    pub(crate) oldest: Vec<KeySnapshot<'a, Account>>,
     pub(crate) states: [usize; 4],
-}
-
-/// A row of the list of keys.
-pub(crate) struct Key {
-    pub(crate) name: String,
-    pub(crate) state: State,
-    pub(crate) age: Duration,
-    pub(crate) held: Option<Duration>,
-    pub(crate) requeues: u32,
 }
 
 impl<'a> Model<'a> {
@@ -63,24 +54,16 @@ impl<'a> Model<'a> {
             self.depths.pop_front();
         }
         self.depths.push_back(self.value("workqueue_depth") as u64);
-        self.look();
-    }
 
-    fn look(&mut self) {
+        self.oldest = self.queue.snapshot();
         self.states = [0; 4];
-        self.oldest.clear();
-        for key in self.queue.snapshot() {
+        for key in &self.oldest {
             self.states[key.state() as usize] += 1;
-            self.oldest.push(Key {
-                name: String::from_utf8_lossy(&key.key().name).into_owned(),
-                state: key.state(),
-                age: key.age().unwrap_or_default(),
-                held: key.held(),
-                requeues: key.requeues(),
-            });
         }
-        self.oldest
-            .sort_by(|a, b| b.age.cmp(&a.age).then_with(|| a.name.cmp(&b.name)));
+        self.oldest.sort_by(|a, b| {
+            let by_age = b.age().cmp(&a.age());
+            by_age.then_with(|| a.key().name.cmp(&b.key().name))
+        });
         self.oldest.truncate(KEYS);
     }
 
@@ -98,19 +81,18 @@ impl<'a> Model<'a> {
 
 /// The exported text, line by line: `series{name="pipeline",quantile="0.5"} 0.25`.
 fn parse(text: &str) -> HashMap<String, f64> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-            let quantile = labels
-                .split_once("quantile=\"")
-                .and_then(|(_, rest)| rest.split_once('"'));
-            let name = match quantile {
-                Some((quantile, _)) => format!("{name}:{quantile}"),
-                None => name.to_owned(),
-            };
-            Some((name, value.parse().ok()?))
-        })
-        .collect()
+    let lines = text.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let name = match labels
+            .split('"')
+            .skip_while(|label| !label.ends_with("quantile="))
+            .nth(1)
+        {
+            Some(quantile) => format!("{name}:{quantile}"),
+            None => name.to_owned(),
+        };
+        Some((name, value.parse().ok()?))
+    });
+    lines.collect()
 }

@@ -53,30 +53,26 @@ fn draw_rates(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
         rate("deliveries", "workqueue_queue_duration_seconds_count"),
         rate("done", "workqueue_work_duration_seconds_count"),
     ];
-    let lines = lines.map(Line::from).to_vec();
-    frame.render_widget(
-        Paragraph::new(lines).block(Block::bordered().title("rates")),
-        area,
-    );
+    let lines = Paragraph::new(lines.map(Line::from).to_vec());
+    frame.render_widget(lines.block(Block::bordered().title("rates")), area);
 }
 
 fn draw_times(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
-    let row = |what: &str, series: &str| {
-        let of = |quantile: &str| {
-            let seconds = model.value(&format!("{series}:{quantile}"));
-            format!(
-                "{:>10}",
-                time(Duration::try_from_secs_f64(seconds).unwrap_or_default())
-            )
-        };
-        Row::new([what.to_owned(), of("0.5"), of("0.9"), of("0.99")])
+    let of = |series: &str| {
+        let seconds = model.value(series);
+        time(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     };
-    let oldest = model.value("workqueue_oldest_queued_seconds");
-    let oldest = Duration::try_from_secs_f64(oldest).unwrap_or_default();
+    let row = |what: &str, series: &str| {
+        let [p50, p90, p99] = ["0.5", "0.9", "0.99"].map(|at| of(&format!("{series}:{at}")));
+        Row::new([what.to_owned(), p50, p90, p99])
+    };
     let rows = [
         row("in the queue", "workqueue_queue_duration_seconds"),
         row("with a worker", "workqueue_work_duration_seconds"),
-        Row::new(["oldest now".to_owned(), format!("{:>10}", time(oldest))]),
+        Row::new([
+            "oldest now".to_owned(),
+            of("workqueue_oldest_queued_seconds"),
+        ]),
     ];
     let head = Row::new(["", "       p50", "       p90", "       p99"]);
     let table = Table::new(rows, [14, 10, 10, 10]).header(head);
@@ -85,45 +81,27 @@ fn draw_times(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
 
 fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
     let rows = model.oldest.iter().map(|key| {
-        let colour = match key.state {
+        let colour = match key.state() {
             State::Processing | State::Dirty => Color::Yellow,
             _ => Color::Reset,
         };
-        let held = key.held.map(time).unwrap_or_default();
         let row = Row::new([
-            key.name.clone(),
-            key.state.to_string(),
-            format!("{:>10}", time(key.age)),
-            format!("{held:>10}"),
-            format!("{:>8}", key.requeues),
+            String::from_utf8_lossy(&key.key().name).into_owned(),
+            key.state().to_string(),
+            key.age().map(time).unwrap_or_default(),
+            key.held().map(time).unwrap_or_default(),
+            format!("{:>8}", key.requeues()),
         ]);
         row.style(Style::new().fg(colour))
     });
     let head = Row::new(["key", "state", "       age", "   in hand", "requeues"]).bold();
-    let widths = [
-        Constraint::Min(20),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(8),
-    ];
+    let numbers = [10, 10, 10, 8].map(Constraint::Length);
+    let widths = [Constraint::Min(20)].into_iter().chain(numbers);
     let table = Table::new(rows, widths).header(head);
-    frame.render_widget(
-        table.block(Block::bordered().title("the oldest keys")),
-        area,
-    );
+    let block = Block::bordered().title("the oldest keys");
+    frame.render_widget(table.block(block), area);
 }
 
-/// Three digits or so, and a unit.
 fn time(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    if seconds >= 100.0 {
-        format!("{seconds:.0} s")
-    } else if seconds >= 1.0 {
-        format!("{seconds:.2} s")
-    } else if seconds >= 1e-3 {
-        format!("{:.2} ms", seconds * 1e3)
-    } else {
-        format!("{:.1} us", seconds * 1e6)
-    }
+    format!("{time:>10.2?}")
 }

@@ -5,13 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::thread;
 
-use crate::support::{Pair, Summary, TOO_LARGE, Watching, text, tree, until, with_small_disk};
+use crate::programs::{Running, program};
+use crate::support::{Pair, Summary, TOO_LARGE, interrupt, tree, until, with_small_disk};
 
 #[test]
 fn what_changes_while_it_is_followed_is_mirrored() {
     let pair = Pair::new();
     pair.write("old/a/b", "one");
-    let watching = pair.watch();
+    let watching = pair.watch(program("mirror"));
     pair.settle();
 
     pair.write("old/a/b", "changed");
@@ -34,8 +35,8 @@ fn what_changes_while_it_is_followed_is_mirrored() {
     fs::remove_dir_all(pair.source().join("new")).unwrap();
     pair.settle();
 
-    let output = watching.interrupt(0);
-    assert!(Summary::of(&output).0.contains("trees: equal"));
+    let ended = interrupt(watching, 0);
+    assert!(Summary::of(&ended).0.contains("trees: equal"));
     pair.assert_equal();
 }
 
@@ -43,24 +44,24 @@ fn what_changes_while_it_is_followed_is_mirrored() {
 fn a_burst_of_writes_to_one_file_is_few_copies() {
     const WRITES: u64 = 2000;
     let pair = Pair::new();
-    let watching = pair.watch();
+    let watching = pair.watch(program("mirror"));
     for write in 0..WRITES {
         pair.write("file", write.to_string());
     }
     pair.settle();
 
-    let output = watching.interrupt(0);
-    let summary = Summary::of(&output);
-    assert!(summary.get("events in") >= WRITES, "{summary:?}");
+    let ended = interrupt(watching, 0);
+    let [events, delivered] = Summary::of(&ended).get(["events in", "delivered"]);
+    assert!(events >= WRITES, "{ended:?}");
     // One, but for pauses that a busy machine makes.
-    assert!(summary.get("delivered") < WRITES / 20, "{summary:?}");
+    assert!(delivered < WRITES / 20, "{ended:?}");
     pair.assert_equal();
 }
 
 #[test]
 fn files_that_come_and_go_leave_equal_trees_behind() {
     let pair = Pair::new();
-    let watching = pair.watch();
+    let watching = pair.watch(program("mirror"));
     thread::scope(|scope| {
         for churner in 0..3 {
             let pair = &pair;
@@ -85,25 +86,26 @@ fn files_that_come_and_go_leave_equal_trees_behind() {
         }
     });
     pair.settle();
-    watching.interrupt(0);
+    interrupt(watching, 0);
     pair.assert_equal();
 }
 
 #[test]
 fn an_interrupt_first_finishes_what_was_changed_before_it() {
     let pair = Pair::new();
-    let watching = pair.watch();
+    let watching = pair.watch(program("mirror"));
     for file in 0..200 {
         pair.write(&format!("{}/{file}", file % 5), file.to_string());
     }
-    let output = watching.interrupt(0);
-    assert_eq!(Summary::of(&output).get("failed"), 0);
+    let ended = interrupt(watching, 0);
+    assert_eq!(Summary::of(&ended).get(["failed"]), [0]);
     pair.assert_equal();
 }
 
-/// Follows on a small disk, and has begun to fail on the file: another beside it, written later, is there.
-fn fails_on(pair: &Pair, file: &str) -> Watching {
-    let watching = pair.watch_with(with_small_disk());
+/// Follows on a small disk, and has begun to fail on the file: another beside it, written later, is
+/// there.
+fn fails_on(pair: &Pair, file: &str) -> Running {
+    let watching = pair.watch(with_small_disk());
     let other = Path::new(file).with_file_name("other");
     pair.write(file, TOO_LARGE);
     pair.write(other.to_str().unwrap(), "small");
@@ -117,34 +119,30 @@ fn a_path_that_failed_is_whole_again_after_a_change_that_mends_it() {
     let watching = fails_on(&pair, "file");
     pair.write("file", "small now");
     pair.settle();
-    let output = watching.interrupt(0);
-    assert_eq!(Summary::of(&output).get("failed"), 0);
+    let ended = interrupt(watching, 0);
+    assert_eq!(Summary::of(&ended).get(["failed"]), [0]);
 }
 
 #[test]
 fn an_interrupt_while_a_path_fails_ends_with_1() {
     let pair = Pair::new();
     let watching = fails_on(&pair, "file");
-    let output = watching.interrupt(1);
-    assert!(
-        text(&output.stderr).contains("failed: file: cannot copy"),
-        "{output:?}"
-    );
+    let ended = interrupt(watching, 1);
+    let told = "failed: file: cannot copy";
+    assert!(ended.stderr.contains(told), "{ended:?}");
 }
 
 #[test]
 fn a_source_that_goes_away_deletes_nothing() {
     let pair = Pair::new();
     pair.write("a/b", "one");
-    let watching = pair.watch();
+    let watching = pair.watch(program("mirror"));
     pair.settle();
     let before = tree(&pair.target());
     fs::rename(pair.source(), pair.dir.path().join("unmounted")).unwrap();
-    let output = watching.interrupt(1);
-    assert!(
-        text(&output.stderr).contains("the source directory is gone"),
-        "{output:?}"
-    );
+    let ended = interrupt(watching, 1);
+    let told = "the source directory is gone";
+    assert!(ended.stderr.contains(told), "{ended:?}");
     assert_eq!(tree(&pair.target()), before);
 }
 
@@ -158,15 +156,12 @@ fn a_retry_below_what_became_a_link_touches_nothing_outside() {
 
     // While the retries of the file go on: a rename notifies the directory alone. Seen from the
     // source the link is broken, from the target it is not.
-    fs::rename(
-        pair.source().join("directory"),
-        pair.dir.path().join("aside"),
-    )
-    .unwrap();
-    symlink("../outside", pair.source().join("directory")).unwrap();
+    let directory = pair.source().join("directory");
+    fs::rename(&directory, pair.dir.path().join("aside")).unwrap();
+    symlink("../outside", directory).unwrap();
     pair.settle();
 
-    watching.interrupt(0);
+    interrupt(watching, 0);
     pair.assert_equal();
     assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "kept");
 }

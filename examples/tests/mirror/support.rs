@@ -4,21 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use tempfile::TempDir;
 
-use crate::programs;
-pub(crate) use crate::programs::text;
-
-/// Far beyond what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-pub(crate) fn program() -> PathBuf {
-    programs::program("mirror")
-}
+use crate::programs::{Ended, Running, eventually, program, run};
 
 /// A source and a target directory, of which only the first is there. They are not siblings: a
 /// relative link that leads out of them leads elsewhere from each.
@@ -50,38 +41,24 @@ impl Pair {
         fs::write(path, content).unwrap();
     }
 
-    pub(crate) fn run(&self) -> Output {
-        let mut command = Command::new(program());
-        command
-            .args([self.source(), self.target()])
-            .args(["--workers", "3"])
-            .output()
-            .unwrap()
+    pub(crate) fn run(&self, mut command: Command) -> Ended {
+        let roots = [self.source(), self.target()];
+        run(command.args(roots).args(["--workers", "3"]))
     }
 
     /// Runs to the end, which must be a good one; returns the summary.
     pub(crate) fn mirror(&self) -> Summary {
-        let output = self.run();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert_eq!(text(&output.stderr), "");
+        let ended = self.run(program("mirror"));
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
         self.assert_equal();
-        Summary::of(&output)
+        Summary::of(&ended)
     }
 
-    /// Starts to follow, and waits until the first scan is through as far as `path`.
-    pub(crate) fn watch(&self) -> Watching {
-        self.watch_with(Command::new(program()))
-    }
-
-    pub(crate) fn watch_with(&self, mut command: Command) -> Watching {
+    /// Starts to follow, and waits until the first scan is through as far as a file of its own.
+    pub(crate) fn watch(&self, mut command: Command) -> Running {
         self.write("ready", "");
         let command = command.args([self.source(), self.target()]).arg("--watch");
-        let child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let watching = Watching(Some(child));
+        let watching = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         until("the first scan", || self.target().join("ready").exists());
         watching
     }
@@ -98,48 +75,34 @@ impl Pair {
     }
 }
 
-/// What is at a path. Times are those of files; sockets are left out, as the program leaves them
-/// out.
+/// What is at a path. Sockets are left out, as the program leaves them out.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Node {
     Directory,
-    File {
-        content: Vec<u8>,
-        mode: u32,
-        modified: std::time::SystemTime,
-    },
+    /// With its content, mode and time of modification.
+    File(Vec<u8>, u32, SystemTime),
     Link(PathBuf),
 }
 
 /// All paths below `root`. A path that goes while this looks is as if it had not been there.
 pub(crate) fn tree(root: &Path) -> BTreeMap<PathBuf, Node> {
-    let mut nodes = BTreeMap::new();
-    for entry in walkdir::WalkDir::new(root)
-        .min_depth(1)
-        .into_iter()
-        .flatten()
-    {
+    let entries = walkdir::WalkDir::new(root).min_depth(1);
+    let nodes = entries.into_iter().flatten().filter_map(|entry| {
         let path = entry.path();
-        let Ok(there) = path.symlink_metadata() else {
-            continue;
-        };
+        let there = path.symlink_metadata().ok()?;
         let node = if there.is_dir() {
-            Some(Node::Directory)
+            Node::Directory
         } else if there.is_symlink() {
-            fs::read_link(path).ok().map(Node::Link)
+            Node::Link(fs::read_link(path).ok()?)
         } else if there.is_file() {
             let (mode, modified) = (there.permissions().mode(), there.modified().unwrap());
-            fs::read(path).ok().map(|content| Node::File {
-                content,
-                mode,
-                modified,
-            })
+            Node::File(fs::read(path).ok()?, mode, modified)
         } else {
-            None
+            return None;
         };
-        nodes.extend(node.map(|node| (path.strip_prefix(root).unwrap().to_owned(), node)));
-    }
-    nodes
+        Some((path.strip_prefix(root).unwrap().to_owned(), node))
+    });
+    nodes.collect()
 }
 
 /// The counts that the program prints at the end.
@@ -147,66 +110,38 @@ pub(crate) fn tree(root: &Path) -> BTreeMap<PathBuf, Node> {
 pub(crate) struct Summary(pub(crate) String);
 
 impl Summary {
-    pub(crate) fn of(output: &Output) -> Self {
-        let summary = Self(text(&output.stdout));
+    #[track_caller]
+    pub(crate) fn of(ended: &Ended) -> Self {
+        let summary = Self(ended.stdout.clone());
         let [events, merged, delivered, retries] =
-            ["events in", "merged", "delivered", "retries"].map(|name| summary.get(name));
-        assert_eq!(
-            events + retries,
-            merged + delivered,
-            "no event is lost: {summary:?}"
-        );
+            summary.get(["events in", "merged", "delivered", "retries"]);
+        let told = "no event is lost";
+        assert_eq!(events + retries, merged + delivered, "{told}: {summary:?}");
         summary
     }
 
-    pub(crate) fn get(&self, name: &str) -> u64 {
-        let value = self
-            .0
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        value
-            .unwrap_or_else(|| panic!("no {name} in {self:?}"))
-            .parse()
-            .unwrap()
+    #[track_caller]
+    pub(crate) fn get<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
+        names.map(|name| {
+            let mut lines = self.0.lines();
+            let count = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            let count = count.unwrap_or_else(|| panic!("no {name} in {self:?}"));
+            count.parse().unwrap()
+        })
     }
 }
 
-/// A program that follows; killed if a test fails.
-pub(crate) struct Watching(Option<Child>);
-
-impl Watching {
-    /// Interrupts it, and returns how it ended, which must be with this code.
-    pub(crate) fn interrupt(mut self, code: i32) -> Output {
-        let child = self.0.take().unwrap();
-        let kill = format!("kill -INT {}", child.id());
-        assert!(
-            Command::new("sh")
-                .args(["-c", &kill])
-                .status()
-                .unwrap()
-                .success()
-        );
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{output:?}");
-        output
-    }
+/// Interrupts a run that follows, which must then end with this code.
+#[track_caller]
+pub(crate) fn interrupt(watching: Running, code: i32) -> Ended {
+    let ended = watching.interrupt();
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    ended
 }
 
-impl Drop for Watching {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
+#[track_caller]
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
-        thread::park_timeout(Duration::from_millis(5));
-    }
+    eventually(what, || condition().then_some(()));
 }
 
 /// The program where no file can grow beyond some kilobytes: a full disk that root, too, meets.
@@ -214,7 +149,7 @@ pub(crate) fn with_small_disk() -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", r#"trap "" XFSZ; ulimit -f 8; exec "$0" "$@""#])
-        .arg(program());
+        .arg(program("mirror").get_program());
     command
 }
 

@@ -1,13 +1,18 @@
-//! The examples as programs, for their tests.
+//! The examples as programs, for their tests: starting, running and waiting for them.
 #![allow(
     dead_code,
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
-use std::path::PathBuf;
+use std::process::{Child, Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far beyond what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(90);
 
 /// cargo builds the examples before it runs all tests; with `--test NAME` alone it does not.
-pub(crate) fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let file = format!("examples/{name}{}", std::env::consts::EXE_SUFFIX);
     let program = tests.ancestors().nth(2).unwrap().join(file);
@@ -16,9 +21,82 @@ pub(crate) fn program(name: &str) -> PathBuf {
         "build it: cargo build --all-features --example {name} ({})",
         program.display()
     );
-    program
+    Command::new(program)
+}
+
+/// How a program ended, and what it printed.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Ended {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl Ended {
+    /// It must have refused what it was asked for: with this code and message, and no output.
+    #[track_caller]
+    pub(crate) fn assert_refused(&self, code: i32, message: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.stderr.contains(message), "no {message:?} in {self:?}");
+        assert_eq!(self.stdout, "");
+    }
+}
+
+pub(crate) fn run(command: &mut Command) -> Ended {
+    command.output().unwrap().into()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A program that runs; killed when dropped.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Running(Some(command.spawn().unwrap()))
+    }
+
+    /// Interrupts it, as Ctrl-C does, and waits for its end.
+    pub(crate) fn interrupt(mut self) -> Ended {
+        let child = self.0.take().unwrap();
+        let kill = format!("kill -INT {}", child.id());
+        let killed = Command::new("sh").args(["-c", &kill]).status().unwrap();
+        assert!(killed.success());
+        child.wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+/// Waits until `look` finds something.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < DEADLINE, "waited in vain for {what}");
+        // Not a synchronisation: what is awaited happens in another process, which does not say so.
+        thread::sleep(Duration::from_millis(5));
+    }
 }
