@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::io::{self, BufRead};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -14,13 +13,16 @@ const MOST_WAITING: usize = 64 << 20;
 
 /// A key of the queue, with what belongs to it: it is moved into the queue once and lent to the
 /// worker that gets it. For the queue it is its name alone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Account {
     pub name: Vec<u8>,
     /// Lines read and not yet digested, each with a newline.
     inbox: Mutex<Vec<u8>>,
     pub totals: Mutex<Totals>,
 }
+
+/// The accounts that the reader has met, by name.
+pub type Accounts = HashMap<Vec<u8>, KeyHandle<Account>>;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
@@ -89,46 +91,29 @@ impl Pipeline {
         self.deliveries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Reads to the end, and returns the accounts by name.
-    pub fn read(
-        &self,
-        mut input: impl BufRead,
-    ) -> io::Result<HashMap<Vec<u8>, KeyHandle<Account>>> {
-        let mut accounts: HashMap<Vec<u8>, KeyHandle<Account>> = HashMap::new();
-        let mut line = Vec::new();
-        while input.read_until(b'\n', &mut line)? > 0 {
-            if line.last() != Some(&b'\n') {
-                line.push(b'\n'); // The last line of a file may have none.
+    /// Puts a line, which ends in a newline, into the inbox of its account.
+    pub fn put(&self, line: &[u8], accounts: &mut Accounts) {
+        let mut fields = line.split(u8::is_ascii_whitespace);
+        let Some(name) = fields.find(|field| !field.is_empty()) else {
+            return; // A blank line has no key.
+        };
+        let handle = match accounts.get(name) {
+            Some(handle) => handle,
+            None => {
+                let mut account = Account::default();
+                account.name.extend_from_slice(name);
+                let handle = self.queue.handle(account);
+                accounts.entry(name.to_owned()).or_insert(handle)
             }
-            let mut fields = line.split(u8::is_ascii_whitespace);
-            // A blank line has no field, and no key.
-            if let Some(name) = fields.find(|field| !field.is_empty()) {
-                let handle = match accounts.get(name) {
-                    Some(handle) => handle,
-                    None => accounts
-                        .entry(name.to_owned())
-                        .or_insert_with(|| self.open(name)),
-                };
-                // Ordering: Relaxed; added before it can be subtracted, so never below zero.
-                let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
-                handle.key().inbox.lock().unwrap().extend_from_slice(&line);
-                // First the line, then the add: the delivery that follows finds it.
-                handle.add();
-                if waiting > MOST_WAITING {
-                    self.help();
-                }
-            }
-            line.clear();
+        };
+        // Ordering: Relaxed; added before it can be subtracted, so never below zero.
+        let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+        handle.key().inbox.lock().unwrap().extend_from_slice(line);
+        // First the line, then the add: the delivery that follows finds it.
+        handle.add();
+        if waiting > MOST_WAITING {
+            self.help();
         }
-        Ok(accounts)
-    }
-
-    fn open(&self, name: &[u8]) -> KeyHandle<Account> {
-        self.queue.handle(Account {
-            name: name.to_owned(),
-            inbox: Mutex::default(),
-            totals: Mutex::default(),
-        })
     }
 
     /// The reader is far ahead: it does a worker's job for once, or lets a worker have the core.

@@ -11,7 +11,7 @@
 
 use std::cmp::Reverse;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
-use engine::{Pipeline, Totals};
+use engine::{Accounts, Pipeline, Totals};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Counts and digests lines by their first field.
@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
                 }
             });
         }
-        let accounts = pipeline.read(BufReader::with_capacity(1 << 18, input));
+        let accounts = read(&pipeline, BufReader::with_capacity(1 << 18, input));
         // However the reading ended, the workers finish what was read, and end.
         pipeline.queue.shut_down_with_drain();
         accounts
@@ -87,6 +87,20 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
     };
     progress.set_style(ProgressStyle::with_template(template)?);
     Ok((Box::new(progress.wrap_read(input)), progress))
+}
+
+/// Reads to the end.
+fn read(pipeline: &Pipeline, mut input: impl BufRead) -> io::Result<Accounts> {
+    let mut accounts = Accounts::new();
+    let mut line = Vec::new();
+    while input.read_until(b'\n', &mut line)? > 0 {
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n'); // The last line of a file may have none.
+        }
+        pipeline.put(&line, &mut accounts);
+        line.clear();
+    }
+    Ok(accounts)
 }
 
 fn print(

@@ -8,21 +8,19 @@
 //! process, and from `snapshot`. `q` ends the program. `--frame` prints a single frame, without a
 //! terminal.
 
-mod feed;
 mod model;
 mod view;
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
-use engine::Pipeline;
+use engine::{Accounts, Pipeline};
 use keyqueue::WorkQueue;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ratatui::Terminal;
@@ -30,7 +28,6 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 
-use crate::feed::Feed;
 use crate::model::Model;
 
 /// Watches a running pipeline in the terminal.
@@ -68,7 +65,6 @@ fn main() -> anyhow::Result<()> {
         .recorder(Arc::new(recorder))
         .build()?;
     let pipeline = Pipeline::over(queue);
-    let stop = AtomicBool::new(false);
     let pause = Duration::from_millis(args.pause);
 
     thread::scope(|scope| {
@@ -80,9 +76,7 @@ fn main() -> anyhow::Result<()> {
                 }
             });
         }
-        let feed = Feed::new(file, args.rate, &stop);
-        let lines = BufReader::with_capacity(4096, feed);
-        let reader = scope.spawn(|| pipeline.read(lines).map(drop));
+        let reader = scope.spawn(|| feed(&pipeline, file, args.rate));
 
         let mut model = Model::new(&pipeline.queue, &exported);
         let refresh = Duration::from_millis(args.refresh);
@@ -90,13 +84,34 @@ fn main() -> anyhow::Result<()> {
             Some(count) => print_frame(&mut model, refresh, count),
             None => watch(&mut model, refresh),
         };
-        // Ordering: Relaxed; a flag that is looked at again and again.
-        stop.store(true, Ordering::Relaxed);
         pipeline.queue.shut_down();
         let read = reader.join().expect("the reader has not panicked");
         read.with_context(|| format!("cannot read {name}"))?;
         watched
     })
+}
+
+/// Reads the file over and over, at `rate` bytes a second, until the queue is shut down.
+fn feed(pipeline: &Pipeline, mut file: File, rate: u64) -> io::Result<()> {
+    let began = Instant::now();
+    let due = || (began.elapsed().as_secs_f64() * rate as f64) as usize;
+    let (mut accounts, mut read) = (Accounts::new(), 0);
+    while !pipeline.queue.is_shutting_down() {
+        for line in BufReader::new(&file).split(b'\n') {
+            while read > due() && !pipeline.queue.is_shutting_down() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            if pipeline.queue.is_shutting_down() {
+                break;
+            }
+            let mut line = line?;
+            line.push(b'\n');
+            read += line.len();
+            pipeline.put(&line, &mut accounts);
+        }
+        file.rewind()?;
+    }
+    Ok(())
 }
 
 /// Draws until `q` or Ctrl-C is pressed.

@@ -13,7 +13,7 @@ const REMEMBERED: usize = 200;
 const KEYS: usize = 64;
 
 pub(crate) struct Model<'a> {
-    queue: &'a WorkQueue<Account>,
+    pub(crate) queue: &'a WorkQueue<Account>,
     exported: &'a PrometheusHandle,
     /// The series by name, quantiles by name and quantile, and those of the frame before.
     now: HashMap<String, f64>,
@@ -38,10 +38,6 @@ impl<'a> Model<'a> {
             oldest: Vec::new(),
             states: [0; 4],
         }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.queue.name().unwrap_or("-")
     }
 
     pub(crate) fn refresh(&mut self) {

@@ -23,10 +23,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model<'_>) {
     let [rates, times] = halves.areas(figures);
 
     let [_, queued, processing, dirty] = model.states;
-    let title = format!(
-        "queue {}: {queued} queued, {processing} processing, {dirty} dirty",
-        model.name()
-    );
+    let name = model.queue.name().unwrap_or("-");
+    let title = format!("queue {name}: {queued} queued, {processing} processing, {dirty} dirty");
     frame.render_widget(Line::from(title).bold(), head);
     draw_depth(frame, model, depth);
     draw_rates(frame, model, rates);
