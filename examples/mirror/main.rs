@@ -98,14 +98,17 @@ fn main() -> anyhow::Result<ExitCode> {
 /// One pass over both trees, until no path is queued, processing, or waiting for its next attempt.
 fn once(mirror: &Mirror) {
     scan::trees(mirror);
-    // Paths that are delayed or processing are only in the snapshot, which takes longer.
+    // In this order: a path that fails is failing before it is no longer processing, and then until
+    // it is settled.
     show_while(mirror, || {
-        !mirror.queue.is_empty() || !mirror.queue.snapshot().is_empty()
+        !mirror.queue.is_empty()
+            || !mirror.queue.snapshot().is_empty()
+            || mirror.tally().failing() > 0
     });
 }
 
-/// Follows the source until the first interrupt. After it no failing path is waited for. A second one
-/// ends the process at once.
+/// Follows the source until the first interrupt. After it no failing path is waited for. A second
+/// one ends the process at once.
 fn follow(mirror: &Arc<Mirror>) -> anyhow::Result<()> {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     ctrlc::set_handler(|| {

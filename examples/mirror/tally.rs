@@ -44,9 +44,14 @@ impl Tally {
         }
     }
 
-    /// How many failed paths have no other attempt before them.
+    /// How many failed paths have another attempt before them.
+    pub(crate) fn failing(&self) -> usize {
+        self.failures.values().filter(|why| why.is_none()).count()
+    }
+
+    /// How many have none.
     pub(crate) fn failed(&self) -> usize {
-        self.failures.values().flatten().count()
+        self.failures.len() - self.failing()
     }
 
     /// Prints the failures and the summary. Everything that was added is delivered by then, so what

@@ -134,8 +134,7 @@ impl Mirror {
     pub(crate) fn show_progress(&self) {
         let tally = self.tally();
         let (delivered, queued, copied) = (tally.delivered, self.queue.len(), tally.copied);
-        let failing = tally.failures.len() - tally.failed();
-        let bytes = HumanBytes(tally.bytes);
+        let (failing, bytes) = (tally.failing(), HumanBytes(tally.bytes));
         self.progress.set_message(format!(
             "{delivered} delivered, {queued} queued, {failing} failing, {copied} copied ({bytes})"
         ));
