@@ -1,27 +1,19 @@
 #!/usr/bin/env bash
 # Runs the tests under Miri, an interpreter that notices undefined behaviour: .ci/jobs/miri.sh [long].
 #
-# What the sanitizers cannot see, it sees: references that overlap, pointers used beyond what they may
-# reach, races without regard to luck. It knows fences, and lets loads return stale values where the
-# orderings allow it, as weaker processors do. Of the orders in which threads may run it tries one a seed;
-# loom tries all of them, of small models.
+# It sees what the sanitizers cannot: references that overlap, pointers used beyond what they may reach, races without
+# regard to luck. It knows fences, and lets loads return stale values where the orderings allow it. Of the orders in
+# which threads may run it tries one a seed; loom tries all of them, of small models.
 #
-# It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in tests/common);
-# those that cannot are ignored there, each for the reason beside it. The short run is for .ci/run: unit
-# tests of what is unsafe or concurrent, and races of few threads with several seeds. `long` is all that
-# it can run, for an hour or more.
+# It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in tests/common), and those that
+# cannot are ignored there. The short run, for .ci/run, has the unit tests of what is unsafe or concurrent, and races of
+# few threads. `long` is all that it can run, for an hour or more: not real clocks, as it knows no cycle counter, nor
+# smol, as it knows too few system calls.
 #
-# Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. What is set:
-#
-# * A `compare_exchange_weak` fails one time in ten, instead of four in five: crossbeam backs off
-#   further each time, and most of the run would be that.
-# * proptest: two cases each, and nothing kept in files, which an isolated program has not.
-#
-# Real clocks are left out: it knows no cycle counter. So is smol: it knows too few system calls.
+# Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. MIRI_SEEDS sets how many seeds the races
+# have, 2 by default, or 8 in the long run, and what checks the visibility of data, 20 by default.
 #
 # Needs a nightly toolchain, and says so if there is none; installs Miri if that is missing.
-# MIRI_SEEDS sets how many seeds the races have, 2 by default, or 8 in the long run, and what checks
-# the visibility of data, 20 by default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -39,6 +31,8 @@ fi
 export RUST_BACKTRACE=0
 # The flags change every crate.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
+# A `compare_exchange_weak` fails one time in ten, instead of four in five: crossbeam backs off further each time, and
+# most of the run would be that. proptest has two cases each, and keeps nothing in files, which an isolated program lacks.
 flags="-Zmiri-compare-exchange-weak-failure-rate=0.1"
 flags+=" -Zmiri-env-set=PROPTEST_CASES=2 -Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=1"
 export MIRIFLAGS="$flags ${MIRIFLAGS:-}"
