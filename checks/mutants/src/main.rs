@@ -1,12 +1,7 @@
-//! A check on the checks: plants known bugs one at a time, and sees who finds each.
+//! A check on the checks: plants the bugs of `bugs.diff` one at a time, and runs the checker that has to find each.
 //!
-//! `cargo run --release -p keyqueue-mutants -- [--only WORD]`
-//!
-//! The bugs are in `bugs.diff`: a text that stands once in a file, what replaces it, and the
-//! checker that has to notice. They are planted in a copy of the tree, with
-//! its own target directory, so that each costs one incremental build. Every checker has to pass without a
-//! bug before its first. A bug that does not compile is an error, not a catch; one that its checker
-//! does not notice *survives*, and makes the run fail.
+//! They are planted in a copy of the tree, with its own target directory, so that each costs one incremental build.
+//! `README.md` says the rest.
 
 mod checker;
 mod list;
@@ -18,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-use crate::checker::{Checker, Verdict};
+use crate::checker::Checker;
 use crate::list::Mutant;
 use crate::tree::Tree;
 
@@ -65,9 +60,9 @@ fn main() -> Result<ExitCode> {
         let run = checker.run(&tree).with_context(|| mutant.name.clone())?;
         drop(planted);
         let (name, build, seconds) = (&mutant.name, run.build, run.seconds);
-        let end = match run.verdict {
-            Verdict::Failed(how) => format!("caught by {checker}: {how}"),
-            Verdict::Passed => {
+        let end = match run.failure {
+            Some(how) => format!("caught by {checker}: {how}"),
+            None => {
                 survivors += 1;
                 "SURVIVED".to_owned()
             }
@@ -82,7 +77,7 @@ fn main() -> Result<ExitCode> {
 fn passes_without_a_bug(tree: &Tree, checker: &Checker) -> Result<()> {
     let run = checker.run(tree)?;
     ensure!(
-        matches!(run.verdict, Verdict::Passed),
+        run.failure.is_none(),
         "{checker} fails without a bug:\n{}",
         run.output
     );

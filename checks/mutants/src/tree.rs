@@ -1,8 +1,5 @@
 //! A copy of the tree, for bugs to be planted in.
-//!
-//! Files that have not changed since the last run keep their times, so that little is built again.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,14 +21,15 @@ pub(crate) struct Planted {
 }
 
 impl Tree {
+    /// Copies what git lists and is there. What an earlier run has built of the dependencies stays.
     pub(crate) fn copy() -> Result<Self> {
         let from = root();
-        let target = match std::env::var_os("CARGO_TARGET_DIR") {
-            Some(target) => from.join(target),
-            None => from.join("target"),
-        };
-        let target = target.join("mutants");
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        let target = from.join(target).join("mutants");
         let to = target.join("tree");
+        if to.exists() {
+            fs::remove_dir_all(&to)?;
+        }
         let listed = Command::new("git")
             .args([
                 "ls-files",
@@ -44,33 +42,12 @@ impl Tree {
             .output()
             .context("git ls-files")?;
         ensure!(listed.status.success(), "git does not list the files");
-        let listed = String::from_utf8(listed.stdout)?;
-        // What was copied earlier and is gone now would still be built.
-        let copied = target.join("copied");
-        let before = fs::read_to_string(&copied).unwrap_or_default();
-        let now: BTreeSet<&str> = listed.split_terminator('\0').collect();
-        for name in before.split_terminator('\0') {
-            if !now.contains(name) {
-                // If it is not there any more, so much the better.
-                let _ = fs::remove_file(to.join(name));
-            }
-        }
-        fs::create_dir_all(&target)?;
-        fs::write(&copied, &listed)?;
-        for name in now {
+        for name in String::from_utf8(listed.stdout)?.split_terminator('\0') {
             let (old, new) = (from.join(name), to.join(name));
-            // Listed, but deleted since.
-            let Ok(text) = fs::read(&old) else {
-                let _ = fs::remove_file(&new);
-                continue;
-            };
-            if fs::read(&new).is_ok_and(|there| there == text) {
-                continue;
+            if old.exists() {
+                fs::create_dir_all(new.parent().context("a file is in a folder")?)?;
+                fs::copy(old, &new).with_context(|| new.display().to_string())?;
             }
-            if let Some(folder) = new.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            fs::write(&new, text).with_context(|| new.display().to_string())?;
         }
         Ok(Tree { root: to, target })
     }
