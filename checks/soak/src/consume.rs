@@ -6,16 +6,15 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Added, GetAsync, GetTimeoutError, Item, TryGetError};
+use keyqueue::{Added, DefaultHasher, GetTimeoutError, Item, TryGetError};
 use keyqueue_model::ledger::Key;
 
 use crate::life::Life;
 use crate::plan::Taking;
 
-type Limiter = keyqueue::limiter::ItemExponentialFailure<Key>;
-type Got<'q> = Item<'q, Key, Limiter, keyqueue::DefaultHasher>;
-type Future<'q> = GetAsync<'q, Key, Limiter, keyqueue::DefaultHasher>;
+type Got<'q> = Item<'q, Key, ItemExponentialFailure<Key>, DefaultHasher>;
 
 /// How the work on a key ends.
 enum Ending {
@@ -97,9 +96,8 @@ pub(crate) fn consume(life: &Life, taking: Taking) {
             batch.into_iter().for_each(|item| take(life, item));
         },
         Taking::Async => pollster::block_on(task(life)),
-        Taking::Fickle => fickle(life),
-        Taking::Idle => idle(life, false),
-        Taking::Stuck => idle(life, true),
+        Taking::Fickle => waver(life, 200),
+        Taking::Idle => waver(life, 3000),
         Taking::Try => loop {
             match queue.try_get() {
                 Ok(item) => take(life, item),
@@ -118,51 +116,23 @@ pub(crate) async fn task(life: &Life) {
     }
 }
 
-/// Waits, but more often than not changes its mind.
-fn fickle(life: &Life) {
+/// Has some futures at once, which it leaves alone for a while after each poll. Half of them are dropped then. A
+/// wake-up that comes meanwhile is not seen for up to so many microseconds.
+fn waver(life: &Life, longest: u64) {
+    let mut futures = [(); 4].map(|()| life.queue.get_async());
     loop {
-        let mut future = life.queue.get_async();
-        match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(item)) => take(life, item),
-            Poll::Ready(None) => return,
-            Poll::Pending => {
-                for _ in 0..fastrand::u32(0..2000) {
-                    std::hint::spin_loop();
-                }
-                drop(future);
-                thread::sleep(Duration::from_micros(fastrand::u64(1..200)));
-            }
-        }
-    }
-}
-
-/// Has some futures at once, and leaves them alone for a while after each poll; if `stuck`, until the end once the
-/// producers have stopped. A wake-up that comes meanwhile is not seen for that long.
-fn idle(life: &Life, stuck: bool) {
-    let new = || [(); 4].map(|()| life.queue.get_async());
-    let mut futures: [Future<'_>; 4] = new();
-    loop {
-        let stay = stuck && life.is_stopped();
-        if stay {
-            // Those that wait already have perhaps been woken: these are yet to be.
-            futures = new();
-        }
         for future in &mut futures {
+            if fastrand::bool() {
+                *future = life.queue.get_async();
+            }
             match Pin::new(&mut *future).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Some(item)) => take(life, item),
                 Poll::Ready(None) => return,
-                Poll::Pending if fastrand::bool() => *future = life.queue.get_async(),
                 Poll::Pending => continue,
             }
             *future = life.queue.get_async();
         }
-        thread::sleep(Duration::from_micros(fastrand::u64(1..3000)));
-        while stay && !life.queue.is_shutting_down() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        if fastrand::u8(..8) == 0 {
-            futures = new();
-        }
+        thread::sleep(Duration::from_micros(fastrand::u64(1..longest)));
     }
 }
 

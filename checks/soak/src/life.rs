@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::consume::{consume, task};
 use crate::owner::{Owned, own};
-use crate::plan::{Adding, End, Plan, Queue, Taking};
+use crate::plan::{End, Plan, Queue, Taking};
 use crate::produce::produce;
 
 /// How long a queue that is left alone may take to deliver what it has, however busy the machine is.
@@ -174,13 +174,6 @@ impl Life {
     }
 }
 
-/// What a thread is for.
-enum Role {
-    Consumer(Taking),
-    Producer(Adding),
-    Driver,
-}
-
 /// Calls `fire_due` until the queue is shut down.
 fn drive(life: &Life) {
     while !life.queue.is_shutting_down() {
@@ -191,7 +184,6 @@ fn drive(life: &Life) {
 
 /// Lives a life to its end, and checks what must hold of it.
 pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
-    fastrand::seed(plan.seed);
     let clock = Clock::new();
     let keys = plan.keys + plan.delayed * plan.owners;
     let life = Arc::new(Life {
@@ -209,51 +201,37 @@ pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
         .collect();
     let (owned, found, resting) = thread::scope(|scope| {
         let life = &*life;
-        let begin = |role: Role| {
-            let seed = fastrand::u64(..);
-            scope.spawn(move || {
-                fastrand::seed(seed);
-                match role {
-                    Role::Consumer(taking) => consume(life, taking),
-                    Role::Producer(adding) => produce(life, adding),
-                    Role::Driver => drive(life),
-                }
-            })
-        };
+        // One consumer that does not give up waiting, and those of the plan.
+        scope.spawn(|| consume(life, Taking::Get));
         for &taking in &life.plan.consumers {
-            begin(Role::Consumer(taking));
+            scope.spawn(move || consume(life, taking));
         }
         for _ in 0..life.plan.drivers {
-            begin(Role::Driver);
+            scope.spawn(|| drive(life));
         }
-        // One that does not give up waiting.
-        begin(Role::Consumer(Taking::Get));
         let adding = life.plan.producers.iter();
         let producers: Vec<_> = adding
-            .map(|&adding| begin(Role::Producer(adding)))
+            .map(|&adding| scope.spawn(move || produce(life, adding)))
             .collect();
         let owners: Vec<_> = (0..life.plan.owners)
             .map(|n| life.plan.keys + n * life.plan.delayed)
             .map(|first| scope.spawn(move || own(life, first)))
             .collect();
-        let join = |owners: Vec<thread::ScopedJoinHandle<'_, Vec<Owned>>>| -> Vec<Owned> {
-            let owned = owners.into_iter().map(|owner| owner.join().expect("alive"));
-            owned.flatten().collect()
-        };
         thread::sleep(life.plan.time);
-        if life.plan.end != End::AtRest {
-            let found = life.end();
-            return (join(owners), found, None);
-        }
+        let rests = life.plan.end == End::AtRest;
+        let found = if rests { None } else { life.end() };
         // Ordering: Relaxed; a hint.
         life.stop.store(life.plan.adds.is_none(), Ordering::Relaxed);
         for producer in producers {
             producer.join().expect("alive");
         }
-        let owned = join(owners);
+        let owned = owners.into_iter().map(|owner| owner.join().expect("alive"));
+        let owned: Vec<_> = owned.flatten().collect();
+        if !rests {
+            return (owned, found, None);
+        }
         let resting = life.wait_until_at_rest(&owned);
-        let found = life.end();
-        (owned, found, Some(resting))
+        (owned, life.end(), Some(resting))
     });
     tasks.block_on(async {
         for task in running {

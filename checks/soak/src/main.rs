@@ -3,8 +3,7 @@
 //! `cargo run --release -p keyqueue-soak -- --minutes 60`
 //!
 //! A soak is a row of *lives*. Each is a new queue with settings, producers, consumers and an end that are
-//! chosen at random ([`plan`]): threads and tasks, adds of every kind, delays, cancels, handles, batches, retries,
-//! panics, futures that are dropped or not polled; shut down at rest, at full speed or at once, with drains or without.
+//! chosen at random ([`plan`]).
 //!
 //! | promise | checked | where |
 //! | --- | --- | --- |
@@ -13,7 +12,7 @@
 //! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the results of adds | [`Ledger`] |
 //! | C8, C9: no key waits while its consumers sleep | in each life that ends at rest, before its shut-down | [`life`] |
 //! | C7: an item that is dropped by a panic is done | in each delivery that panics | [`consume`] |
-//! | C10: no memory is lost, no key stays alive | after each life | [`memory`], [`Ledger`] |
+//! | C10: no memory is lost, no key stays alive | after each life | [`report`], [`Ledger`] |
 //! | D1: no delay is early; D3, D6: each ends once, a cancelled one never | at each delivery, and at each step of the delays' owner | [`owner`] |
 //! | S1 to S5, S7: ends | as each life ends | [`life`] |
 //!
@@ -24,7 +23,6 @@
 
 mod consume;
 mod life;
-mod memory;
 mod owner;
 mod plan;
 mod produce;
@@ -54,9 +52,6 @@ struct Options {
     /// Chooses the plans; the threads' timing is another matter [default: a random one]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Also have consumers that, in the end, keep futures which they do not poll until the queue is shut down
-    #[arg(long)]
-    stuck: bool,
     /// Seconds between two lines of the report
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
@@ -127,14 +122,11 @@ fn main() -> anyhow::Result<()> {
     let tasks = Builder::new_multi_thread().worker_threads(2).build()?;
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut report = Report::new(Duration::from_secs(options.every));
-    let mut memory = memory::Watch::default();
     let begun = Instant::now();
     let end = Duration::from_secs_f64(60.0 * options.minutes);
     while begun.elapsed() < end {
-        let done = live(Plan::random(&mut rng, options.stuck), &tasks);
-        memory.life_ended();
-        report.life_ended(&done, &memory);
+        report.life_ended(&live(Plan::random(&mut rng), &tasks));
     }
-    report.end(&memory);
+    report.end();
     Ok(())
 }

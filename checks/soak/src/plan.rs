@@ -28,12 +28,10 @@ pub(crate) enum Taking {
     Timeout,
     Batch,
     Async,
-    /// Futures that are dropped before they are ready, more often than not.
+    /// Futures that are polled, and a little later polled again or dropped, woken or not.
     Fickle,
-    /// Futures that are polled once and then not for a while, woken or not, and polled again or dropped.
+    /// The same, much later.
     Idle,
-    /// As `Idle`, but once the producers have stopped not polled again before the queue is shut down.
-    Stuck,
     /// Never waits.
     Try,
     /// The worker loop, on two threads.
@@ -60,7 +58,6 @@ pub(crate) enum End {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) seed: u64,
     pub(crate) shards: Option<usize>,
     pub(crate) ring: Option<usize>,
     pub(crate) tick: Duration,
@@ -92,33 +89,29 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A random plan; with `stuck` some consumers keep futures that they do not poll.
-    pub(crate) fn random(rng: &mut Rng, stuck: bool) -> Self {
+    /// A random plan.
+    pub(crate) fn random(rng: &mut Rng) -> Self {
         let one_of = |rng: &mut Rng, sizes: &[u64]| sizes[rng.usize(..sizes.len())];
-        let (adding, taking) = (
-            [
-                Adding::Add,
-                Adding::AddRef,
-                Adding::Handle,
-                Adding::NewHandle,
-                Adding::Bulk,
-            ],
-            [
-                Taking::Get,
-                Taking::Timeout,
-                Taking::Batch,
-                Taking::Async,
-                Taking::Fickle,
-                Taking::Workers,
-                if stuck { Taking::Stuck } else { Taking::Idle },
-                Taking::Idle,
-                Taking::Try,
-            ],
-        );
+        let adding = [
+            Adding::Add,
+            Adding::AddRef,
+            Adding::Handle,
+            Adding::NewHandle,
+            Adding::Bulk,
+        ];
+        let taking = [
+            Taking::Get,
+            Taking::Timeout,
+            Taking::Batch,
+            Taking::Async,
+            Taking::Fickle,
+            Taking::Workers,
+            Taking::Idle,
+            Taking::Try,
+        ];
         // One that polls would make up for a wake-up that was lost.
         let kinds = taking.len() - usize::from(rng.u8(..4) > 0);
         Plan {
-            seed: rng.u64(..),
             shards: rng.bool().then(|| 2 << rng.u32(..7)),
             ring: [None, Some(rng.usize(1..9)), Some(rng.usize(1..9)), Some(64)][rng.usize(..4)],
             tick: [1000, 100, 5000].map(Duration::from_micros)[rng.usize(..3)],

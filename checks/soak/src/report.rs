@@ -1,9 +1,21 @@
-//! What is printed: rates and memory, every few seconds and in the end.
+//! What is printed every few seconds and in the end: rates, and the memory of the process. What is allocated must be
+//! the same after every life (C10).
 
+use std::alloc::System;
 use std::time::{Duration, Instant};
 
+use memory_stats::memory_stats;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
 use crate::life::Done;
-use crate::memory::{Watch, resident};
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Lives until everything that is made once has been made.
+const WARM_UP: u64 = 20;
+/// How much more than after the warm-up may be allocated: the runtime's own caches.
+const SLACK: usize = 1 << 20;
 
 pub(crate) struct Report {
     begun: Instant,
@@ -12,6 +24,10 @@ pub(crate) struct Report {
     lives: u64,
     adds: u64,
     deliveries: u64,
+    /// The most that was allocated after a life of the warm-up.
+    base: usize,
+    /// Allocated after the last life.
+    left: usize,
 }
 
 impl Report {
@@ -23,35 +39,52 @@ impl Report {
             lives: 0,
             adds: 0,
             deliveries: 0,
+            base: 0,
+            left: 0,
         }
     }
 
-    pub(crate) fn life_ended(&mut self, done: &Done, memory: &Watch) {
+    pub(crate) fn life_ended(&mut self, done: &Done) {
         self.lives += 1;
         self.adds += done.adds;
         self.deliveries += done.deliveries;
+        let heap = HEAP.stats();
+        // What a reallocation adds or takes is in both already.
+        self.left = heap.bytes_allocated.wrapping_sub(heap.bytes_deallocated);
+        if self.lives <= WARM_UP {
+            self.base = self.base.max(self.left);
+        }
+        assert!(
+            self.left <= self.base + SLACK,
+            "C10: {} bytes are allocated after life {}, {} after the first {WARM_UP}",
+            self.left,
+            self.lives,
+            self.base
+        );
         if self.begun.elapsed() >= self.next {
-            self.print(memory);
+            self.print();
             self.next = self.begun.elapsed() + self.every;
         }
     }
 
-    fn print(&self, memory: &Watch) {
+    fn print(&self) {
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = |count: u64| count as f64 / seconds;
+        // 0 if the system does not tell.
+        let resident = memory_stats().map_or(0, |stats| stats.physical_mem);
         println!(
             "{seconds:>7.1} s  {:>5} lives  {:>7.0} adds/ms  {:>6.0} deliveries/ms  \
              heap {:>6} KiB  resident {:>4} MiB",
             self.lives,
             rate(self.adds) / 1e3,
             rate(self.deliveries) / 1e3,
-            memory.left >> 10,
-            resident() >> 20,
+            self.left >> 10,
+            resident >> 20,
         );
     }
 
-    pub(crate) fn end(&self, memory: &Watch) {
-        self.print(memory);
+    pub(crate) fn end(&self) {
+        self.print();
         println!(
             "{} adds, {} deliveries in {} lives; nothing lost, nothing doubled",
             self.adds, self.deliveries, self.lives

@@ -19,7 +19,6 @@ const KEYS: &[u64] = if cfg!(miri) {
 
 fn plan(keys: u64, producers: Vec<Adding>) -> Plan {
     Plan {
-        seed: fastrand::u64(..),
         shards: None,
         ring: None,
         tick: Duration::from_millis(1),
