@@ -13,9 +13,6 @@ mod freezer;
 mod history;
 mod run;
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::BuildHasherDefault;
-
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Item, WorkQueue};
 use shuttle::rand::{Rng, thread_rng};
@@ -27,27 +24,35 @@ pub use crew::Crew;
 pub use freezer::{Caller, Failures, Stage, freeze};
 pub use history::History;
 pub use keyqueue_model::ledger::{Key, Ledger};
+pub use keyqueue_model::{Spread, Spreading};
 pub use run::check;
 
-/// A hasher that returns the same in every run: schedules are replayed.
-pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
-
-/// The queue that scenarios are about: few shards, a small ring.
-pub type Queue = WorkQueue<Key, NoLimit, FixedHasher>;
+/// The queue that scenarios are about: few shards, a small ring, and the same hashes in every run, since schedules are
+/// replayed.
+pub type Queue = WorkQueue<Key, NoLimit, Spreading>;
 
 /// A key of it that is being worked on.
-pub type Delivery<'q> = Item<'q, Key, NoLimit, FixedHasher>;
+pub type Delivery<'q> = Item<'q, Key, NoLimit, Spreading>;
 
 /// A queue of two shards whose ring holds `ring` keys; `set` makes the other settings.
 pub fn queue(
     ring: usize,
-    set: impl FnOnce(Builder<Key, NoLimit, FixedHasher>) -> Builder<Key, NoLimit, FixedHasher>,
+    set: impl FnOnce(Builder<Key, NoLimit, Spreading>) -> Builder<Key, NoLimit, Spreading>,
 ) -> Arc<Queue> {
     let builder = WorkQueue::<Key>::builder()
-        .hasher(FixedHasher::default())
+        .hasher(Spreading(Spread::Even))
         .shards(2)
         .ring(ring);
     Arc::new(set(builder).build().expect("the settings are in range"))
+}
+
+/// Checks what must hold when all have ended.
+pub fn check_end(queue: &Queue, ledger: &Ledger) {
+    ledger.check();
+    assert_eq!(queue.len(), 0);
+    assert!(queue.is_empty());
+    queue.shrink();
+    assert_eq!(ledger.alive(), 0, "C10: keys that are not needed");
 }
 
 /// True once in `times`, drawn from what the schedule is drawn from, and the same in a replay.

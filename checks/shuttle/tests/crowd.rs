@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use keyqueue::{Clock, MockClock};
 use keyqueue_shuttle_tests::{
-    Bell, Crew, Delivery, Ledger, Queue, below, check, dawdle, once_in, queue,
+    Bell, Crew, Delivery, Ledger, Queue, below, check, check_end, dawdle, once_in, queue,
 };
-use shuttle::future::block_on;
 use shuttle::sync::Arc;
 
 /// A tick.
@@ -123,26 +122,14 @@ fn a_drain_ends_a_crowd() {
         producers.thread("clock", move || here.pass_time());
 
         let mut workers = Crew::default();
-        for _ in 0..2 {
+        let work = || {
             let here = share();
-            workers.thread("getter", move || {
-                while let Some(item) = here.queue.get() {
-                    here.work(item);
-                }
-            });
-        }
-        let here = share();
-        workers.thread("blocker", move || {
-            while let Some(item) = block_on(here.queue.get_async()) {
-                here.work(item);
-            }
-        });
-        let here = share();
-        workers.task(async move {
-            while let Some(item) = here.queue.get_async().await {
-                here.work(item);
-            }
-        });
+            move |item: Delivery<'_>| here.work(item)
+        };
+        workers.getter(&place.queue, work());
+        workers.getter(&place.queue, work());
+        workers.blocker(&place.queue, work());
+        workers.waiter(&place.queue, work());
 
         match below(3) {
             // Amid the adds, some of which it refuses,
@@ -164,9 +151,6 @@ fn a_drain_ends_a_crowd() {
             }
         }
         workers.join();
-        place.ledger.check();
-        assert!(place.queue.is_empty());
-        place.queue.shrink();
-        assert_eq!(place.ledger.alive(), 0, "C10: keys that are not needed");
+        check_end(&place.queue, &place.ledger);
     });
 }

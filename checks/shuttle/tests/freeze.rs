@@ -14,13 +14,14 @@
 //! thread that is stopped after it. The shards' lock is a stand-in (`src/sync/model/mod.rs`).
 #![cfg(keyqueue_shuttle)]
 
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use keyqueue::limiter::NoLimit;
-use keyqueue::{Clock, KeyHandle, WorkQueue};
+use keyqueue::{Clock, KeyHandle};
 use keyqueue_shuttle_tests::Caller::{self, Aside, Other, Victim};
-use keyqueue_shuttle_tests::{Failures, Key, Ledger, Stage, freeze};
+use keyqueue_shuttle_tests::{
+    Delivery, Failures, Key, Ledger, Queue, Spread, Spreading, Stage, freeze, queue,
+};
+use shuttle::sync::Arc;
 
 /// How often each of the others performs everything.
 const ROUNDS: u64 = 4;
@@ -37,59 +38,51 @@ struct Setting {
     timed: bool,
 }
 
-fn settings() -> [Setting; 8] {
-    let with = |set: fn(&mut Setting)| {
-        let mut setting = Setting {
-            ring: 16,
-            by_key: false,
-            mixed: false,
-            crowded: false,
-            timed: false,
-        };
-        set(&mut setting);
-        setting
-    };
-    [
-        with(|_| {}),
-        // The ring wraps around many times while the victim is frozen.
-        with(|setting| setting.ring = 2),
-        with(|setting| setting.ring = 4),
-        with(|setting| setting.timed = true),
-        with(|setting| setting.by_key = true),
-        with(|setting| setting.mixed = true),
-        with(|setting| (setting.by_key, setting.mixed) = (true, true)),
-        with(|setting| (setting.crowded, setting.ring) = (true, 64)),
-    ]
-}
+const PLAIN: Setting = Setting {
+    ring: 16,
+    by_key: false,
+    mixed: false,
+    crowded: false,
+    timed: false,
+};
 
-/// The victim's keys: one with a handle, one that is known, and one that is new.
+const SETTINGS: [Setting; 8] = [
+    PLAIN,
+    // The ring wraps around many times while the victim is frozen.
+    Setting { ring: 2, ..PLAIN },
+    Setting { ring: 4, ..PLAIN },
+    Setting {
+        timed: true,
+        ..PLAIN
+    },
+    Setting {
+        by_key: true,
+        ..PLAIN
+    },
+    Setting {
+        mixed: true,
+        ..PLAIN
+    },
+    Setting {
+        by_key: true,
+        mixed: true,
+        ..PLAIN
+    },
+    Setting {
+        crowded: true,
+        ring: 64,
+        ..PLAIN
+    },
+];
+
+/// The victim's keys, in the shard of the even ones: one with a handle, one that is known, and one that is new.
 const PINNED: u64 = 0;
 const KNOWN: u64 = 4;
 const NEW: u64 = 6;
 /// The others' keys: 1 and 2 have handles, and from here on, two are known and the next are new.
 const FIRST: u64 = 8;
+/// Those that are swept are every fourth from here on, with the hash of `NEW`.
 const IDLE: u64 = FIRST + 2 + 4 * ROUNDS;
-
-/// Even keys are in one shard, which is the victim's, and odd ones in another.
-#[derive(Default)]
-struct Parity(u64);
-
-impl Hasher for Parity {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("a key is a number");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number % 2;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type Hash = BuildHasherDefault<Parity>;
-type Item<'q> = keyqueue::Item<'q, Key, NoLimit, Hash>;
 
 enum By {
     Handle,
@@ -101,7 +94,7 @@ use By::Handle;
 
 struct Place {
     handles: [KeyHandle<Key>; 3],
-    queue: WorkQueue<Key, NoLimit, Hash>,
+    queue: Arc<Queue>,
     ledger: Ledger,
     stage: Stage,
     mixed: bool,
@@ -113,11 +106,12 @@ impl Place {
     fn new(setting: Setting, stage: &Stage) -> Self {
         // With 256 shards, a shard is crowded from 33 keys on.
         let (shards, idle) = if setting.crowded { (256, 40) } else { (2, 0) };
-        let builder = WorkQueue::<Key>::builder().hasher(Hash::default());
-        let builder = builder.shards(shards).ring(setting.ring);
-        let builder = builder.clock(Clock::mock().0).timing(setting.timed);
-        let queue = builder.build().expect("the settings are in range");
-        let ledger = Ledger::new(IDLE + 2 * idle, true);
+        let queue = queue(setting.ring, |builder| {
+            // Keys are in the shard of their lowest bit, and those of one hash in one of 256.
+            let builder = builder.hasher(Spreading(Spread::FourHashes)).shards(shards);
+            builder.clock(Clock::mock().0).timing(setting.timed)
+        });
+        let ledger = Ledger::new(IDLE + 4 * idle, true);
         let place = Place {
             handles: [PINNED, 1, 2].map(|number| queue.handle(ledger.key(number))),
             queue,
@@ -127,7 +121,7 @@ impl Place {
             ended: AtomicUsize::new(0),
         };
         // While they are all queued, the adder sweeps none of them.
-        (0..idle).for_each(|nth| place.add(Aside, By::Key, IDLE + 2 * nth));
+        (0..idle).for_each(|nth| place.add(Aside, By::Key, IDLE + 4 * nth));
         (0..idle).for_each(|_| place.finish(Aside, place.get(Aside).expect("it is queued")));
         for number in [KNOWN, FIRST, FIRST + 1] {
             place.finish(Aside, place.begin(By::Key, number));
@@ -137,23 +131,26 @@ impl Place {
 
     fn add(&self, caller: Caller, by: By, number: u64) {
         let key = self.ledger.key(number);
-        self.ledger.add(number, || match by {
-            Handle => self
-                .stage
-                .call(caller, "handle.add", || self.handles[number as usize].add()),
-            By::Key => self.stage.call(caller, "add", || self.queue.add(key)),
-            By::Ref => self
-                .stage
-                .call(caller, "add_ref", || self.queue.add_ref(&key)),
-        });
+        let name = match by {
+            Handle => "handle.add",
+            By::Key => "add",
+            By::Ref => "add_ref",
+        };
+        let add = || match by {
+            Handle => self.handles[number as usize].add(),
+            By::Key => self.queue.add(key),
+            By::Ref => self.queue.add_ref(&key),
+        };
+        self.ledger
+            .add(number, || self.stage.call(caller, name, add));
     }
 
-    fn get(&self, caller: Caller) -> Option<Item<'_>> {
+    fn get(&self, caller: Caller) -> Option<Delivery<'_>> {
         let item = self.stage.call(caller, "try_get", || self.queue.try_get());
         item.ok().inspect(|item| self.ledger.begin(item.number))
     }
 
-    fn finish(&self, caller: Caller, item: Item<'_>) {
+    fn finish(&self, caller: Caller, item: Delivery<'_>) {
         self.ledger.end(item.number);
         self.stage.call(caller, "done", || item.done());
     }
@@ -165,7 +162,7 @@ impl Place {
     }
 
     /// Makes a key processing, before the others run.
-    fn begin(&self, by: By, number: u64) -> Item<'_> {
+    fn begin(&self, by: By, number: u64) -> Delivery<'_> {
         self.add(Aside, by, number);
         self.get(Aside).expect("it is queued")
     }
@@ -209,7 +206,7 @@ impl Place {
 /// of these parities.
 fn check(parities: &'static [u64], victim: fn(&Place)) {
     let mut failures = Failures::new();
-    for setting in settings() {
+    for setting in SETTINGS {
         // If the victim runs alone, only what comes after the freeze depends on the seed.
         let seeds = if setting.mixed { 32 } else { 4 };
         let found = freeze(setting.mixed, seeds, move |stage| {

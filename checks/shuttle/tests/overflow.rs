@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keyqueue::{Added, Clock, TryGetError};
 use keyqueue_shuttle_tests::{
-    Crew, Delivery, History, Ledger, Queue, below, check, dawdle, once_in, queue,
+    Crew, Delivery, History, Ledger, Queue, below, check, check_end, dawdle, once_in, queue,
 };
 use shuttle::sync::Arc;
 
@@ -153,10 +153,7 @@ fn a_drain_ends_what_overflows() {
         drainers.join();
         producers.join();
         consumers.join();
-        books.ledger.check();
         books.history.check();
-        assert_eq!(queue.len(), 0);
-        queue.shrink();
-        assert_eq!(books.ledger.alive(), 0, "C10: keys that are not needed");
+        check_end(&queue, &books.ledger);
     });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keyqueue::{Added, Clock, TryGetError};
 use keyqueue_shuttle_tests::{
-    Crew, Delivery, Ledger, Queue, below, check, dawdle, once_in, queue, work,
+    Crew, Delivery, Ledger, Queue, below, check, check_end, dawdle, once_in, queue, work,
 };
 use shuttle::sync::Arc;
 
@@ -145,7 +145,6 @@ fn a_shut_down_ends_anything() {
         dawdle(60);
         let dropped = close(&queue, &ledger);
         crew.join();
-        ledger.check();
         if let Some(dropped) = dropped {
             let of_all = |count: fn(&Ledger, u64) -> u64| -> u64 {
                 (DELAYED..KEYS).map(|number| count(&ledger, number)).sum()
@@ -154,7 +153,6 @@ fn a_shut_down_ends_anything() {
             assert_eq!(delivered + dropped, delays, "S5: {dropped} were reported");
         }
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
-        queue.shrink();
-        assert_eq!(ledger.alive(), 0, "C10: keys that are not needed");
+        check_end(&queue, &ledger);
     });
 }

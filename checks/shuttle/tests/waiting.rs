@@ -7,9 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use keyqueue_shuttle_tests::{
-    Bell, Crew, Delivery, Ledger, Queue, below, check, dawdle, once_in, queue, work,
+    Bell, Crew, Delivery, Ledger, Queue, below, check, check_end, dawdle, once_in, queue, work,
 };
-use shuttle::future::block_on;
 use shuttle::sync::Arc;
 
 /// Each round has producers of their own keys,
@@ -92,25 +91,19 @@ fn no_key_is_left_beside_a_sleeper() {
         let share = || StdArc::clone(&place);
 
         let mut patient = Crew::default();
-        for kind in 0..=below(below(4) + 1) {
+        let work = || {
             let here = share();
+            move |item: Delivery<'_>| here.work(item)
+        };
+        for kind in 0..=below(below(4) + 1) {
             match kind {
-                0 => patient.thread("getter", move || {
-                    while let Some(item) = here.queue.get() {
-                        here.work(item);
-                    }
-                }),
-                1 => patient.thread("blocker", move || {
-                    while let Some(item) = block_on(here.queue.get_async()) {
-                        here.work(item);
-                    }
-                }),
-                2 => patient.task(async move {
-                    while let Some(item) = here.queue.get_async().await {
-                        here.work(item);
-                    }
-                }),
-                _ => patient.thread("batch", move || get_batches(&here)),
+                0 => patient.getter(&place.queue, work()),
+                1 => patient.blocker(&place.queue, work()),
+                2 => patient.waiter(&place.queue, work()),
+                _ => {
+                    let here = share();
+                    patient.thread("batch", move || get_batches(&here));
+                }
             }
         }
         for round in 0..ROUNDS {
@@ -136,8 +129,6 @@ fn no_key_is_left_beside_a_sleeper() {
         }
         place.queue.shut_down();
         patient.join();
-        place.ledger.check();
-        place.queue.shrink();
-        assert_eq!(place.ledger.alive(), 0, "C10: keys that are not needed");
+        check_end(&place.queue, &place.ledger);
     });
 }
