@@ -16,7 +16,7 @@ fuzz_target!(|input: (Setup, Vec<Vec<Do>>)| {
     programs
         .iter_mut()
         .for_each(|program| program.truncate(CALLS));
-    let history = recorded::run(setup, &programs, None);
+    let history = recorded::run(setup, &programs);
     if let Err(unexplained) = explain(&history) {
         panic!("{unexplained:?}");
     }

@@ -47,7 +47,6 @@ pub struct Delays<K> {
 
 impl<K: Ord + Copy> Delays<K> {
     /// No delays, at time 0; ticks of so many milliseconds.
-    #[must_use]
     pub fn new(policy: Policy, tick: u64) -> Self {
         Delays {
             policy,
@@ -60,7 +59,6 @@ impl<K: Ord + Copy> Delays<K> {
     }
 
     /// Nanoseconds since the start.
-    #[must_use]
     pub fn now(&self) -> u128 {
         self.now.into()
     }
@@ -98,7 +96,6 @@ impl<K: Ord + Copy> Delays<K> {
     }
 
     /// Whether a key has a delay.
-    #[must_use]
     pub fn is_pending(&self, key: K) -> bool {
         self.pending.contains_key(&key)
     }
@@ -109,7 +106,6 @@ impl<K: Ord + Copy> Delays<K> {
     }
 
     /// How many nanoseconds are left of a key's delay: 0 if its tick has begun.
-    #[must_use]
     pub fn due_in(&self, key: K) -> Option<u128> {
         let (due, _) = self.pending.get(&key)?;
         Some(

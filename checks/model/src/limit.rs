@@ -9,7 +9,6 @@ const SECOND: u128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Span {
-    /// The factor.
     pub times: u8,
     /// Taken modulo 96.
     pub shift: u8,
@@ -17,20 +16,17 @@ pub struct Span {
 
 impl Span {
     /// The nanoseconds, at most those of the longest `Duration`.
-    #[must_use]
     pub fn nanos(self) -> u128 {
         (u128::from(self.times) << (self.shift % 96)).min(Duration::MAX.as_nanos())
     }
 
     /// The length as the standard library has it.
-    #[must_use]
     pub fn duration(self) -> Duration {
         duration(self.nanos())
     }
 }
 
 /// So many nanoseconds, or the longest `Duration`.
-#[must_use]
 pub fn duration(nanos: u128) -> Duration {
     let nanos = nanos.min(Duration::MAX.as_nanos());
     Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
@@ -45,11 +41,8 @@ pub enum Limit {
     FastSlow(Span, Span, u8),
     /// `tokens + 1` in `seconds + 1`, and a burst of `burst + 1`.
     Bucket {
-        /// How many tokens.
         tokens: u16,
-        /// In how many seconds.
         seconds: u16,
-        /// The size of the bucket.
         burst: u16,
     },
 }
@@ -74,7 +67,6 @@ pub struct Wait {
 
 impl Wait {
     /// Whether `delay` is this wait.
-    #[must_use]
     pub fn is(&self, delay: Duration) -> bool {
         delay.as_nanos().abs_diff(self.nanos) <= self.off
     }
@@ -92,7 +84,6 @@ pub struct NaiveLimits<K> {
 
 impl<K: Ord + Copy> NaiveLimits<K> {
     /// Limiters that know of no failure.
-    #[must_use]
     pub fn new(settings: Limits) -> Self {
         let count = settings.of.len();
         NaiveLimits {
@@ -178,14 +169,12 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     }
 
     /// The largest number of failures of a key that any limiter has.
-    #[must_use]
     pub fn num_requeues(&self, key: K, now: u128) -> u32 {
         let limits = self.settings.of.iter().enumerate();
         let counts = limits.map(|(at, limit)| self.count(at, *limit, key, now));
         counts.max().unwrap_or(0)
     }
 
-    /// Forgets a key.
     pub fn forget(&mut self, key: K) {
         for failures in &mut self.failures {
             failures.remove(&key);

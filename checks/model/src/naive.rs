@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use keyqueue::{Added, Remaining, TryGetError};
+use keyqueue::{Added, Remaining, State, TryGetError};
 
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
 use crate::op::Setup;
-use crate::seen::{Phase, Seen, Since};
+use crate::seen::{Seen, Since};
 use crate::waiters::Waiters;
 
 /// The queue as its documentation has it, for one thread.
@@ -21,11 +21,9 @@ pub struct Naive<K> {
     dirty: BTreeSet<K>,
     /// How many handles each key has.
     pins: BTreeMap<K, usize>,
-    /// The pending delays, and the time.
     pub delays: Delays<K>,
     /// Since when each key is where it is.
     since: Since<K>,
-    /// What the rate limiter knows.
     pub limits: NaiveLimits<K>,
     /// Whether a plain add ends a pending delay.
     supersede: bool,
@@ -45,8 +43,6 @@ pub struct Naive<K> {
 }
 
 impl<K: Ord + Copy> Naive<K> {
-    /// An empty queue.
-    #[must_use]
     pub fn new(setup: Setup) -> Self {
         Naive {
             queued: VecDeque::new(),
@@ -67,7 +63,6 @@ impl<K: Ord + Copy> Naive<K> {
         }
     }
 
-    /// Adds a key.
     pub fn add(&mut self, key: K) -> Added {
         if self.supersede && !self.shut_down {
             self.delays.cancel(key);
@@ -120,8 +115,6 @@ impl<K: Ord + Copy> Naive<K> {
         self.add_after(key, wait.nanos)
     }
 
-    /// How often a key has failed.
-    #[must_use]
     pub fn num_requeues(&self, key: K) -> u32 {
         self.limits.num_requeues(key, self.delays.now())
     }
@@ -145,7 +138,6 @@ impl<K: Ord + Copy> Naive<K> {
         added.filter(|added| *added == Added::Queued).count()
     }
 
-    /// Takes the key at the head.
     pub fn get(&mut self) -> Result<K, TryGetError> {
         if self.has_ended() {
             return Err(TryGetError::ShutDown);
@@ -160,18 +152,14 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     /// Whether nothing is queued nor will be. Keys may still be held.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shut_down && self.queued.is_empty() && self.dirty.is_empty()
     }
 
-    /// Whether a `get` would wait.
-    #[must_use]
     pub fn would_wait(&self) -> bool {
         self.queued.is_empty() && !self.has_ended()
     }
 
-    /// Ends the processing of a key.
     pub fn done(&mut self, key: K) {
         assert!(self.processing.remove(&key), "done with a key not held");
         self.since.done(key);
@@ -206,12 +194,10 @@ impl<K: Ord + Copy> Naive<K> {
         }
     }
 
-    /// One more handle to a key.
     pub fn pin(&mut self, key: K) {
         *self.pins.entry(key).or_default() += 1;
     }
 
-    /// One handle less.
     pub fn unpin(&mut self, key: K) {
         let pins = self.pins.get_mut(&key).expect("the key has a handle");
         *pins -= 1;
@@ -220,32 +206,24 @@ impl<K: Ord + Copy> Naive<K> {
         }
     }
 
-    /// The number of queued keys.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.queued.len()
     }
 
-    /// Whether nothing is queued.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queued.is_empty()
     }
 
-    /// Whether the queue is shut down.
-    #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.shut_down
     }
 
     /// How long the key waited for the delivery that is under way.
-    #[must_use]
     pub fn queue_time(&self, key: K) -> u128 {
         self.since.queue_time(key)
     }
 
     /// Every key that is queued, held or delayed, and what can be seen of it.
-    #[must_use]
     pub fn snapshot(&self) -> BTreeMap<K, Seen> {
         let mut keys: BTreeSet<K> = self.queued.iter().copied().collect();
         keys.extend(&self.processing);
@@ -254,19 +232,19 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     fn seen(&self, key: K) -> Seen {
-        let phase = if self.dirty.contains(&key) {
-            Phase::Dirty
+        let state = if self.dirty.contains(&key) {
+            State::Dirty
         } else if self.processing.contains(&key) {
-            Phase::Processing
+            State::Processing
         } else if self.queued.contains(&key) {
-            Phase::Queued
+            State::Queued
         } else {
-            Phase::Idle
+            State::Idle
         };
         let now = self.delays.now();
         Seen {
-            phase,
-            age: self.since.age(key, phase, now),
+            state,
+            age: self.since.age(key, state, now),
             held: self.since.held(key, now),
             requeues: self.num_requeues(key),
             due_in: self.delays.due_in(key),
@@ -274,7 +252,6 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     /// How many keys the queue cannot forget: queued, processing, with a handle or a pending delay.
-    #[must_use]
     pub fn in_use(&self) -> usize {
         let mut keys: BTreeSet<_> = self.queued.iter().collect();
         keys.extend(&self.processing);
@@ -284,13 +261,10 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     /// Whether the queue is shut down and nothing is left to do.
-    #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.shut_down && self.queued.is_empty() && self.processing.is_empty()
     }
 
-    /// What is left to do.
-    #[must_use]
     pub fn remaining(&self) -> Remaining {
         let mut left = Remaining::default();
         left.queued = self.queued.len();
@@ -364,10 +338,6 @@ impl<K: Ord + Copy> Naive<K> {
     }
 
     /// Checks what must hold at any moment (C9 among it).
-    ///
-    /// # Panics
-    ///
-    /// If it does not.
     pub fn assert_consistent(&self) {
         let (waiting, notified) = self.getters.counts();
         assert!(

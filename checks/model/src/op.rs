@@ -7,9 +7,7 @@ use crate::limit::{Limit, Limits, Span};
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Script {
-    /// The queue.
     pub setup: Setup,
-    /// What is done with it.
     pub ops: Vec<Op>,
 }
 
@@ -24,9 +22,7 @@ pub struct Setup {
     pub keys: u8,
     /// Chooses [`Setup::shards`].
     pub shards: u8,
-    /// How keys hash.
     pub spread: Spread,
-    /// Which of two delays counts.
     pub policy: Policy,
     /// Whether a plain add ends a pending delay.
     pub supersede: bool,
@@ -40,33 +36,28 @@ pub struct Setup {
 
 impl Setup {
     /// The size of the ring: 1 to 3.
-    #[must_use]
     pub fn ring(&self) -> usize {
         usize::from(self.ring % 3) + 1
     }
 
     /// How many shards there are: the fewest possible, so that keys meet in them, or so many that
     /// each has little room and is swept often.
-    #[must_use]
     pub fn shards(&self) -> usize {
         [2, 2, 2, 256][usize::from(self.shards % 4)]
     }
 
     /// The length of a tick in milliseconds.
-    #[must_use]
     pub fn tick(&self) -> u64 {
         [1, 2, 1000][usize::from(self.tick % 3)]
     }
 
     /// Whether it is known since when a key is where it is.
-    #[must_use]
     pub fn timed(&self) -> bool {
         self.tick % 6 >= 3
     }
 
     /// The rate limiter: none, one of each kind, or all of them cut at a maximum. Their delays are
     /// exact: the bucket's rate divides a second.
-    #[must_use]
     pub fn limits(&self) -> Limits {
         let span = |times, shift| Span { times, shift };
         let (short, long) = (span(5, 18), span(5, 24));
@@ -93,7 +84,6 @@ impl Setup {
 
     /// How many different keys there are: few, so that they meet in every state, or enough for
     /// a shard to be swept.
-    #[must_use]
     pub fn keys(&self) -> u16 {
         [2, 4, 16, 300][usize::from(self.keys % 4)]
     }
@@ -119,44 +109,28 @@ pub enum Spread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Op {
-    /// Adds a key.
     Add(u16),
     /// Adds a key by its borrowed form.
     AddRef(u16),
     /// Adds `count` keys, from `first` on, each `stride` after the one before.
     AddAll {
-        /// The first key.
         first: u16,
-        /// How far apart they are.
         stride: u8,
-        /// How many.
         count: u8,
     },
-    /// Adds a key after a delay.
     AddAfter(u16, Span),
-    /// Adds a key, rate limited.
     AddLimited(u16),
-    /// Cancels a key's delay.
     Cancel(u16),
-    /// Forgets a key's failures.
     Forget(u16),
-    /// Asks for a key's failures.
     NumRequeues(u16),
-    /// Moves the time on.
     Advance(Span),
     /// Adds the keys whose delays are over.
     FireDue,
-    /// Makes a handle.
     Handle(u16),
-    /// Adds through a handle.
     HandleAdd(u8),
-    /// Adds after a delay, through a handle.
     HandleAddAfter(u8, Span),
-    /// Clones a handle.
     HandleClone(u8),
-    /// Drops a handle.
     HandleDrop(u8),
-    /// Takes a key without waiting.
     TryGet,
     /// Takes a key, if that does not wait.
     Get,
@@ -170,24 +144,17 @@ pub enum Op {
     Retry(u8),
     /// Is done with an item for now.
     RetryAfter(u8, Span),
-    /// Drops an item.
     DropItem(u8),
     /// Drops all items, in the order in which they came.
     DropItems,
     /// Polls one of a few getters with one of its two wakers.
     PollGet {
-        /// Which getter.
         who: u8,
-        /// Which waker.
         waker: bool,
     },
-    /// Drops a getter.
     DropGet(u8),
-    /// Polls one of a few drainers.
     PollDrain(u8),
-    /// Drops a drainer.
     DropDrain(u8),
-    /// Shuts down.
     ShutDown,
     /// Drains for no time at all.
     DrainNow,
@@ -201,7 +168,6 @@ pub enum Op {
 
 impl Op {
     /// Whether the queue takes no adds after this step.
-    #[must_use]
     pub fn ends(&self) -> bool {
         matches!(self, Op::ShutDown | Op::DrainNow | Op::PollDrain(_))
     }

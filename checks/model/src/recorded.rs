@@ -8,20 +8,119 @@
 //! down, which ends the wait. In the end all that is left is delivered, so that nothing that was
 //! lost goes unnoticed.
 
-mod subject;
-
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
-use keyqueue::Added;
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Added, Clock, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue};
 
-use crate::Setup;
-use crate::linear::{Call, Do, KEYS, Part};
+use crate::linear::{Call, Do, KEYS, Part, Via};
+use crate::{Setup, Spreading};
 
-pub use subject::Flaw;
-use subject::Held;
-pub(crate) use subject::Subject;
+const TICK: Duration = Duration::from_millis(1);
+
+type Queue = WorkQueue<u8, NoLimit, Spreading>;
+type Held<'q> = Item<'q, u8, NoLimit, Spreading>;
+
+/// The keys that a get returned, or the part that says that there was none.
+type Got<'q> = Result<Vec<Held<'q>>, Part>;
+
+/// The queue under test.
+struct Subject {
+    queue: Queue,
+    time: MockClock,
+    handles: Vec<KeyHandle<u8>>,
+}
+
+impl Subject {
+    fn new(setup: Setup) -> Self {
+        let (clock, time) = Clock::mock();
+        let queue = WorkQueue::<u8>::builder()
+            .hasher(Spreading(setup.spread))
+            .shards(setup.shards())
+            .ring(setup.ring())
+            .clock(clock)
+            .tick(TICK)
+            .manual_timers()
+            .build()
+            .expect("the settings are in range");
+        // Half of the keys only: a handle keeps its key from being swept.
+        let handles = (0..KEYS as u8).step_by(2).map(|key| queue.handle(key));
+        Subject {
+            handles: handles.collect(),
+            queue,
+            time,
+        }
+    }
+
+    fn handle(&self, key: u8) -> Option<&KeyHandle<u8>> {
+        self.handles.iter().find(|handle| *handle.key() == key)
+    }
+
+    fn add(&self, key: u8, via: Via) -> Added {
+        match (via, self.handle(key)) {
+            (Via::Handle, Some(handle)) => handle.add(),
+            (Via::NewHandle, _) => self.queue.handle(key).add(),
+            (Via::Ref, _) => self.queue.add_ref(&key),
+            _ => self.queue.add(key),
+        }
+    }
+
+    fn add_after(&self, key: u8, delay: Duration, via: Via) -> Added {
+        match (via, self.handle(key)) {
+            (Via::Handle, Some(handle)) => handle.add_after(delay),
+            (Via::NewHandle, _) => self.queue.handle(key).add_after(delay),
+            _ => self.queue.add_after(key, delay),
+        }
+    }
+
+    fn fire(&self) -> usize {
+        self.time.advance(TICK);
+        self.queue.fire_due()
+    }
+
+    fn try_get(&self) -> Got<'_> {
+        let got = self.queue.try_get();
+        got.map(one).map_err(|error| match error {
+            TryGetError::Empty => Part::Empty,
+            TryGetError::ShutDown => Part::Ended,
+        })
+    }
+
+    fn get_timeout(&self, micros: u8) -> Got<'_> {
+        let got = self.queue.get_timeout(Duration::from_micros(micros.into()));
+        got.map(one).map_err(|error| match error {
+            GetTimeoutError::Timeout => Part::Empty,
+            GetTimeoutError::ShutDown => Part::Ended,
+        })
+    }
+
+    fn poll_get(&self, before: u8) -> Got<'_> {
+        let mut getter = self.queue.get_async();
+        let context = &mut Context::from_waker(Waker::noop());
+        for _ in 0..=before % 4 {
+            if let Poll::Ready(got) = Pin::new(&mut getter).poll(context) {
+                return got.map(one).ok_or(Part::Ended);
+            }
+        }
+        Err(Part::Empty)
+    }
+
+    fn get_batch(&self, max: u8) -> Got<'_> {
+        let batch = self.queue.get_batch(usize::from(max % 4));
+        batch
+            .map(|batch| batch.into_iter().collect())
+            .ok_or(Part::Ended)
+    }
+}
+
+fn one(item: Held<'_>) -> Vec<Held<'_>> {
+    vec![item]
+}
 
 /// What the threads of one history share.
 struct Stage<'q> {
@@ -48,8 +147,8 @@ impl Stage<'_> {
 }
 
 /// Runs each program on its own thread, and then delivers what is left.
-pub fn run(setup: Setup, programs: &[Vec<Do>], flaw: Option<Flaw>) -> Vec<Vec<Call>> {
-    let subject = Subject::new(setup, flaw);
+pub fn run(setup: Setup, programs: &[Vec<Do>]) -> Vec<Vec<Call>> {
+    let subject = Subject::new(setup);
     let stage = Stage {
         subject: &subject,
         clock: AtomicU64::new(0),
@@ -91,11 +190,10 @@ struct Actor<'q> {
 
 impl<'q> Actor<'q> {
     fn new(stage: &'q Stage<'q>) -> Self {
-        let (items, calls) = Default::default();
         Actor {
             stage,
-            items,
-            calls,
+            items: Vec::new(),
+            calls: Vec::new(),
         }
     }
 
@@ -151,44 +249,47 @@ impl<'q> Actor<'q> {
             Do::AddAfter(number, ticks, via) => {
                 let (key, ticks) = (id(number), ticks % 4);
                 self.note(
-                    |subject| subject.add_after(key, ticks, via),
+                    |subject| subject.add_after(key, TICK * u32::from(ticks), via),
                     |_, added| vec![delayed(key, ticks, added)],
                 );
             }
             Do::Cancel(number) => {
                 let key = id(number);
                 self.note(
-                    |subject| subject.cancel(key),
+                    |subject| subject.queue.cancel(&key),
                     |_, was| vec![Part::Cancel(key, was)],
                 );
             }
             Do::TryGet => self.note(Subject::try_get, Self::keep),
             Do::GetTimeout(micros) => self.note(|subject| subject.get_timeout(micros), Self::keep),
             Do::PollGet(before) => self.note(|subject| subject.poll_get(before), Self::keep),
-            Do::Get => self.wait(Subject::get),
+            Do::Get => self.wait(|subject| subject.queue.get().map(one).ok_or(Part::Ended)),
             Do::GetBatch(max) => self.wait(|subject| subject.get_batch(max)),
             Do::Done(which) => {
                 if let Some(item) = self.choose(which) {
-                    let key = item.key;
-                    self.note(|subject| subject.done(item), |_, ()| vec![Part::Done(key)]);
+                    let key = *item;
+                    self.note(|_| item.done(), |_, ()| vec![Part::Done(key)]);
                 }
             }
             Do::RetryAfter(which, ticks) => {
                 if let Some(item) = self.choose(which) {
-                    let (key, ticks) = (item.key, ticks % 4);
+                    let (key, ticks) = (*item, ticks % 4);
                     self.note(
-                        |subject| subject.retry_after(item, ticks),
+                        |_| item.retry_after(TICK * u32::from(ticks)),
                         |_, added| vec![delayed(key, ticks, added), Part::Done(key)],
                     );
                 }
             }
-            Do::Fire => self.note(Subject::fire, |_, fired| vec![Part::Fired(fired)]),
+            Do::Fire => self.note(Subject::fire, |_, fired| vec![Part::Fired(fired as u8)]),
             Do::ShutDown => {
                 if !self.stage.shut_down.swap(true, Ordering::SeqCst) {
-                    self.note(Subject::shut_down, |_, left| vec![Part::ShutDown(left)]);
+                    self.note(
+                        |subject| subject.queue.shut_down(),
+                        |_, left| vec![Part::ShutDown(left)],
+                    );
                 }
             }
-            Do::Shrink => self.stage.subject.shrink(),
+            Do::Shrink => self.stage.subject.queue.shrink(),
             Do::Pause(spins) => (0..spins).for_each(|_| std::hint::spin_loop()),
         }
     }
@@ -207,7 +308,7 @@ impl<'q> Actor<'q> {
     fn keep(&mut self, got: Got<'q>) -> Vec<Part> {
         match got {
             Ok(items) => {
-                let parts = items.iter().map(|item| Part::Got(item.key)).collect();
+                let parts = items.iter().map(|item| Part::Got(**item)).collect();
                 self.items.extend(items);
                 parts
             }
@@ -231,9 +332,6 @@ impl<'q> Actor<'q> {
         }
     }
 }
-
-/// The keys that a get returned, or the part that says that there was none.
-type Got<'q> = Result<Vec<Held<'q>>, Part>;
 
 /// What the result of an add after `ticks` means.
 fn delayed(key: u8, ticks: u8, added: Added) -> Part {

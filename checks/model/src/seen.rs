@@ -2,24 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Where a key is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Neither queued nor held: it has a delay.
-    Idle,
-    /// Waits to be handed out.
-    Queued,
-    /// Held.
-    Processing,
-    /// Held, and added again meanwhile.
-    Dirty,
-}
+use keyqueue::State;
 
 /// One key in a snapshot. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Where it is.
-    pub phase: Phase,
+    pub state: State,
     /// For how long, if it is not idle.
     pub age: Option<u128>,
     /// How long it has been held, if it is.
@@ -72,11 +60,11 @@ impl<K: Ord + Copy> Since<K> {
         self.held.get(&key).map(|(since, _)| now - since)
     }
 
-    pub(crate) fn age(&self, key: K, phase: Phase, now: u128) -> Option<u128> {
-        match phase {
-            Phase::Idle => None,
-            Phase::Processing => self.held(key, now),
-            Phase::Queued | Phase::Dirty => self.added.get(&key).map(|since| now - since),
+    pub(crate) fn age(&self, key: K, state: State, now: u128) -> Option<u128> {
+        match state {
+            State::Processing => self.held(key, now),
+            State::Queued | State::Dirty => self.added.get(&key).map(|since| now - since),
+            _ => None,
         }
     }
 }

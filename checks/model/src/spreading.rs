@@ -28,19 +28,24 @@ impl BuildHasher for Spreading {
 
 impl Hasher for SpreadHasher {
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
+        // A number has its lowest byte first.
+        for byte in bytes.iter().rev() {
             self.value = self.value << 8 | u64::from(*byte);
         }
     }
 
     fn finish(&self) -> u64 {
-        // The shard is chosen by high bits, the place in it by low ones.
-        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+        // The queue folds a hash (`h ^ h >> 32`) and multiplies it by an odd number. This is the inverse.
+        const INVERSE: u64 = 0xf1de_83e1_9937_733d;
         match self.spread {
             Spread::OneHash => 0,
-            Spread::FourHashes => (self.value % 4).wrapping_mul(MIX),
-            Spread::OneShard => self.value,
-            Spread::Even => self.value.wrapping_mul(MIX),
+            Spread::FourHashes => self.value % 4,
+            Spread::OneShard => {
+                // The uppermost bits, which choose the shard, are 0.
+                let folded = (self.value << 20).wrapping_mul(INVERSE);
+                folded ^ folded >> 32
+            }
+            Spread::Even => self.value,
         }
     }
 }

@@ -25,7 +25,6 @@ impl Waiters {
     }
 
     /// Whether `who` is still in the line: it has nothing to look for.
-    #[must_use]
     pub fn waits(&self, who: usize) -> bool {
         self.line.contains(&who)
     }
@@ -64,7 +63,6 @@ impl Waiters {
     }
 
     /// How many stand in line, and how many were woken and have not yet looked.
-    #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.line.len(), self.notified.len())
     }

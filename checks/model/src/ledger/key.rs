@@ -4,13 +4,22 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A key: its number in the ledger, and one more in the count of those that are alive.
+/// A key, which is counted as long as it lives if it has a share of something.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its place in the ledger.
+    /// What it is: with a ledger, its place there.
     pub number: u64,
-    /// Shared by all keys that are counted.
-    pub(super) _alive: Option<Arc<()>>,
+    _alive: Option<Arc<()>>,
+}
+
+impl Key {
+    /// The key of this number.
+    pub fn new(number: u64, alive: Option<Arc<()>>) -> Self {
+        Key {
+            number,
+            _alive: alive,
+        }
+    }
 }
 
 impl PartialEq for Key {

@@ -80,7 +80,6 @@ impl Ledger {
     ///
     /// Not every ledger counts the keys that are alive, because counting is an atomic read-modify-write between
     /// the operations of the queue, which can hide that one of them has a fence too few.
-    #[must_use]
     pub fn new(keys: u64, counted: bool) -> Self {
         Ledger {
             accounts: (0..keys).map(|_| Account::default()).collect(),
@@ -97,14 +96,11 @@ impl Ledger {
     }
 
     /// A key to be given to the queue.
-    #[must_use]
     pub fn key(&self, number: u64) -> Key {
-        let _alive = self.alive.clone();
-        Key { number, _alive }
+        Key::new(number, self.alive.clone())
     }
 
     /// The number of counted keys that exist (C10).
-    #[must_use]
     pub fn alive(&self) -> usize {
         self.alive
             .as_ref()
@@ -208,14 +204,12 @@ impl Ledger {
     }
 
     /// How often the key was delivered.
-    #[must_use]
     pub fn deliveries(&self, number: u64) -> u64 {
         // Ordering: Acquire; pairs with the Release in `begin`: `check_time` has read `not_before`.
         self.account(number).deliveries.load(Ordering::Acquire)
     }
 
     /// How many delays of the key were accepted and not cancelled.
-    #[must_use]
     pub fn delays(&self, number: u64) -> u64 {
         self.account(number).perhaps.load(R)
     }
@@ -223,14 +217,12 @@ impl Ledger {
     // ---- what must hold ---------------------------------------------------------------------
 
     /// Whether every add of this key that was accepted has been delivered.
-    #[must_use]
     pub fn is_key_served(&self, number: u64) -> bool {
         self.account(number).is_served()
     }
 
     /// Whether every add that was accepted has been delivered, and every delivery is over, or nearly: a
     /// worker is yet to call `done`, or another delivery of what was seen already is yet to come.
-    #[must_use]
     pub fn is_served(&self) -> bool {
         self.in_flight.load(R) == 0 && self.accounts.iter().all(Account::is_served)
     }

@@ -4,9 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Via {
-    /// By the key.
     Key,
-    /// By its borrowed form.
     Ref,
     /// By a handle that the thread keeps.
     Handle,
@@ -19,13 +17,9 @@ pub enum Via {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Do {
-    /// Adds a key.
     Add(u8, Via),
-    /// Adds a key after so many ticks.
     AddAfter(u8, u8, Via),
-    /// Cancels a key's delay.
     Cancel(u8),
-    /// Takes a key without waiting.
     TryGet,
     /// Takes a key, or waits for so many microseconds.
     GetTimeout(u8),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::Seen;
 use crate::limit::{self, Span};
-use crate::{Phase, Seen};
-use keyqueue::{KeySnapshot, State};
+use keyqueue::KeySnapshot;
 
-use super::key::Key;
 use super::{Held, Lockstep};
+use crate::ledger::Key;
 
 impl Lockstep<'_> {
     pub(super) fn snapshot(&self) {
@@ -27,13 +27,13 @@ impl Lockstep<'_> {
     }
 
     pub(super) fn compare_queue_time(&self, item: &Held<'_>) {
-        let expected = limit::duration(self.model.queue_time(item.id()));
+        let expected = limit::duration(self.model.queue_time(item.number));
         let expected = self.setup.timed().then_some(expected);
-        assert_eq!(item.queue_time(), expected, "queue time of {}", item.id());
+        assert_eq!(item.queue_time(), expected, "queue time of {}", item.number);
     }
 
     /// Without the ages, in a queue that is not timed.
-    fn visible(&self, mut keys: BTreeMap<u16, Seen>) -> BTreeMap<u16, Seen> {
+    fn visible(&self, mut keys: BTreeMap<u64, Seen>) -> BTreeMap<u64, Seen> {
         if !self.setup.timed() {
             for key in keys.values_mut() {
                 (key.age, key.held) = (None, None);
@@ -43,8 +43,11 @@ impl Lockstep<'_> {
     }
 }
 
-fn seen(keys: &[KeySnapshot<'_, Key>]) -> BTreeMap<u16, Seen> {
-    let by_id: BTreeMap<_, _> = keys.iter().map(|key| (key.key().id(), one(key))).collect();
+fn seen(keys: &[KeySnapshot<'_, Key>]) -> BTreeMap<u64, Seen> {
+    let by_id: BTreeMap<_, _> = keys
+        .iter()
+        .map(|key| (key.key().number, one(key)))
+        .collect();
     assert_eq!(by_id.len(), keys.len(), "a key is there twice");
     by_id
 }
@@ -52,13 +55,7 @@ fn seen(keys: &[KeySnapshot<'_, Key>]) -> BTreeMap<u16, Seen> {
 fn one(key: &KeySnapshot<'_, Key>) -> Seen {
     let nanos = |time: Option<Duration>| time.map(|time| time.as_nanos());
     Seen {
-        phase: match key.state() {
-            State::Idle => Phase::Idle,
-            State::Queued => Phase::Queued,
-            State::Processing => Phase::Processing,
-            State::Dirty => Phase::Dirty,
-            other => panic!("the model has no state {other}"),
-        },
+        state: key.state(),
         age: nanos(key.age()),
         held: nanos(key.held()),
         requeues: key.requeues(),

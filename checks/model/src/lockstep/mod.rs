@@ -3,7 +3,6 @@
 //! Next to the model there are two witnesses that know nothing of it: `owed` (an accepted add is
 //! followed by a delivery, C5) and the items held (no key twice at a time, C3).
 
-mod key;
 pub mod limiter;
 mod looking;
 mod waiting;
@@ -11,17 +10,16 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::ledger::Key;
 use crate::{Naive, Op, Policy, Setup, Spreading};
 use keyqueue::{
     Added, Batch, Clock, DelayPolicy, GetAsync, GetTimeoutError, Item, KeyHandle, MockClock,
     TryGetError, WorkQueue,
 };
 
-use key::{Key, Name};
 use limiter::Limiter;
 use waiting::{Waiting, compare_wakes};
 
@@ -52,11 +50,11 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .timing(setup.timed())
         .build()
         .expect("the settings are in range");
-    let mut lockstep = Lockstep::new(&queue, &time, setup);
+    let alive = Arc::default();
+    let mut lockstep = Lockstep::new(&queue, &time, setup, &alive);
     for op in ops {
         lockstep.take(*op);
     }
-    let alive = Arc::clone(&lockstep.alive);
     let handles = lockstep.finish();
     drop(queue);
     // C11: handles outlive the queue, and are refused.
@@ -64,20 +62,20 @@ pub fn run(setup: Setup, ops: &[Op]) {
         assert_eq!(handle.add(), Added::ShutDown);
     }
     drop(handles);
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "keys were leaked");
+    assert_eq!(Arc::strong_count(&alive), 1, "keys were leaked");
 }
 
 struct Lockstep<'q> {
     queue: &'q Queue,
     time: &'q MockClock,
-    model: Naive<u16>,
+    model: Naive<u64>,
     setup: Setup,
-    /// How many keys there are that have not been dropped.
-    alive: Arc<AtomicUsize>,
+    /// Shared by all keys that have not been dropped.
+    alive: &'q Arc<()>,
     /// Keys with an accepted add since their last delivery began.
-    owed: BTreeSet<u16>,
+    owed: BTreeSet<u64>,
     /// Keys of `items`.
-    held: BTreeSet<u16>,
+    held: BTreeSet<u64>,
     items: Vec<Held<'q>>,
     handles: Vec<KeyHandle<Key>>,
     getters: [Option<Waiting<Getter<'q>>>; GETTERS],
@@ -85,13 +83,13 @@ struct Lockstep<'q> {
 }
 
 impl<'q> Lockstep<'q> {
-    fn new(queue: &'q Queue, time: &'q MockClock, setup: Setup) -> Self {
+    fn new(queue: &'q Queue, time: &'q MockClock, setup: Setup, alive: &'q Arc<()>) -> Self {
         Lockstep {
             queue,
             time,
             model: Naive::new(setup),
             setup,
-            alive: Arc::default(),
+            alive,
             owed: BTreeSet::new(),
             held: BTreeSet::new(),
             items: Vec::new(),
@@ -101,12 +99,12 @@ impl<'q> Lockstep<'q> {
         }
     }
 
-    fn id(&self, number: u16) -> u16 {
-        number % self.setup.keys()
+    fn id(&self, number: u16) -> u64 {
+        u64::from(number % self.setup.keys())
     }
 
-    fn key(&self, id: u16) -> Key {
-        Key::new(Name::new(id, &self.alive))
+    fn key(&self, id: u64) -> Key {
+        Key::new(id, Some(Arc::clone(self.alive)))
     }
 
     /// Takes a step. `None`: there is nothing to take it with.
@@ -119,7 +117,7 @@ impl<'q> Lockstep<'q> {
             }
             Op::AddRef(number) => {
                 let id = self.id(number);
-                let added = self.queue.add_ref(&Name::new(id, &self.alive));
+                let added = self.queue.add_ref(&self.key(id));
                 self.added(id, added);
             }
             Op::AddAll {
@@ -141,7 +139,7 @@ impl<'q> Lockstep<'q> {
             }
             Op::Cancel(number) => {
                 let id = self.id(number);
-                let cancelled = self.queue.cancel(&Name::new(id, &self.alive));
+                let cancelled = self.queue.cancel(&id);
                 assert_eq!(cancelled, self.model.delays.cancel(id), "cancel of {id}");
             }
             Op::Forget(number) => {
@@ -174,24 +172,24 @@ impl<'q> Lockstep<'q> {
             }
             Op::HandleAdd(which) => {
                 let handle = choose(&self.handles, which)?;
-                let (id, added) = (handle.key().id(), handle.add());
+                let (id, added) = (handle.key().number, handle.add());
                 self.added(id, added);
             }
             Op::HandleAddAfter(which, delay) => {
                 let handle = choose(&self.handles, which)?;
-                let id = handle.key().id();
+                let id = handle.key().number;
                 let added = handle.add_after(delay.duration());
                 let expected = self.model.add_after(id, delay.nanos());
                 self.added_as(id, added, expected);
             }
             Op::HandleClone(which) => {
                 let handle = choose(&self.handles, which)?.clone();
-                self.model.pin(handle.key().id());
+                self.model.pin(handle.key().number);
                 self.handles.push(handle);
             }
             Op::HandleDrop(which) => {
                 let handle = take_one(&mut self.handles, which)?;
-                self.model.unpin(handle.key().id());
+                self.model.unpin(handle.key().number);
             }
             Op::TryGet => {
                 let got = self.queue.try_get();
@@ -210,30 +208,30 @@ impl<'q> Lockstep<'q> {
             Op::GetBatch(max) => self.get_batch(usize::from(max)),
             Op::Done(which) => {
                 let item = take_one(&mut self.items, which)?;
-                self.release(item.id());
+                self.release(item.number);
                 item.done();
             }
             Op::Retry(which) => {
                 let item = take_one(&mut self.items, which)?;
-                let id = item.id();
+                let id = item.number;
                 let expected = self.model.add_limited(id);
                 self.release(id);
                 self.added_as(id, item.retry(), expected);
             }
             Op::RetryAfter(which, delay) => {
                 let item = take_one(&mut self.items, which)?;
-                let id = item.id();
+                let id = item.number;
                 let expected = self.model.add_after(id, delay.nanos());
                 self.release(id);
                 self.added_as(id, item.retry_after(delay.duration()), expected);
             }
             Op::DropItem(which) => {
                 let item = take_one(&mut self.items, which)?;
-                self.release(item.id());
+                self.release(item.number);
             }
             Op::DropItems => {
                 for item in std::mem::take(&mut self.items) {
-                    self.release(item.id());
+                    self.release(item.number);
                 }
             }
             Op::PollGet { who, waker } => self.poll_get(usize::from(who) % GETTERS, waker.into()),
@@ -268,12 +266,12 @@ impl<'q> Lockstep<'q> {
         Some(())
     }
 
-    fn added(&mut self, id: u16, added: Added) {
+    fn added(&mut self, id: u64, added: Added) {
         let expected = self.model.add(id);
         self.added_as(id, added, expected);
     }
 
-    fn added_as(&mut self, id: u16, added: Added, expected: Added) {
+    fn added_as(&mut self, id: u64, added: Added, expected: Added) {
         assert_eq!(added, expected, "add of {id}");
         if !matches!(expected, Added::Delayed | Added::ShutDown) {
             self.owed.insert(id);
@@ -283,7 +281,7 @@ impl<'q> Lockstep<'q> {
     /// Notes that what is delayed is about to be delivered, if a drain does that.
     fn drain_begins(&mut self) {
         if self.setup.drain_delays && !self.model.is_shutting_down() {
-            let keys = 0..self.setup.keys();
+            let keys = 0..u64::from(self.setup.keys());
             let delayed = keys.filter(|id| self.model.delays.is_pending(*id));
             self.owed.extend(delayed);
         }
@@ -306,13 +304,13 @@ impl<'q> Lockstep<'q> {
         self.keep(got, expected);
     }
 
-    fn keep(&mut self, got: Result<Held<'q>, TryGetError>, expected: Result<u16, TryGetError>) {
+    fn keep(&mut self, got: Result<Held<'q>, TryGetError>, expected: Result<u64, TryGetError>) {
         assert_eq!(
-            got.as_ref().map(|item| item.id()).map_err(|none| *none),
+            got.as_ref().map(|item| item.number).map_err(|none| *none),
             expected
         );
         if let Ok(item) = got {
-            let id = item.id();
+            let id = item.number;
             assert!(self.owed.remove(&id), "{id} was delivered for no add");
             assert!(self.held.insert(id), "{id} was handed out twice at a time");
             self.compare_queue_time(&item);
@@ -333,7 +331,7 @@ impl<'q> Lockstep<'q> {
     }
 
     /// Notes that the item of a key is about to be given back.
-    fn release(&mut self, id: u16) {
+    fn release(&mut self, id: u64) {
         self.held.remove(&id);
         self.model.done(id);
     }
@@ -373,7 +371,7 @@ impl<'q> Lockstep<'q> {
     }
 
     fn alive(&self) -> usize {
-        self.alive.load(Ordering::Relaxed)
+        Arc::strong_count(self.alive) - 1
     }
 
     /// Compares what can be seen without a step.
