@@ -138,21 +138,6 @@ fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
     });
 }
 
-/// C10. A sweep never takes a key that an add has just queued, nor makes an add lose its key.
-#[test]
-fn a_sweep_beside_an_add_loses_nothing() {
-    check("sweep_add", 5, || {
-        let queue = queue(2);
-        queue.add(1);
-        queue.try_get().unwrap().done();
-        let sweeper = spawn_with(&queue, WorkQueue::shrink);
-        assert_eq!(queue.add(1), Added::Queued);
-        sweeper.join().unwrap();
-        assert_eq!(*queue.try_get().unwrap(), 1);
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
-    });
-}
-
 /// C10. A sweep beside a `done` takes the key before it is held or after it is idle, never
 /// between.
 #[test]

@@ -25,17 +25,6 @@ fn shut_down_beside(queue: &Arc<Queue>, adder: thread::JoinHandle<bool>) {
     assert_eq!(delivered, usize::from(accepted));
 }
 
-/// S1. A getter that waits is woken by a shut-down and gets `None`.
-#[test]
-fn a_shut_down_wakes_a_waiting_getter() {
-    check("shut_down_get", 5, || {
-        let queue = queue(2);
-        let getter = spawn_with(&queue, |queue| queue.get().is_none());
-        queue.shut_down();
-        assert!(getter.join().unwrap());
-    });
-}
-
 /// S1, C5. An add beside a shut-down is either refused or delivered before the end.
 #[test]
 fn an_add_beside_a_shut_down_is_refused_or_delivered() {

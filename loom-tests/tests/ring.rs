@@ -59,28 +59,21 @@ fn a_pusher_has_room_beside_one_that_takes_what_it_adds() {
 }
 
 /// C1, C2. More than two laps beside a popper: nothing is lost, doubled or overtaken.
-fn laps(name: &str, preemptions: usize, capacity: usize, last: usize) {
-    check(name, preemptions, move || {
-        let ring = ring(capacity, last);
-        let pusher = spawn_with(&ring, move |ring| {
-            (1..=last).for_each(|number| ring.push_when_room(number));
+#[test]
+fn laps_follow_each_other_beside_a_popper() {
+    for (capacity, last) in [(1, 4), (2, 5)] {
+        check(&format!("ring_laps_{capacity}"), 5, move || {
+            let ring = ring(capacity, last);
+            let pusher = spawn_with(&ring, move |ring| {
+                (1..=last).for_each(|number| ring.push_when_room(number));
+            });
+            for number in 1..=last {
+                assert_eq!(ring.pop_when_there(), number);
+            }
+            pusher.join().unwrap();
+            assert!(ring.is_empty());
         });
-        for number in 1..=last {
-            assert_eq!(ring.pop_when_there(), number);
-        }
-        pusher.join().unwrap();
-        assert!(ring.is_empty());
-    });
-}
-
-#[test]
-fn laps_of_one_follow_each_other_beside_a_popper() {
-    laps("ring_laps_1", 5, 1, 4);
-}
-
-#[test]
-fn laps_of_two_follow_each_other_beside_a_popper() {
-    laps("ring_laps_2", 5, 2, 5);
+    }
 }
 
 /// C2, C3. Interleaving: a popper has read the head, or its slot; meanwhile the ring goes round, and what the
@@ -108,67 +101,57 @@ fn a_late_popper_takes_no_slot_for_one_of_two_laps_ago() {
 
 /// C1, C2. Two pushers and a popper, in one slot and in two: what had room comes out once, and each
 /// pusher's in order.
-fn two_pushers(name: &str, preemptions: usize, capacity: usize) {
-    check(name, preemptions, move || {
-        let ring = ring(capacity, 3);
-        let other = spawn_with(&ring, |ring| ring.push(3));
-        let pusher = spawn_with(&ring, |ring| [1, 2].map(|number| ring.push(number)));
-        let mut popped: Vec<_> = [(); 2].iter().filter_map(|()| ring.pop()).collect();
-        let mut had_room = pusher.join().unwrap().to_vec();
-        had_room.push(other.join().unwrap());
-        popped.extend(ring.drain());
-        let of_one: Vec<_> = popped.iter().filter(|number| **number < 3).collect();
-        assert!(of_one.is_sorted(), "{popped:?}");
-        let pushed: Vec<_> = (1..=3).filter(|number| had_room[number - 1]).collect();
-        assert_each_once(popped, &pushed);
-    });
-}
-
 #[test]
-fn two_pushers_of_one_slot_lose_nothing() {
-    two_pushers("ring_two_pushers_1", 3, 1);
-}
-
-#[test]
-fn two_pushers_of_two_slots_lose_nothing() {
-    two_pushers("ring_two_pushers_2", 3, 2);
+fn two_pushers_lose_nothing() {
+    for capacity in [1, 2] {
+        check(&format!("ring_two_pushers_{capacity}"), 3, move || {
+            let ring = ring(capacity, 3);
+            let other = spawn_with(&ring, |ring| ring.push(3));
+            let pusher = spawn_with(&ring, |ring| [1, 2].map(|number| ring.push(number)));
+            let mut popped: Vec<_> = [(); 2].iter().filter_map(|()| ring.pop()).collect();
+            let mut had_room = pusher.join().unwrap().to_vec();
+            had_room.push(other.join().unwrap());
+            popped.extend(ring.drain());
+            let of_one: Vec<_> = popped.iter().filter(|number| **number < 3).collect();
+            assert!(of_one.is_sorted(), "{popped:?}");
+            let pushed: Vec<_> = (1..=3).filter(|number| had_room[number - 1]).collect();
+            assert_each_once(popped, &pushed);
+        });
+    }
 }
 
 /// C1 to C3. One pusher and two poppers, of which one finds a number.
-fn two_poppers(name: &str, preemptions: usize, capacity: usize) {
-    check(name, preemptions, move || {
-        let ring = ring(capacity, 3);
-        ring.push_when_room(1);
-        let popper = spawn_with(&ring, |ring| [(); 2].map(|()| ring.pop()));
-        let pusher = spawn_with(&ring, |ring| [2, 3].map(|number| ring.push(number)));
-        let mine = [(); 2].map(|()| ring.pop());
-        let theirs = popper.join().unwrap();
-        let had_room = pusher.join().unwrap();
-        let mut popped = Vec::new();
-        for got in [mine, theirs] {
-            let got: Vec<_> = got.into_iter().flatten().collect();
-            assert!(got.is_sorted(), "{got:?}");
-            popped.extend(got);
-        }
-        let left = ring.drain();
-        let youngest = popped.iter().max();
-        assert!(left.iter().all(|left| Some(left) > youngest));
-        popped.extend(left);
-        let pushed: Vec<_> = (1..=3)
-            .filter(|number| *number == 1 || had_room[number - 2])
-            .collect();
-        assert_each_once(popped, &pushed);
-    });
-}
-
 #[test]
-fn two_poppers_of_one_slot_double_nothing() {
-    two_poppers("ring_two_poppers_1", 3, 1);
-}
-
-#[test]
-fn two_poppers_of_two_slots_double_nothing() {
-    two_poppers("ring_two_poppers_2", 2, 2);
+fn two_poppers_double_nothing() {
+    for (capacity, preemptions) in [(1, 3), (2, 2)] {
+        check(
+            &format!("ring_two_poppers_{capacity}"),
+            preemptions,
+            move || {
+                let ring = ring(capacity, 3);
+                ring.push_when_room(1);
+                let popper = spawn_with(&ring, |ring| [(); 2].map(|()| ring.pop()));
+                let pusher = spawn_with(&ring, |ring| [2, 3].map(|number| ring.push(number)));
+                let mine = [(); 2].map(|()| ring.pop());
+                let theirs = popper.join().unwrap();
+                let had_room = pusher.join().unwrap();
+                let mut popped = Vec::new();
+                for got in [mine, theirs] {
+                    let got: Vec<_> = got.into_iter().flatten().collect();
+                    assert!(got.is_sorted(), "{got:?}");
+                    popped.extend(got);
+                }
+                let left = ring.drain();
+                let youngest = popped.iter().max();
+                assert!(left.iter().all(|left| Some(left) > youngest));
+                popped.extend(left);
+                let pushed: Vec<_> = (1..=3)
+                    .filter(|number| *number == 1 || had_room[number - 2])
+                    .collect();
+                assert_each_once(popped, &pushed);
+            },
+        );
+    }
 }
 
 /// C5. Interleaving: a pusher has the oldest place and has not filled it; another has pushed behind it, and
