@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# cargo-mutants over the parts that separate tests look at closely, where each of its changes should fail a
-# test: .ci/jobs/cargo_mutants.sh [PART]... (all of them by default, which takes two hours or so, and is no job of
-# .ci/run).
+# cargo-mutants over the parts that separate tests look at closely, where each of its changes should
+# fail a test: .ci/jobs/cargo_mutants.sh [PART]... (all of them by default, which takes two hours or
+# so, and is no job of .ci/run).
 #
 # A change is tried on those tests first that notice most; what survives them is tried on others that are
 # about the part. What survives all is listed, and explained in checks/mutants/README.md.
@@ -11,9 +11,10 @@ cd "$(dirname "$0")/../.."
 
 command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
 
-# PART | FILES [ARGUMENTS] | the tests of a pass, as cargo's arguments, and after `--` those of cargo test | ...
-# Only these tests are built, for that is what takes the time. (Examples in the documentation cannot be built alone.)
-# They have to pass without a change first: arguments that cargo does not take would notice every change.
+# PART | FILES [ARGUMENTS] | the tests of a pass, as cargo's arguments, and after `--` those of
+# cargo test | ... Only these tests are built, for that is what takes the time. (Examples in the
+# documentation cannot be built alone.) They have to pass without a change first: arguments that
+# cargo does not take would notice every change.
 parts() {
     cat <<'END'
 state|src/keys/state/mod.rs|--lib -- state::|--test=core
@@ -49,8 +50,8 @@ parts | while IFS='|' read -ra columns; do
             arguments+=("$prefix$word")
         done
         # 2: some were missed; 3: some took too long, and so were noticed.
-        cargo mutants --profile mutants --output "$out" --iterate --no-shuffle --colors never --timeout 20 \
-            --file ${columns[1]} "${arguments[@]}" </dev/null || [[ $? == [23] ]]
+        cargo mutants --profile mutants --file ${columns[1]} --output "$out" --iterate --no-shuffle \
+            --colors never --timeout 20 "${arguments[@]}" </dev/null || [[ $? == [23] ]]
     done
     echo "== $part: survivors"
     cat "$out/mutants.out/missed.txt"

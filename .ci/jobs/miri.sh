@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Runs the tests under Miri, an interpreter that notices undefined behaviour: .ci/jobs/miri.sh [long].
 #
-# It sees what the sanitizers cannot: references that overlap, pointers used beyond what they may reach, races without
-# regard to luck. It knows fences, and lets loads return stale values where the orderings allow it. Of the orders in
-# which threads may run it tries one a seed; loom tries all of them, of small models.
+# It sees what the sanitizers cannot: references that overlap, pointers used beyond what they may
+# reach, races without regard to luck. It knows fences, and lets loads return stale values where the
+# orderings allow it. Of the orders in which threads may run it tries one a seed; loom tries all of
+# them, of small models.
 #
-# It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in tests/common), and those that
-# cannot are ignored there. The short run, for .ci/run, has the unit tests of what is unsafe or concurrent, and races of
-# few threads. `long` is all that it can run, for an hour or more: not real clocks, as it knows no cycle counter, nor
-# smol, as it knows too few system calls.
+# It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in
+# tests/common), and those that cannot are ignored there. The short run, for .ci/run, has the unit
+# tests of what is unsafe or concurrent, and races of few threads. `long` is all that it can run,
+# for an hour or more: not real clocks, as it knows no cycle counter, nor smol, as it knows too few
+# system calls.
 #
-# Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. MIRI_SEEDS sets how many seeds the races
-# have, 2 by default, or 8 in the long run, and what checks the visibility of data, 20 by default.
+# Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. MIRI_SEEDS sets how
+# many seeds the races have, 2 by default, or 8 in the long run, and what checks the visibility of
+# data, 20 by default.
 #
 # Needs a nightly toolchain, and says so if there is none; installs Miri if that is missing.
 set -euo pipefail
@@ -31,8 +34,9 @@ fi
 export RUST_BACKTRACE=0
 # The flags change every crate.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
-# A `compare_exchange_weak` fails one time in ten, instead of four in five: crossbeam backs off further each time, and
-# most of the run would be that. proptest has two cases each, and keeps nothing in files, which an isolated program lacks.
+# A `compare_exchange_weak` fails one time in ten, instead of four in five: crossbeam backs off
+# further each time, and most of the run would be that. proptest has two cases each, and keeps
+# nothing in files, which an isolated program lacks.
 flags="-Zmiri-compare-exchange-weak-failure-rate=0.1"
 flags+=" -Zmiri-env-set=PROPTEST_CASES=2 -Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=1"
 export MIRIFLAGS="$flags ${MIRIFLAGS:-}"

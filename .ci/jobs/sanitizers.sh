@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Runs the concurrent tests under sanitizers: .ci/jobs/sanitizers.sh [thread] [address], default both.
 #
-# thread: data races. ThreadSanitizer knows no fences, and takes what only a fence orders for unordered. In the crate
-#         fences order atomic accesses alone, so nothing in it is excepted; the tests keep in relaxed atomics what a
-#         caller writes before an add that is merged. That the fences are right is checked by loom and Miri.
+# thread: data races. ThreadSanitizer knows no fences, and takes what only a fence orders for
+#         unordered. In the crate fences order atomic accesses alone, so nothing in it is excepted; the
+#         tests keep in relaxed atomics what a caller writes before an add that is merged. That the
+#         fences are right is checked by loom and Miri.
 # address: use after free, out of bounds; and leaks, at the end of each test binary.
 #
-#     SANITIZER_TESTS      only these: "stress shutdown". By default the crate's tests but memory and visibility, those
-#                          in src/ (`unit`), the linearizability of checks/model/, and the `stress` of checks/soak/.
+#     SANITIZER_TESTS      only these: "stress shutdown". By default the crate's tests but memory and
+#                          visibility, those in src/ (`unit`), the linearizability of checks/model/,
+#                          and the `stress` of checks/soak/.
 #     SANITIZER_SECONDS    how long the stress tests last, 10 by default.
 #     SANITIZER_HISTORIES  how many histories the linearizability takes, 3000 by default.
 #
-# Takes a nightly toolchain if one is installed, and otherwise stable with its gates open. With the source of the
-# standard library (`rustup component add rust-src`, which this tries) ThreadSanitizer sees into that, too; without it
-# .ci/jobs/tsan-std.txt has what is suppressed.
+# Takes a nightly toolchain if one is installed, and otherwise stable with its gates open. With the
+# source of the standard library (`rustup component add rust-src`, which this tries) ThreadSanitizer
+# sees into that, too; without it .ci/jobs/tsan-std.txt has what is suppressed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
