@@ -14,9 +14,9 @@ const MIRIFLAGS: &str = "-Zmiri-many-seeds=0..20 -Zmiri-preemption-rate=0.05 \
     -Zmiri-address-reuse-cross-thread-rate=0 \
     -Zmiri-compare-exchange-weak-failure-rate=0.1";
 
-/// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test shutdown`,
-/// `miri visibility canceller`, `model`. The second word is the test binary, or for unit tests the filter; the third
-/// selects the tests that have it in their name.
+/// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
+/// shutdown`, `miri visibility canceller`, `model`. The second word is the test binary, or for unit
+/// tests the filter; the third selects the tests that have it in their name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checker(Vec<String>);
 
@@ -86,8 +86,9 @@ impl Checker {
         if let "loom" | "shuttle" = kind {
             flags.push_str(&format!(" --cfg keyqueue_{kind}"));
         }
-        // A cfg changes every crate, and so does Miri: each has a target directory for itself. Unit and integration
-        // tests have a profile of their own: one build for each bug takes longer than the tests.
+        // A cfg changes every crate, and so does Miri: each has a target directory for itself. Unit
+        // and integration tests have a profile of their own: one build for each bug takes longer
+        // than the tests.
         let (target, arguments) = match kind {
             "loom" | "shuttle" => (
                 kind,

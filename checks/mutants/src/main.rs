@@ -1,7 +1,8 @@
-//! A check on the checks: plants the bugs of `bugs.diff` one at a time, and runs the checker that has to find each.
+//! A check on the checks: plants the bugs of `bugs.diff` one at a time, and runs the checker that
+//! has to find each.
 //!
-//! They are planted in a copy of the tree, with its own target directory, so that each costs one incremental build.
-//! `README.md` says the rest.
+//! They are planted in a copy of the tree, with its own target directory, so that each costs one
+//! incremental build. `README.md` says the rest.
 
 mod checker;
 mod list;
