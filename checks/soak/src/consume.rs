@@ -116,8 +116,8 @@ pub(crate) async fn task(life: &Life) {
     }
 }
 
-/// Has some futures at once, which it leaves alone for a while after each poll. Half of them are dropped then. A
-/// wake-up that comes meanwhile is not seen for up to so many microseconds.
+/// Has some futures at once, which it leaves alone for a while after each poll. Half of them are
+/// dropped then. A wake-up that comes meanwhile is not seen for up to so many microseconds.
 fn waver(life: &Life, longest: u64) {
     let mut futures = [(); 4].map(|()| life.queue.get_async());
     loop {

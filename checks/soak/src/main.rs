@@ -49,7 +49,7 @@ struct Options {
     /// How long
     #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = minutes)]
     minutes: f64,
-    /// Chooses the plans; the threads' timing is another matter [default: a random one]
+    /// Chooses the plans; what the threads draw, and their timing, is another matter [default: a random one]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Seconds between two lines of the report

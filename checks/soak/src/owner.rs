@@ -43,17 +43,28 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    fn deliveries(&self, life: &Life) -> u64 {
-        life.ledger.deliveries(self.number) - self.before
+    fn new(life: &Life, number: u64) -> Self {
+        Owned {
+            number,
+            handle: fastrand::bool().then(|| life.queue.handle(life.ledger.key(number))),
+            again: fastrand::u8(..4) == 0,
+            calls: 0,
+            before: 0,
+            first_due: Duration::MAX,
+            last_due: Duration::ZERO,
+        }
     }
 
-    fn check_not_too_many(&self, deliveries: u64) {
+    /// The deliveries since the key was at rest.
+    fn deliveries(&self, life: &Life) -> u64 {
+        let deliveries = life.ledger.deliveries(self.number) - self.before;
         assert!(
             deliveries <= self.calls,
             "D3: key {} was delivered {deliveries} times for {} delays",
             self.number,
             self.calls
         );
+        deliveries
     }
 
     /// Whether it has been delivered.
@@ -66,19 +77,6 @@ impl Owned {
         self.calls > 1
     }
 
-    /// Checks a key that was pending when the queue was shut down, once that is over. Returns
-    /// whether it was not delivered.
-    pub(crate) fn check_after_the_end(&self, life: &Life, all_delivered: bool) -> bool {
-        let deliveries = self.deliveries(life);
-        self.check_not_too_many(deliveries);
-        assert!(
-            deliveries > 0 || !all_delivered,
-            "S5: the delay of key {} was to be delivered",
-            self.number
-        );
-        deliveries == 0
-    }
-
     /// A random step; false if the queue is shut down.
     fn step(&mut self, life: &Life) -> bool {
         if self.calls == 0 {
@@ -87,7 +85,6 @@ impl Owned {
             return self.delay(life);
         }
         let deliveries = self.deliveries(life);
-        self.check_not_too_many(deliveries);
         let late = life.clock.now().saturating_sub(self.last_due);
         assert!(
             deliveries > 0 || late < LATEST,
@@ -100,20 +97,19 @@ impl Owned {
             }
         } else if deliveries == 1 {
             self.calls = 0;
-        } else if fastrand::u8(..8) == 0 {
-            self.cancel(life);
+        } else if fastrand::u8(..8) == 0 && life.queue.cancel(&self.number) {
+            let deliveries = self.deliveries(life);
+            assert_eq!(deliveries, 0, "D6: key {} was cancelled", self.number);
+            life.ledger.cancelled(self.number);
+            self.calls = 0;
         }
         true
     }
 
-    /// Delays the key, once more or for the first time.
+    /// Delays the key, once more or for the first time; false if the queue is shut down.
     fn delay(&mut self, life: &Life) -> bool {
-        let most = if fastrand::u8(..16) == 0 {
-            200_000
-        } else {
-            10_000
-        };
-        let delay = Duration::from_micros(fastrand::u64(1..most));
+        let long = fastrand::u8(..16) == 0;
+        let delay = Duration::from_micros(fastrand::u64(1..if long { 200_000 } else { 10_000 }));
         let due = life.clock.now() + delay;
         self.first_due = self.first_due.min(due);
         self.last_due = self.last_due.max(due);
@@ -123,39 +119,19 @@ impl Owned {
             None => life.queue.add_after(life.ledger.key(self.number), delay),
         };
         life.ledger.count(self.number, added);
-        match added {
-            Added::Delayed => {
-                self.calls += 1;
-                true
-            }
-            Added::ShutDown => false,
-            other => panic!("a delay returned {other:?}"),
-        }
-    }
-
-    fn cancel(&mut self, life: &Life) {
-        if life.queue.cancel(&self.number) {
-            let deliveries = self.deliveries(life);
-            assert_eq!(deliveries, 0, "D6: key {} was cancelled", self.number);
-            life.ledger.cancelled(self.number);
-            self.calls = 0;
-        }
+        assert!(
+            matches!(added, Added::Delayed | Added::ShutDown),
+            "a delay returned {added:?}"
+        );
+        self.calls += u64::from(added.is_accepted());
+        added.is_accepted()
     }
 }
 
 /// Delays and cancels its own keys until stopped or refused. Returns those that were not at rest.
 pub(crate) fn own(life: &Life, first: u64) -> Vec<Owned> {
-    let mut keys: Vec<_> = (first..first + life.plan.delayed)
-        .map(|number| Owned {
-            number,
-            handle: fastrand::bool().then(|| life.queue.handle(life.ledger.key(number))),
-            again: fastrand::u8(..4) == 0,
-            calls: 0,
-            before: 0,
-            first_due: Duration::MAX,
-            last_due: Duration::ZERO,
-        })
-        .collect();
+    let numbers = first..first + life.plan.delayed;
+    let mut keys: Vec<_> = numbers.map(|number| Owned::new(life, number)).collect();
     while !life.is_stopped() && !life.queue.is_shutting_down() {
         let key = fastrand::usize(..keys.len());
         if !keys[key].step(life) {

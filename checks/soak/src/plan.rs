@@ -48,8 +48,6 @@ pub(crate) enum End {
     Drain(usize),
     /// A drain as a future.
     DrainAsync,
-    /// The same, after another that was dropped before it was ready.
-    DrainDropped,
     /// Drains with deadlines, until one succeeds.
     DrainTimeout,
     /// A drain that a shut-down releases.
@@ -92,35 +90,16 @@ impl Plan {
     /// A random plan.
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let one_of = |rng: &mut Rng, sizes: &[u64]| sizes[rng.usize(..sizes.len())];
-        let adding = [
-            Adding::Add,
-            Adding::AddRef,
-            Adding::Handle,
-            Adding::NewHandle,
-            Adding::Bulk,
-        ];
-        let taking = [
-            Taking::Get,
-            Taking::Timeout,
-            Taking::Batch,
-            Taking::Async,
-            Taking::Fickle,
-            Taking::Workers,
-            Taking::Idle,
-            Taking::Try,
-        ];
+        use {Adding::*, DelayPolicy::*, Taking::*};
+        let adding = [Add, AddRef, Handle, NewHandle, Bulk];
+        let taking = [Get, Timeout, Batch, Async, Fickle, Workers, Idle, Try];
         // One that polls would make up for a wake-up that was lost.
         let kinds = taking.len() - usize::from(rng.u8(..4) > 0);
         Plan {
             shards: rng.bool().then(|| 2 << rng.u32(..7)),
             ring: [None, Some(rng.usize(1..9)), Some(rng.usize(1..9)), Some(64)][rng.usize(..4)],
             tick: [1000, 100, 5000].map(Duration::from_micros)[rng.usize(..3)],
-            policy: [
-                DelayPolicy::Earliest,
-                DelayPolicy::Latest,
-                DelayPolicy::Replace,
-                DelayPolicy::KeepFirst,
-            ][rng.usize(..4)],
+            policy: [Earliest, Latest, Replace, KeepFirst][rng.usize(..4)],
             supersede: rng.bool(),
             drain_delays: rng.bool(),
             keys: one_of(rng, &[1, 3, 50, 1_000, 30_000, 300_000]),
@@ -146,9 +125,8 @@ impl Plan {
                 0 | 1 => End::AtRest,
                 2 => End::ShutDown,
                 3 | 4 => End::Drain(rng.usize(1..4)),
-                5 => End::DrainAsync,
-                6 => End::DrainTimeout,
-                7 => End::DrainDropped,
+                5 | 6 => End::DrainAsync,
+                7 => End::DrainTimeout,
                 _ => End::Released,
             },
         }

@@ -1,5 +1,5 @@
-//! What is printed every few seconds and in the end: rates, and the memory of the process. What is allocated must be
-//! the same after every life (C10).
+//! What is printed every few seconds and in the end: rates, and the memory of the process. What is
+//! allocated must be the same after every life (C10).
 
 use std::alloc::System;
 use std::time::{Duration, Instant};

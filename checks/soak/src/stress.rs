@@ -2,12 +2,14 @@
 //!
 //! `KEYQUEUE_STRESS_SECONDS` sets how long those that are not ignored take together, by default about 3 s.
 
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use keyqueue::DelayPolicy;
 use tokio::runtime::Builder;
 
-use crate::plan::{Adding, End, Plan, Taking};
+use crate::plan::Taking::{Async, Batch, Fickle, Get, Timeout, Try};
+use crate::plan::{Adding, End, Plan};
 use crate::{live, watch_for_hangs};
 
 /// Numbers of keys.
@@ -34,14 +36,7 @@ fn plan(keys: u64, producers: Vec<Adding>) -> Plan {
         producers,
         adds: None,
         bout: u32::MAX,
-        consumers: vec![
-            Taking::Get,
-            Taking::Timeout,
-            Taking::Batch,
-            Taking::Async,
-            Taking::Fickle,
-            Taking::Try,
-        ],
+        consumers: vec![Get, Timeout, Batch, Async, Fickle, Try],
         tasks: 2,
         time: Duration::ZERO,
         end: End::AtRest,
@@ -50,11 +45,16 @@ fn plan(keys: u64, producers: Vec<Adding>) -> Plan {
 
 /// Runs the plan. Returns how often keys were added and delivered.
 fn run(plan: Plan) -> (u64, u64) {
+    // Miri knows a deadlock, and no thread that outlives the tests.
+    static WATCH: Once = Once::new();
+    if !cfg!(miri) {
+        WATCH.call_once(watch_for_hangs);
+    }
     // Before the run, so that it stands above what fails.
-    print!(
-        "{:>8} keys, ring {:?}, {:?}:",
-        plan.keys, plan.ring, plan.end
-    );
+    let Plan {
+        keys, ring, end, ..
+    } = &plan;
+    print!("{keys:>8} keys, ring {ring:?}, {end:?}:");
     let begun = Instant::now();
     let tasks = Builder::new_multi_thread().worker_threads(1).build();
     let done = live(plan, &tasks.expect("a runtime of one thread"));
@@ -64,16 +64,8 @@ fn run(plan: Plan) -> (u64, u64) {
     (done.adds, done.deliveries)
 }
 
-/// Fails if a life comes to no end. (Miri knows a deadlock, and no thread that outlives the tests.)
-fn watch() {
-    if !cfg!(miri) {
-        watch_for_hangs();
-    }
-}
-
 /// Runs every number of keys to every end, in a roomy queue and in a cramped one.
 fn run_all(producers: &[Adding]) {
-    watch();
     let seconds = std::env::var("KEYQUEUE_STRESS_SECONDS").ok();
     let seconds = seconds.map_or(3.0, |text| text.parse().expect("a number of seconds"));
     let mut cramped = false;
@@ -105,21 +97,12 @@ fn in_bulks_no_add_is_lost_and_no_key_has_two_holders() {
 #[test] // C3 C5 C6 C9
 #[ignore = "10 million adds at once take the whole machine; `.ci/run ignored` runs it"]
 fn eight_producers_and_eight_consumers_lose_none_of_ten_million_adds() {
-    watch();
     for &keys in KEYS {
         let adding = [Adding::Add, Adding::AddRef, Adding::Add, Adding::Handle];
         let life = Plan {
             adds: Some(1_250_000),
             // And one more that each life has.
-            consumers: vec![
-                Taking::Get,
-                Taking::Get,
-                Taking::Timeout,
-                Taking::Batch,
-                Taking::Async,
-                Taking::Async,
-                Taking::Fickle,
-            ],
+            consumers: vec![Get, Get, Timeout, Batch, Async, Async, Fickle],
             tasks: 0,
             ..plan(keys, adding.repeat(2))
         };
