@@ -7,7 +7,7 @@
 //! any takes, that is a failure, which is noted; then the victim goes on, so that the execution ends.
 
 use std::backtrace::Backtrace;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -90,21 +90,18 @@ impl Stage {
     }
 }
 
-/// Where the victim was while others did not go on, with its steps and the others' operations.
-///
-/// The places are in the sources of the queue, and known if the build has line tables.
-pub type Failures = BTreeMap<String, (BTreeSet<usize>, BTreeSet<&'static str>)>;
-
-/// Runs `execution` with the victim frozen before each of its steps, once for each seed.
+/// Runs `execution` with the victim frozen before each of its steps, once for each seed. Returns
+/// where in the sources of the queue the victim was while others did not go on, if the build has
+/// line tables.
 ///
 /// If `mixed`, the others run before the freeze, too, and the victim's steps depend on the seed.
 pub fn freeze(
     mixed: bool,
     seeds: u64,
     execution: impl Fn(&Stage) + Send + Sync + 'static,
-) -> Failures {
+) -> BTreeSet<String> {
     let stage = Stage::default();
-    let failures = Arc::<Mutex<Failures>>::default();
+    let failures = Arc::<Mutex<BTreeSet<_>>>::default();
     let freezer = Freezer {
         stage: stage.clone(),
         failures: Arc::clone(&failures),
@@ -126,7 +123,7 @@ pub fn freeze(
 
 struct Freezer {
     stage: Stage,
-    failures: Arc<Mutex<Failures>>,
+    failures: Arc<Mutex<BTreeSet<String>>>,
     mixed: bool,
     seeds: std::ops::Range<u64>,
     random: RandomScheduler,
@@ -139,7 +136,7 @@ struct Freezer {
 }
 
 impl Freezer {
-    fn fail(&mut self, operations: [&'static str; 2]) {
+    fn fail(&mut self, operations: &[&'static str]) {
         let trace = self.frozen.as_ref().map(Backtrace::to_string);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
         let in_queue = |line: &str| {
@@ -148,17 +145,12 @@ impl Freezer {
             (path.starts_with("src/") && !path.starts_with("src/sync/")).then(|| path.to_owned())
         };
         let mut lines = trace.as_deref().unwrap_or_default().lines();
-        let place = lines
-            .find_map(in_queue)
-            .unwrap_or_else(|| "an unknown place".to_owned());
+        let place = lines.find_map(in_queue);
+        let place = place.as_deref().unwrap_or("an unknown place");
+        let step = self.until;
+        let failure = format!("frozen in {place}, before its step {step}, it stops {operations:?}");
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let (steps, stopped) = failures.entry(place).or_default();
-        steps.insert(self.until);
-        stopped.extend(
-            operations
-                .into_iter()
-                .filter(|operation| !operation.is_empty()),
-        );
+        failures.insert(failure);
         self.failed = true;
     }
 }
@@ -206,7 +198,7 @@ impl Scheduler for Freezer {
         let mut able = ready.to_vec();
         able.retain(|task| !frozen || !is(task, VICTIM));
         if able.is_empty() {
-            self.fail(stage.doing.map(|(operation, _)| operation));
+            self.fail(&stage.doing.map(|(operation, _)| operation));
             return find(VICTIM);
         }
         let next = self.random.next_task(&able, last, yields)?;
@@ -214,7 +206,7 @@ impl Scheduler for Freezer {
         if let Some((operation, steps)) = other.map(|which| &mut stage.doing[which]) {
             *steps += 1;
             if frozen && *steps > ENOUGH {
-                self.fail([*operation, ""]);
+                self.fail(&[*operation]);
             }
         }
         Some(next)

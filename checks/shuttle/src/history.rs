@@ -60,18 +60,11 @@ impl History {
             assert!(again.is_none(), "C2: key {number} was taken twice");
             take.map(|take| take.1)
         };
-        let lives: Vec<_> = events
-            .adds
-            .iter()
-            .map(|&(number, add)| {
-                let take = taken(number);
-                (
-                    number,
-                    add,
-                    take.unwrap_or_else(|| panic!("C5: key {number} was not taken")),
-                )
-            })
-            .collect();
+        let adds = events.adds.iter().map(|&(number, add)| {
+            let take = taken(number).unwrap_or_else(|| panic!("C5: key {number} was not taken"));
+            (number, add, take)
+        });
+        let lives: Vec<_> = adds.collect();
         for &(first, (_, added), (taking, _)) in &lives {
             for &(second, (adding, _), (_, taken)) in &lives {
                 let overtaken = added < adding && taken < taking;

@@ -21,24 +21,24 @@ use shuttle::thread::yield_now;
 
 pub use bell::Bell;
 pub use crew::Crew;
-pub use freezer::{Caller, Failures, Stage, freeze};
+pub use freezer::{Caller, Stage, freeze};
 pub use history::History;
 pub use keyqueue_model::ledger::{Key, Ledger};
 pub use keyqueue_model::{Spread, Spreading};
 pub use run::check;
 
-/// The queue that scenarios are about: few shards, a small ring, and the same hashes in every run, since schedules are
-/// replayed.
+/// The queue that scenarios are about: few shards, a small ring, and the same hashes in every run,
+/// since schedules are replayed.
 pub type Queue = WorkQueue<Key, NoLimit, Spreading>;
+
+/// Its settings.
+pub type Settings = Builder<Key, NoLimit, Spreading>;
 
 /// A key of it that is being worked on.
 pub type Delivery<'q> = Item<'q, Key, NoLimit, Spreading>;
 
 /// A queue of two shards whose ring holds `ring` keys; `set` makes the other settings.
-pub fn queue(
-    ring: usize,
-    set: impl FnOnce(Builder<Key, NoLimit, Spreading>) -> Builder<Key, NoLimit, Spreading>,
-) -> Arc<Queue> {
+pub fn queue(ring: usize, set: impl FnOnce(Settings) -> Settings) -> Arc<Queue> {
     let builder = WorkQueue::<Key>::builder()
         .hasher(Spreading(Spread::Even))
         .shards(2)

@@ -1,6 +1,7 @@
 //! How a scenario is run: under which schedulers, how often, and again if it failed.
 
 use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -8,7 +9,7 @@ use std::time::Instant;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner, current};
 
-/// How many schedules of each scheduler, in place of the scenario's own number.
+/// How many schedules of each scheduler, in place of 6000.
 const SCHEDULES: &str = "KEYQUEUE_SCHEDULES";
 /// A schedule that shuttle has printed, to be run in place of drawn ones.
 const REPLAY: &str = "KEYQUEUE_REPLAY";
@@ -19,42 +20,18 @@ const DEPTH: usize = 4;
 /// A run of so many steps has no end: fifty times those that the longest take.
 const ENDLESS: usize = 100_000;
 
-/// Runs `scenario` under so many schedules of each scheduler, and prints how long that took.
+/// Runs `scenario` under many schedules of each scheduler, and prints how long that took.
 ///
 /// A deadlock, and a run without an end, fail it as a panic does.
-pub fn check(name: &str, schedules: usize, scenario: fn()) {
+pub fn check(name: &str, scenario: fn()) {
     if let Ok(schedule) = env::var(REPLAY) {
-        run(
-            name,
-            "replay",
-            ReplayScheduler::new_from_encoded(&schedule),
-            scenario,
-        );
-        return;
+        let replay = ReplayScheduler::new_from_encoded(&schedule);
+        return run(name, "replay", replay, scenario);
     }
-    let schedules = match env::var(SCHEDULES) {
-        Ok(number) => number.parse().expect(SCHEDULES),
-        Err(_) => schedules,
-    };
+    let number = env::var(SCHEDULES);
+    let schedules = number.map_or(6000, |number| number.parse().expect(SCHEDULES));
     run(name, "random", RandomScheduler::new(schedules), scenario);
     run(name, "pct", PctScheduler::new(DEPTH, schedules), scenario);
-}
-
-/// Says in which schedule a scenario failed.
-struct Progress {
-    name: String,
-    begun: Arc<AtomicUsize>,
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            println!(
-                "scenario {}: failed in schedule {:?}",
-                self.name, self.begun
-            );
-        }
-    }
 }
 
 pub(crate) fn config() -> Config {
@@ -71,24 +48,26 @@ pub(crate) fn config() -> Config {
     config
 }
 
+/// Prints in which schedule the scenario fails, if it does.
 fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn()) {
-    let begun = Arc::new(AtomicUsize::new(0));
-    let progress = Progress {
-        name: format!("{name}, {how}"),
-        begun: Arc::clone(&begun),
-    };
-    let steps = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&steps);
+    let (begun, steps) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, total) = (Arc::clone(&begun), Arc::clone(&steps));
     let began = Instant::now();
-    let runs = Runner::new(scheduler, config()).run(move || {
-        // Ordering: Relaxed; counts, and one thread runs all.
-        begun.fetch_add(1, Ordering::Relaxed);
-        scenario();
-        counted.fetch_add(current::context_switches(), Ordering::Relaxed);
+    let runner = Runner::new(scheduler, config());
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        runner.run(move || {
+            // Ordering: Relaxed; counts, and one thread runs all.
+            counted.fetch_add(1, Ordering::Relaxed);
+            scenario();
+            total.fetch_add(current::context_switches(), Ordering::Relaxed);
+        })
+    }));
+    let runs = ran.unwrap_or_else(|panic| {
+        println!("scenario {name}, {how}: failed in schedule {begun:?}");
+        resume_unwind(panic)
     });
     let seconds = began.elapsed().as_secs_f32();
     // Ordering: Relaxed; as above.
     let steps = steps.load(Ordering::Relaxed) / runs.max(1);
-    let name = &progress.name;
-    println!("scenario {name}: {runs} schedules of {steps} steps, {seconds:.1} s");
+    println!("scenario {name}, {how}: {runs} schedules of {steps} steps, {seconds:.1} s");
 }

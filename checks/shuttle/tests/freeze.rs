@@ -1,7 +1,7 @@
 //! F1 to F3: a thread that is stopped forever inside an operation keeps no other thread from completing its own.
 //!
-//! *What is frozen.* One thread, the victim, performs one operation, and is frozen before each of its steps in turn:
-//! each access to an atomic, each locking and unlocking of a mutex, each yield. `src/freezer.rs` says how.
+//! *What is frozen.* One thread, the victim, performs one operation, and is frozen before each of its
+//! steps in turn (`src/freezer.rs`).
 //!
 //! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
 //! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add` and `add_ref` of known and new keys; but
@@ -10,16 +10,16 @@
 //! every add was delivered, and once (C2 to C6).
 //!
 //! *What is not covered.* Rings without room, getters that have to be woken, delays, shutting down, and reports of
-//! metrics: these take locks. Fences are no steps: a thread that is stopped before one has done the same as a
-//! thread that is stopped after it. The shards' lock is a stand-in (`src/sync/model/mod.rs`).
+//! metrics: these take locks. The shards' lock is a stand-in (`src/sync/model/mod.rs`).
 #![cfg(keyqueue_shuttle)]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyqueue::{Clock, KeyHandle};
 use keyqueue_shuttle_tests::Caller::{self, Aside, Other, Victim};
 use keyqueue_shuttle_tests::{
-    Delivery, Failures, Key, Ledger, Queue, Spread, Spreading, Stage, freeze, queue,
+    Delivery, Key, Ledger, Queue, Spread, Spreading, Stage, freeze, queue,
 };
 use shuttle::sync::Arc;
 
@@ -75,7 +75,8 @@ const SETTINGS: [Setting; 8] = [
     },
 ];
 
-/// The victim's keys, in the shard of the even ones: one with a handle, one that is known, and one that is new.
+/// The victim's keys, in the shard of the even ones: one with a handle, one that is known, and one
+/// that is new.
 const PINNED: u64 = 0;
 const KNOWN: u64 = 4;
 const NEW: u64 = 6;
@@ -205,7 +206,7 @@ impl Place {
 /// Freezes `victim` in every setting, and fails if that keeps the others from going on. They add by key to the shards
 /// of these parities.
 fn check(parities: &'static [u64], victim: fn(&Place)) {
-    let mut failures = Failures::new();
+    let mut failures = BTreeSet::new();
     for setting in SETTINGS {
         // If the victim runs alone, only what comes after the freeze depends on the seed.
         let seeds = if setting.mixed { 32 } else { 4 };
@@ -219,14 +220,10 @@ fn check(parities: &'static [u64], victim: fn(&Place)) {
             place.finish_all(Aside);
             place.ledger.check();
         });
-        for (place, (steps, stopped)) in found {
-            let of_all = failures.entry(place).or_default();
-            of_all.0.extend(steps);
-            of_all.1.extend(stopped);
-        }
+        failures.extend(found);
     }
-    for (place, (steps, stopped)) in &failures {
-        println!("frozen in {place}, before its step {steps:?}, it stops {stopped:?}");
+    for failure in &failures {
+        println!("{failure}");
     }
     assert!(failures.is_empty(), "F3: a frozen thread stops others");
 }

@@ -90,7 +90,7 @@ fn consume(queue: &Queue, books: &Books) {
 /// a sweep, and a delay is ended once.
 #[test]
 fn a_drain_ends_what_overflows() {
-    check("overflow", 6000, || {
+    check("overflow", || {
         let (clock, time) = Clock::mock();
         let queue = queue(1, |builder| builder.clock(clock).manual_timers());
         let books = StdArc::new(Books {

@@ -101,7 +101,7 @@ fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
 /// getter and drainer that waits for the end returns, and nothing comes after it.
 #[test]
 fn a_shut_down_ends_anything() {
-    check("shut_down", 6000, || {
+    check("shut_down", || {
         let (clock, time) = Clock::mock();
         let ledger = StdArc::new(Ledger::new(KEYS, true));
         // A getter has received `None`.

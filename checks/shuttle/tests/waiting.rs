@@ -81,7 +81,7 @@ fn get_batches(place: &Place) {
 /// C3, C5, C9, C12: no key lies beside a getter that sleeps, whoever has given up before.
 #[test]
 fn no_key_is_left_beside_a_sleeper() {
-    check("waiting", 6000, || {
+    check("waiting", || {
         let ring = if once_in(2) { 1 } else { 4 };
         let place = StdArc::new(Place {
             queue: queue(ring, |builder| builder),
