@@ -24,9 +24,12 @@ pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
 /// The queue that models are about: few shards, a tiny ring.
 pub type Queue = WorkQueue<u8, NoLimit, FixedHasher>;
 
+/// Its settings.
+pub type Settings<K = u8> = Builder<K, NoLimit, FixedHasher>;
+
 /// A queue of two shards, whose ring holds two keys unless `set`, which makes the settings, has another number.
 pub fn queue_of<K: Hash + Eq + Send + Sync + 'static>(
-    set: impl FnOnce(Builder<K, NoLimit, FixedHasher>) -> Builder<K, NoLimit, FixedHasher>,
+    set: impl FnOnce(Settings<K>) -> Settings<K>,
 ) -> Arc<WorkQueue<K, NoLimit, FixedHasher>> {
     let builder = WorkQueue::<K>::builder()
         .hasher(FixedHasher::default())
@@ -43,29 +46,21 @@ pub fn queue(ring: usize) -> Arc<Queue> {
 /// A queue and its clock, which stands still until it is moved. `set` makes the other
 /// settings; without `manual_timers` the first delay starts the driver's thread, which ends when
 /// the last share of the queue is dropped.
-pub fn delayed_queue(
-    set: impl FnOnce(Builder<u8, NoLimit, FixedHasher>) -> Builder<u8, NoLimit, FixedHasher>,
-) -> (Arc<Queue>, MockClock) {
+pub fn delayed_queue(set: impl FnOnce(Settings) -> Settings) -> (Arc<Queue>, MockClock) {
     let (clock, time) = Clock::mock();
     (queue_of(|builder| set(builder.clock(clock))), time)
 }
 
-/// Which thread goes on first when one has spawned another.
-#[derive(Clone, Copy)]
-enum First {
-    Spawner,
-    Spawned,
-}
-
 thread_local! {
-    /// Of the model that runs on this thread: loom runs all threads of a model on one.
-    static FIRST: Cell<First> = const { Cell::new(First::Spawner) };
+    /// Whether a spawned thread goes on before its spawner, in the model that runs on this thread:
+    /// loom runs all threads of a model on one.
+    static SPAWNED_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Spawns a thread of a model. To be used instead of loom's own: see [`check`].
 pub fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     let handle = loom::thread::spawn(f);
-    if let First::Spawned = FIRST.get() {
+    if SPAWNED_FIRST.get() {
         loom::thread::yield_now();
     }
     handle
@@ -90,10 +85,10 @@ pub fn spawn_with<S: 'static, T: 'static>(
 pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let began = std::time::Instant::now();
     let model = std::sync::Arc::new(model);
-    let [one, other] = [First::Spawner, First::Spawned].map(|first| {
+    let [one, other] = [false, true].map(|spawned_first| {
         let model = std::sync::Arc::clone(&model);
         explore(preemptions, move || {
-            FIRST.set(first);
+            SPAWNED_FIRST.set(spawned_first);
             model();
         })
     });

@@ -28,19 +28,7 @@ fn a_popper_sees_what_was_written_before_the_push() {
     });
 }
 
-/// `push` gives back only what there is no room for.
-#[test]
-fn two_pushers_have_room_for_two() {
-    check("ring_room_for_two", 5, || {
-        let ring = ring(2, 2);
-        let other = spawn_with(&ring, |ring| assert!(ring.push(1)));
-        assert!(ring.push(2));
-        other.join().unwrap();
-        assert_each_once(ring.drain(), &[1, 2]);
-    });
-}
-
-/// The same beside a thread whose entries come and go, so that slots are free again.
+/// `push` gives back only what there is no room for, beside a thread whose entries come and go.
 #[test]
 fn a_pusher_has_room_beside_one_that_takes_what_it_adds() {
     check("ring_room_again", 5, || {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use keyqueue::{Added, Clock, KeyHandle, WorkQueue};
-use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn, spawn_with};
+use keyqueue_loom_tests::{Queue, Settings, check, delayed_queue, queue_of, spawn, spawn_with};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
 
@@ -16,6 +16,14 @@ const NS: Duration = Duration::from_nanos(1);
 /// A tick.
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// A queue with a key whose delay is over, and ends with the next `fire_due`.
+fn due_queue(set: fn(Settings) -> Settings) -> Arc<Queue> {
+    let (queue, time) = delayed_queue(|builder| set(builder.manual_timers()));
+    queue.add_after(1, NS);
+    time.advance(MS);
+    queue
+}
 
 /// Takes what is queued, each key done before the next, and says how many deliveries that were.
 fn deliveries(queue: &Queue) -> usize {
@@ -55,9 +63,7 @@ fn an_advance_wakes_the_sleeping_driver() {
 #[test]
 fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
     check("cancel_fire", 5, || {
-        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
-        queue.add_after(1, NS);
-        time.advance(MS);
+        let queue = due_queue(|builder| builder);
         let driver = spawn_with(&queue, WorkQueue::fire_due);
         let cancelled = queue.cancel(&1);
         let fired = driver.join().unwrap();
@@ -70,9 +76,7 @@ fn a_cancel_beside_the_end_of_the_delay_has_one_winner() {
 #[test]
 fn an_add_beside_the_end_of_the_delay_is_an_add_beside_an_add() {
     check("add_fire", 3, || {
-        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
-        queue.add_after(1, NS);
-        time.advance(MS);
+        let queue = due_queue(|builder| builder);
         let driver = spawn_with(&queue, |queue| assert_eq!(queue.fire_due(), 1));
         let added = queue.add(1);
         let early = deliveries(&queue);
@@ -164,9 +168,7 @@ fn what_came_before_a_delay_that_is_not_needed_is_visible_to_the_delivery() {
 #[test]
 fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
     check("shut_down_fire", 3, || {
-        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
-        queue.add_after(1, NS);
-        time.advance(MS);
+        let queue = due_queue(|builder| builder);
         let driver = spawn_with(&queue, WorkQueue::fire_due);
         let left = queue.shut_down();
         let fired = driver.join().unwrap();
@@ -179,9 +181,7 @@ fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
 #[test]
 fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
     check("drain_fire", 3, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers().drain_delays(true));
-        queue.add_after(1, NS);
-        time.advance(MS);
+        let queue = due_queue(|builder| builder.drain_delays(true));
         let driver = spawn_with(&queue, WorkQueue::fire_due);
         let _ = queue.drain_timeout(Duration::ZERO);
         driver.join().unwrap();
