@@ -108,11 +108,8 @@ impl<K: Ord + Copy> Delays<K> {
     /// How many nanoseconds are left of a key's delay: 0 if its tick has begun.
     pub fn due_in(&self, key: K) -> Option<u128> {
         let (due, _) = self.pending.get(&key)?;
-        Some(
-            due.saturating_mul(self.tick)
-                .saturating_sub(self.now)
-                .into(),
-        )
+        let left = due.saturating_mul(self.tick).saturating_sub(self.now);
+        Some(left.into())
     }
 
     /// Ends the delays whose time has come, in due order, and in one tick in that of the calls.

@@ -1,7 +1,7 @@
 //! What the queue should do, in the plainest words: a reference to compare it with.
 //!
-//! The model is for one thread, slow, and should be obviously right. It shares the words for results with the crate
-//! ([`keyqueue::Added`] and the like), and no code:
+//! The model is for one thread, slow, and should be obviously right. It shares the words for
+//! results with the crate ([`keyqueue::Added`] and the like), and no code:
 //!
 //! * [`Naive`] is the queue: a deque of queued keys, sets of the others, [`Delays`], and who waits;
 //!   [`limit`] has the rate limiters.
@@ -11,7 +11,7 @@
 //!
 //! * [`lockstep`] runs a model and a queue side by side, by [`Op`]s, and compares every result.
 //! * [`recorded`] runs a queue by several threads and writes down what they see.
-//! * [`ledger`] is for more threads and adds than that: it counts what each key was promised, and what it got.
+//! * [`ledger`] is for more threads and adds: it counts what each key was promised, and what it got.
 
 mod delays;
 pub mod ledger;

@@ -24,6 +24,12 @@ impl Span {
     pub fn duration(self) -> Duration {
         duration(self.nanos())
     }
+
+    /// The shorter and the longer of two, in nanoseconds.
+    fn sorted(self, other: Span) -> (u128, u128) {
+        let (one, other) = (self.nanos(), other.nanos());
+        (one.min(other), one.max(other))
+    }
 }
 
 /// So many nanoseconds, or the longest `Duration`.
@@ -39,12 +45,8 @@ pub enum Limit {
     Exponential(Span, Span),
     /// Fast so many times per key, then slow; two delays in either order.
     FastSlow(Span, Span, u8),
-    /// `tokens + 1` in `seconds + 1`, and a burst of `burst + 1`.
-    Bucket {
-        tokens: u16,
-        seconds: u16,
-        burst: u16,
-    },
+    /// Tokens, in how many seconds, and the size of the bucket: each is one more than its number.
+    Bucket(u16, u16, u16),
 }
 
 /// The settings of a limiter made of several.
@@ -97,9 +99,11 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     pub fn when(&mut self, key: K, now: u128) -> Wait {
         let mut longest = Wait::default();
         for (at, limit) in self.settings.of.clone().iter().enumerate() {
-            let wait = match limit {
-                Limit::Bucket { .. } => self.reserve(at, *limit, now),
-                _ => self.fail(at, *limit, key, now),
+            let wait = match *limit {
+                Limit::Bucket(tokens, seconds, burst) => {
+                    self.reserve(at, tokens, seconds, burst, now)
+                }
+                limit => self.fail(at, limit, key, now),
             };
             let off = longest.off.max(wait.off);
             longest = longest.max(wait);
@@ -116,16 +120,16 @@ impl<K: Ord + Copy> NaiveLimits<K> {
         self.failures[at].insert(key, (failed.saturating_add(1), now));
         let nanos = match limit {
             Limit::Exponential(one, other) => {
-                let (base, max) = (one.min_nanos(other), one.max_nanos(other));
+                let (base, max) = one.sorted(other);
                 (0..failed)
                     .try_fold(base, |delay, _| {
                         (delay * 2 < max && delay > 0).then_some(delay * 2)
                     })
                     .unwrap_or(if base == 0 { 0 } else { max })
             }
-            Limit::FastSlow(one, other, fast) if failed < u32::from(fast) => one.min_nanos(other),
-            Limit::FastSlow(one, other, _) => one.max_nanos(other),
-            Limit::Bucket { .. } => unreachable!("a bucket counts no failures"),
+            Limit::FastSlow(one, other, fast) if failed < u32::from(fast) => one.sorted(other).0,
+            Limit::FastSlow(one, other, _) => one.sorted(other).1,
+            Limit::Bucket(..) => unreachable!("a bucket counts no failures"),
         };
         Wait { nanos, off: 0 }
     }
@@ -133,13 +137,12 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     /// How often a key failed, unless that is too long ago.
     fn count(&self, at: usize, limit: Limit, key: K, now: u128) -> u32 {
         let longest = match limit {
-            Limit::Exponential(one, other) | Limit::FastSlow(one, other, _) => one.max_nanos(other),
-            Limit::Bucket { .. } => return 0,
+            Limit::Exponential(one, other) | Limit::FastSlow(one, other, _) => one.sorted(other).1,
+            Limit::Bucket(..) => return 0,
         };
-        let memory = if longest == 0 {
-            60 * SECOND
-        } else {
-            longest * 2
+        let memory = match longest {
+            0 => 60 * SECOND,
+            _ => longest * 2,
         };
         match self.failures[at].get(&key) {
             Some((count, last)) if now - last <= memory.min(u64::MAX.into()) => *count,
@@ -148,15 +151,7 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     }
 
     /// Everything times the number of tokens, so that a token takes a whole number.
-    fn reserve(&mut self, at: usize, limit: Limit, now: u128) -> Wait {
-        let Limit::Bucket {
-            tokens,
-            seconds,
-            burst,
-        } = limit
-        else {
-            unreachable!("asked of buckets only")
-        };
+    fn reserve(&mut self, at: usize, tokens: u16, seconds: u16, burst: u16, now: u128) -> Wait {
         let scale = u128::from(tokens) + 1;
         let token = (u128::from(seconds) + 1) * SECOND;
         let arrival = self.arrivals[at].max(now * scale) + token;
@@ -179,15 +174,5 @@ impl<K: Ord + Copy> NaiveLimits<K> {
         for failures in &mut self.failures {
             failures.remove(&key);
         }
-    }
-}
-
-impl Span {
-    fn min_nanos(self, other: Span) -> u128 {
-        self.nanos().min(other.nanos())
-    }
-
-    fn max_nanos(self, other: Span) -> u128 {
-        self.nanos().max(other.nanos())
     }
 }

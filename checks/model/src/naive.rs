@@ -77,21 +77,18 @@ impl<K: Ord + Copy> Naive<K> {
     /// Adds a key without a word to those who wait.
     fn mark(&mut self, key: K) -> Added {
         if self.shut_down {
-            Added::ShutDown
-        } else if self.processing.contains(&key) {
-            if self.dirty.insert(key) {
-                self.since.added(key, self.delays.now());
-                Added::Deferred
-            } else {
-                Added::Merged
-            }
-        } else if self.queued.contains(&key) {
-            Added::Merged
-        } else {
-            self.queued.push_back(key);
-            self.since.added(key, self.delays.now());
-            Added::Queued
+            return Added::ShutDown;
         }
+        if self.queued.contains(&key) || self.dirty.contains(&key) {
+            return Added::Merged;
+        }
+        self.since.added(key, self.delays.now());
+        if self.processing.contains(&key) {
+            self.dirty.insert(key);
+            return Added::Deferred;
+        }
+        self.queued.push_back(key);
+        Added::Queued
     }
 
     /// Adds a key after so many nanoseconds.
@@ -314,15 +311,11 @@ impl<K: Ord + Copy> Naive<K> {
             return false;
         }
         self.drainers.leave(who);
-        let begun_at = match self.drains.get(&who) {
-            Some(releases) => *releases,
-            None => {
-                self.drains.insert(who, self.releases);
-                self.close(self.drain_delays);
-                self.releases
-            }
-        };
-        let ready = self.is_at_rest() || self.releases != begun_at;
+        if !self.drains.contains_key(&who) {
+            self.drains.insert(who, self.releases);
+            self.close(self.drain_delays);
+        }
+        let ready = self.is_at_rest() || self.releases != self.drains[&who];
         if ready {
             self.drains.remove(&who);
         } else {
@@ -347,9 +340,7 @@ impl<K: Ord + Copy> Naive<K> {
         );
         assert!(waiting == 0 || !self.has_ended(), "{waiting} wait forever");
         let (draining, _) = self.drainers.counts();
-        assert!(
-            draining == 0 || !self.is_at_rest(),
-            "{draining} drain forever"
-        );
+        let rest = self.is_at_rest();
+        assert!(draining == 0 || !rest, "{draining} drain forever");
     }
 }

@@ -61,15 +61,10 @@ impl Setup {
     pub fn limits(&self) -> Limits {
         let span = |times, shift| Span { times, shift };
         let (short, long) = (span(5, 18), span(5, 24));
-        let bucket = Limit::Bucket {
-            tokens: 99,
-            seconds: 0,
-            burst: 2,
-        };
         let all = [
             Limit::Exponential(short, long),
             Limit::FastSlow(short, long, 2),
-            bucket,
+            Limit::Bucket(99, 0, 2),
         ];
         let chosen = usize::from(self.limiter % 5);
         Limits {

@@ -236,29 +236,28 @@ impl<'q> Actor<'q> {
         });
     }
 
+    /// The same, where the call returns what its result means.
+    fn note_parts<const N: usize>(&mut self, call: impl FnOnce(&'q Subject) -> [Part; N]) {
+        self.note(call, |_, parts| parts.into());
+    }
+
     fn step(&mut self, step: Do) {
         let id = |number: u8| number % KEYS as u8;
         match step {
             Do::Add(number, via) => {
                 let key = id(number);
-                self.note(
-                    |subject| subject.add(key, via),
-                    |_, added| vec![Part::Add(key, added)],
-                );
+                self.note_parts(|subject| [Part::Add(key, subject.add(key, via))]);
             }
             Do::AddAfter(number, ticks, via) => {
                 let (key, ticks) = (id(number), ticks % 4);
-                self.note(
-                    |subject| subject.add_after(key, TICK * u32::from(ticks), via),
-                    |_, added| vec![delayed(key, ticks, added)],
-                );
+                let delay = TICK * u32::from(ticks);
+                self.note_parts(|subject| {
+                    [delayed(key, ticks, subject.add_after(key, delay, via))]
+                });
             }
             Do::Cancel(number) => {
                 let key = id(number);
-                self.note(
-                    |subject| subject.queue.cancel(&key),
-                    |_, was| vec![Part::Cancel(key, was)],
-                );
+                self.note_parts(|subject| [Part::Cancel(key, subject.queue.cancel(&key))]);
             }
             Do::TryGet => self.note(Subject::try_get, Self::keep),
             Do::GetTimeout(micros) => self.note(|subject| subject.get_timeout(micros), Self::keep),
@@ -274,19 +273,19 @@ impl<'q> Actor<'q> {
             Do::RetryAfter(which, ticks) => {
                 if let Some(item) = self.choose(which) {
                     let (key, ticks) = (*item, ticks % 4);
-                    self.note(
-                        |_| item.retry_after(TICK * u32::from(ticks)),
-                        |_, added| vec![delayed(key, ticks, added), Part::Done(key)],
-                    );
+                    let delay = TICK * u32::from(ticks);
+                    self.note_parts(|_| {
+                        [
+                            delayed(key, ticks, item.retry_after(delay)),
+                            Part::Done(key),
+                        ]
+                    });
                 }
             }
-            Do::Fire => self.note(Subject::fire, |_, fired| vec![Part::Fired(fired as u8)]),
+            Do::Fire => self.note_parts(|subject| [Part::Fired(subject.fire() as u8)]),
             Do::ShutDown => {
                 if !self.stage.shut_down.swap(true, Ordering::SeqCst) {
-                    self.note(
-                        |subject| subject.queue.shut_down(),
-                        |_, left| vec![Part::ShutDown(left)],
-                    );
+                    self.note_parts(|subject| [Part::ShutDown(subject.queue.shut_down())]);
                 }
             }
             Do::Shrink => self.stage.subject.queue.shrink(),

@@ -35,7 +35,8 @@ impl Hasher for SpreadHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The queue folds a hash (`h ^ h >> 32`) and multiplies it by an odd number. This is the inverse.
+        // The queue folds a hash (`h ^ h >> 32`) and multiplies it by an odd number. This is the
+        // inverse.
         const INVERSE: u64 = 0xf1de_83e1_9937_733d;
         match self.spread {
             Spread::OneHash => 0,

@@ -28,11 +28,8 @@ fn limits() -> impl Strategy<Value = Limits> {
         (span(), span()).prop_map(|(one, other)| Limit::Exponential(one, other)),
         (span(), span(), any::<u8>())
             .prop_map(|(one, other, fast)| Limit::FastSlow(one, other, fast)),
-        any::<(u16, u16, u16)>().prop_map(|(tokens, seconds, burst)| Limit::Bucket {
-            tokens,
-            seconds,
-            burst,
-        }),
+        any::<(u16, u16, u16)>()
+            .prop_map(|(tokens, seconds, burst)| Limit::Bucket(tokens, seconds, burst)),
     ];
     let max_wait = prop::option::of(span());
     (vec(limit, 0..=3), max_wait).prop_map(|(of, max_wait)| Limits { of, max_wait })

@@ -20,10 +20,8 @@ fn setup() -> impl Strategy<Value = Setup> {
     ]);
     let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..5_u8);
     let flags = (any::<bool>(), any::<bool>());
-    (sizes, spread, policy, flags).prop_map(|(sizes, spread, policy, flags)| {
-        let (ring, keys, shards, tick, limiter) = sizes;
-        let (supersede, drain_delays) = flags;
-        Setup {
+    (sizes, spread, policy, flags).prop_map(
+        |((ring, keys, shards, tick, limiter), spread, policy, (supersede, drain_delays))| Setup {
             ring,
             keys,
             shards,
@@ -33,8 +31,8 @@ fn setup() -> impl Strategy<Value = Setup> {
             drain_delays,
             tick,
             limiter,
-        }
-    })
+        },
+    )
 }
 
 /// Mostly about a millisecond, where delays meet; any magnitude now and then.

@@ -61,7 +61,7 @@ impl Account {
 }
 
 /// The accounts of all keys of a queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ledger {
     accounts: Vec<Account>,
     /// Keys of bulks that became queued. `add_all` does not return which keys these were.
@@ -83,11 +83,8 @@ impl Ledger {
     pub fn new(keys: u64, counted: bool) -> Self {
         Ledger {
             accounts: (0..keys).map(|_| Account::default()).collect(),
-            queued_in_bulks: AtomicU64::new(0),
-            in_flight: AtomicUsize::new(0),
-            early: AtomicBool::new(false),
-            drained: AtomicBool::new(false),
             alive: counted.then(Arc::default),
+            ..Ledger::default()
         }
     }
 
@@ -102,12 +99,9 @@ impl Ledger {
 
     /// The number of counted keys that exist (C10).
     pub fn alive(&self) -> usize {
-        self.alive
-            .as_ref()
-            .map_or(0, |alive| Arc::strong_count(alive) - 1)
+        let alive = self.alive.as_ref();
+        alive.map_or(0, |alive| Arc::strong_count(alive) - 1)
     }
-
-    // ---- adds -------------------------------------------------------------------------------
 
     /// Accounts for an add that `add` makes of this key: if it is accepted, it has to be delivered.
     pub fn add(&self, number: u64, add: impl FnOnce() -> Added) -> Added {
@@ -172,8 +166,6 @@ impl Ledger {
         self.early.store(true, R);
     }
 
-    // ---- deliveries -------------------------------------------------------------------------
-
     /// Checks that a key that is delivered `now` is due (D1), if delays have to end in time.
     pub fn check_time(&self, number: u64, now: Duration) {
         let due = Duration::from_nanos(self.account(number).not_before.load(R));
@@ -213,8 +205,6 @@ impl Ledger {
     pub fn delays(&self, number: u64) -> u64 {
         self.account(number).perhaps.load(R)
     }
-
-    // ---- what must hold ---------------------------------------------------------------------
 
     /// Whether every add of this key that was accepted has been delivered.
     pub fn is_key_served(&self, number: u64) -> bool {

@@ -31,15 +31,8 @@ pub struct Unexplained {
 /// Looks for an order of steps that explains what each thread saw. Returns how many states the
 /// search went through.
 ///
-/// Each list is the calls of one thread, in order.
-///
-/// # Errors
-///
-/// The history, if there is none.
-///
-/// # Panics
-///
-/// If there are more threads than [`THREADS`], or 256 calls of a thread.
+/// Each list is the calls of one thread, in order: of at most [`THREADS`], with fewer than 256
+/// calls each.
 pub fn explain(history: &[Vec<Call>]) -> Result<usize, Unexplained> {
     assert!(history.len() <= THREADS, "{} threads", history.len());
     assert!(history.iter().all(|calls| calls.len() < 256));
@@ -117,20 +110,10 @@ impl fmt::Debug for Unexplained {
             .collect();
         lines.sort_by_key(|(call, ..)| call.invoked);
         for (call, thread, number) in lines {
-            let mark = if number < self.furthest[thread] {
-                ' '
-            } else {
-                '?'
-            };
-            let Call {
-                invoked,
-                returned,
-                parts,
-            } = call;
-            writeln!(
-                f,
-                "{mark} {invoked:>4}..{returned:<4} thread {thread}: {parts:?}"
-            )?;
+            let explained = number < self.furthest[thread];
+            let mark = if explained { ' ' } else { '?' };
+            let (from, to, parts) = (call.invoked, call.returned, &call.parts);
+            writeln!(f, "{mark} {from:>4}..{to:<4} thread {thread}: {parts:?}")?;
         }
         Ok(())
     }

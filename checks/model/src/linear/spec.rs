@@ -4,8 +4,9 @@ use super::{KEYS, Part, THREADS};
 use keyqueue::{Added, Remaining};
 
 /// Where a key is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Phase {
+    #[default]
     Idle,
     /// To be put into the FIFO by the thread that made it so.
     Marked,
@@ -14,13 +15,6 @@ enum Phase {
     Taken,
     Processing,
     Dirty,
-}
-
-impl Phase {
-    /// Whether a delivery is yet to begin.
-    fn is_owed(self) -> bool {
-        !matches!(self, Phase::Idle | Phase::Processing)
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +44,7 @@ pub enum Step {
 }
 
 /// The queue, in the middle of calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spec {
     phases: [Phase; KEYS],
     fifo: [u8; KEYS],
@@ -74,26 +68,6 @@ pub struct Spec {
 
 fn bit(key: u8) -> u8 {
     1 << key
-}
-
-impl Default for Spec {
-    fn default() -> Self {
-        Spec {
-            phases: [Phase::Idle; KEYS],
-            fifo: [0; KEYS],
-            len: 0,
-            delays: [None; KEYS],
-            now: 0,
-            due: [0; THREADS],
-            firing: false,
-            begun: false,
-            timer_ended: false,
-            closed: 0,
-            delays_closed: 0,
-            walked: false,
-            census: [0; 3],
-        }
-    }
 }
 
 /// Where a step leads: how far the thread is then, none at the end of the part.
@@ -126,7 +100,8 @@ impl Spec {
     }
 
     fn has_ended(&self) -> bool {
-        self.walked && !self.phases.iter().any(|phase| phase.is_owed())
+        let is_delivered = |phase: &Phase| matches!(phase, Phase::Idle | Phase::Processing);
+        self.walked && self.phases.iter().all(is_delivered)
     }
 
     fn add(mut self, key: u8, added: Added, step: Step) -> Option<Next> {

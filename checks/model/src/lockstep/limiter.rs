@@ -33,11 +33,7 @@ fn one<K: Hash + 'static>(limit: Limit, clock: &Clock) -> Limiter<K> {
             let limiter = ItemFastSlow::new(one.min(other), one.max(other), fast.into());
             Box::new(limiter.expect("in order").with_clock(clock))
         }
-        Limit::Bucket {
-            tokens,
-            seconds,
-            burst,
-        } => {
+        Limit::Bucket(tokens, seconds, burst) => {
             let rate = (f64::from(tokens) + 1.0) / (f64::from(seconds) + 1.0);
             let bucket = Bucket::new(rate, u32::from(burst) + 1);
             Box::new(bucket.expect("above 0").with_clock(clock))

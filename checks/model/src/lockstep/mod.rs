@@ -305,10 +305,8 @@ impl<'q> Lockstep<'q> {
     }
 
     fn keep(&mut self, got: Result<Held<'q>, TryGetError>, expected: Result<u64, TryGetError>) {
-        assert_eq!(
-            got.as_ref().map(|item| item.number).map_err(|none| *none),
-            expected
-        );
+        let id = got.as_ref().map(|item| item.number);
+        assert_eq!(id.map_err(|none| *none), expected);
         if let Ok(item) = got {
             let id = item.number;
             assert!(self.owed.remove(&id), "{id} was delivered for no add");
@@ -377,12 +375,9 @@ impl<'q> Lockstep<'q> {
     /// Compares what can be seen without a step.
     fn compare(&mut self, after: Op) {
         self.model.assert_consistent();
-        assert_eq!(self.queue.len(), self.model.len(), "after {after:?}");
-        assert_eq!(
-            self.queue.is_empty(),
-            self.model.is_empty(),
-            "after {after:?}"
-        );
+        let seen = (self.queue.len(), self.queue.is_empty());
+        let expected = (self.model.len(), self.model.is_empty());
+        assert_eq!(seen, expected, "after {after:?}");
         assert_eq!(self.queue.is_shutting_down(), self.model.is_shutting_down());
         // Every key is interned once, and none that is in use is dropped.
         let left = self.model.remaining();
@@ -396,7 +391,7 @@ impl<'q> Lockstep<'q> {
     }
 
     fn take(&mut self, op: Op) {
-        let _ = self.step(op);
+        _ = self.step(op);
         self.compare(op);
     }
 
@@ -413,13 +408,11 @@ impl<'q> Lockstep<'q> {
         (0..DRAINERS as u8).for_each(|who| self.take(Op::PollDrain(who)));
         self.take(Op::DrainNow);
         assert_eq!(self.queue.drain_timeout(Duration::MAX), Ok(()));
-        for op in [Op::TryGet, Op::Get, Op::GetTimeout, Op::GetBatch(2)] {
+        let (who, waker) = (0, false);
+        let poll = Op::PollGet { who, waker };
+        for op in [Op::TryGet, Op::Get, Op::GetTimeout, Op::GetBatch(2), poll] {
             self.take(op);
         }
-        self.take(Op::PollGet {
-            who: 0,
-            waker: false,
-        });
         assert!(self.items.is_empty());
         self.handles
     }

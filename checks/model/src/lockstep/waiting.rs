@@ -54,18 +54,10 @@ pub(crate) fn compare_wakes<F: Future + Unpin>(
     after: Op,
 ) {
     for who in woken {
-        let waiting = futures[who]
-            .as_mut()
-            .expect("only those who wait are woken");
+        let waiting = futures[who].as_mut().expect("it waits");
         waiting.expected[waiting.last] += 1;
     }
-    for (who, waiting) in futures.iter().enumerate() {
-        if let Some(waiting) = waiting {
-            assert_eq!(
-                waiting.rings(),
-                waiting.expected,
-                "wakes of {who}, after {after:?}"
-            );
-        }
+    for waiting in futures.iter().flatten() {
+        assert_eq!(waiting.rings(), waiting.expected, "wakes, after {after:?}");
     }
 }
