@@ -1,58 +1,35 @@
 //! The ring by itself, for the models with loom, which reach nothing else that has no public name.
 
-use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use loom::cell::UnsafeCell;
 
-use crate::fifo::overflow::{Link, Linked};
+use crate::fifo::overflow::Link;
 use crate::fifo::ring::Ring;
 
 /// A ring of numbers from 1 on.
 ///
 /// The pusher writes a number into its place first, and the popper takes it out of there. Only the
 /// ring orders the two; if it does not, loom reports a causality violation. No place is freed before
-/// the model ends, so a link that is popped twice leads to an empty place, and not astray.
+/// the model ends, so one that is popped twice is found to be empty. The ring does not access its
+/// links, so the places have none.
 #[allow(
     missing_debug_implementations,
     reason = "a ring cannot be iterated over"
 )]
 pub struct NumberRing {
-    ring: Ring<Entry>,
-    places: Box<[Place]>,
-}
-
-struct Place {
-    link: Link,
-    /// 0 if the place is empty.
-    number: UnsafeCell<usize>,
-}
-
-struct Entry(NonNull<Place>);
-
-// SAFETY: a place stays where it is until the model ends, and nobody but the ring has its link.
-unsafe impl Linked for Entry {
-    fn into_link(self) -> NonNull<Link> {
-        // SAFETY: inside the place.
-        unsafe { self.0.byte_add(offset_of!(Place, link)).cast() }
-    }
-
-    unsafe fn from_link(link: NonNull<Link>) -> Self {
-        // SAFETY: it is the link of a place, by the caller's promise.
-        Entry(unsafe { link.byte_sub(offset_of!(Place, link)).cast() })
-    }
+    ring: Ring,
+    /// 0 in an empty place.
+    places: Box<[UnsafeCell<usize>]>,
 }
 
 impl NumberRing {
     /// A ring for `capacity` numbers, of which none is greater than `most`.
     pub fn new(capacity: usize, most: usize) -> Self {
-        let place = |_| Place {
-            link: Link::new(),
-            number: UnsafeCell::new(0),
-        };
+        const { assert!(align_of::<UnsafeCell<usize>>() >= align_of::<Link>()) };
         NumberRing {
             ring: Ring::new(capacity),
-            places: (0..most).map(place).collect(),
+            places: (0..most).map(|_| UnsafeCell::new(0)).collect(),
         }
     }
 
@@ -60,8 +37,8 @@ impl NumberRing {
     pub fn push(&self, number: usize) -> bool {
         let place = &self.places[number - 1];
         // SAFETY: not in the ring, and only this thread pushes it; loom checks that.
-        place.number.with_mut(|at| unsafe { *at = number });
-        self.ring.push(Entry(NonNull::from(place))).is_ok()
+        place.with_mut(|at| unsafe { *at = number });
+        self.ring.push(NonNull::from(place).cast())
     }
 
     /// Pushes `number`, as soon as there is room.
@@ -77,13 +54,11 @@ impl NumberRing {
     ///
     /// If it was popped before.
     pub fn pop(&self) -> Option<usize> {
-        let Entry(place) = self.ring.pop()?;
+        let place = self.ring.pop()?.cast::<UnsafeCell<usize>>();
         // SAFETY: in `places`.
         let place = unsafe { place.as_ref() };
         // SAFETY: out of the ring, so only this thread has it; loom checks that.
-        let number = place
-            .number
-            .with_mut(|at| unsafe { std::mem::take(&mut *at) });
+        let number = place.with_mut(|at| unsafe { std::mem::take(&mut *at) });
         assert_ne!(number, 0, "popped twice");
         Some(number)
     }

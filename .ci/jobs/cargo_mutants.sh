@@ -20,7 +20,7 @@ parts() {
 state|src/keys/state/mod.rs|--lib -- state::|--test=core
 table|src/keys/table.rs|--lib -- table::|--lib -- keys::
 slab|src/keys/slab/mod.rs|--lib -- slab::|--test=memory
-fifo|src/{fifo/*.rs,fifo/ring/mod.rs,fifo/overflow/mod.rs,keys/hash.rs}|--lib -- -- ring:: fifo:: overflow:: hash::|--test=core
+fifo|src/{fifo/*.rs,fifo/ring/mod.rs,keys/hash.rs}|--lib -- -- ring:: fifo:: overflow:: hash::|--test=core
 waiting|src/wait/mod.rs|--lib -- wait::|--test=waiting
 timer|src/timer/{wheel/mod,level,slot}.rs|--lib -- timer::|--test=delays --test=memory
 limiter|src/limiter/*.rs|--test=limits|--lib -- limiter::|-- --doc limiter::

@@ -53,7 +53,7 @@ use driver::Driver;
 
 pub(crate) struct Core<K> {
     pub(crate) keys: Keys<K>,
-    fifo: Fifo<Queued<K>>,
+    fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
     /// `None` unless the queue is timed.

@@ -9,9 +9,6 @@
 //!   becomes the *refiller*, under a mutex: it takes the oldest entry of the overflow for itself,
 //!   and moves the entries behind it into the ring, as many as fit, up to [`REFILL`].
 //!
-//! `backlog` is one word that holds the number of entries in the overflow and the number of
-//! refills.
-//!
 //! # Order
 //!
 //! First in, first out for pushes of which one returns before the other begins (C1). Entries of
@@ -24,37 +21,28 @@
 //! 3. A pusher may read 0, be preempted, and push to the ring after the overflow has filled. It
 //!    overlaps with all of those pushes, so either order is allowed.
 //! 4. A popper that saw the ring empty may be preempted likewise, while the overflow empties, and
-//!    then the ring and the overflow fill up again. If it took from the overflow now, it would
-//!    overtake the entries in the ring. So the refiller checks the ring *again*, after it has
-//!    locked the mutex and read that the overflow is not empty. While both hold, no push that
-//!    begins goes to the ring. So if the ring is empty, the overflow's oldest entry is the oldest
-//!    of the FIFO, overlapping pushes excepted.
+//!    then both fill up again. If it took from the overflow now, it would overtake the entries in
+//!    the ring. So the refiller checks the ring *again*, after it has locked the mutex and read that
+//!    the overflow is not empty. While both hold, no push that begins goes to the ring, so the
+//!    overflow's oldest entry is the oldest of the FIFO, overlapping pushes excepted.
 //!
 //! # Emptiness
 //!
 //! `pop` returns `None` only if at some moment during the call every push that had returned was
 //! popped. The hazard is a refill between the check of the ring (still empty) and the check of the
-//! overflow (already empty), with entries that were in the FIFO all the time:
-//!
-//! ```text
-//!     popper                          refiller
-//!     ring.pop() is empty
-//!                                     moves b, c from the overflow to the ring
-//!                                     count = 0
-//!     reads count = 0                 (returning None here would miss b and c)
-//! ```
-//!
-//! So the popper reads `backlog`, checks the ring, and reads `backlog` again. The same word twice,
-//! with count 0, means that the overflow was empty in between, because entries leave it only by a
-//! refill, and each refill changes the word.
+//! overflow (already empty): `None` would miss what it moved. So the popper reads `backlog`, checks
+//! the ring, and reads `backlog` again. The same word twice, with count 0, means that the overflow
+//! was empty in between, because entries leave it only by a refill, and each refill changes the
+//! word.
 
 pub(crate) mod overflow;
 pub(crate) mod ring;
 
 use std::sync::PoisonError;
 
-use crate::fifo::overflow::{Linked, Overflow};
+use crate::fifo::overflow::Overflow;
 use crate::fifo::ring::Ring;
+use crate::keys::node::Queued;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -68,26 +56,18 @@ fn entries(backlog: u64) -> u64 {
     backlog & (ONE_REFILL - 1)
 }
 
-/// What a refill found.
-enum Refill<T> {
-    /// The oldest entry, or `None` if the FIFO was empty.
-    Found(Option<T>),
-    /// The overflow is empty, as of this `backlog`.
-    Drained(u64),
-}
-
-pub(crate) struct Fifo<T: Linked> {
-    ring: Ring<T>,
-    overflow: Overflow<T>,
+pub(crate) struct Fifo<K> {
+    ring: Ring,
+    overflow: Overflow,
     /// The number of entries in the overflow, including those being pushed to it or moved out of
     /// it, and the number of refills.
     backlog: AtomicU64,
     /// Locked by the refiller. It holds the entry that did not fit when the ring filled up during a
     /// refill. That entry is older than those in the overflow, and still counted in `backlog`.
-    refill: Mutex<Option<T>>,
+    refill: Mutex<Option<Queued<K>>>,
 }
 
-impl<T: Linked> Fifo<T> {
+impl<K> Fifo<K> {
     /// Creates a FIFO whose ring holds `ring` entries, rounded up to a power of two.
     pub(crate) fn new(ring: usize) -> Self {
         Fifo {
@@ -99,35 +79,40 @@ impl<T: Linked> Fifo<T> {
     }
 
     #[inline]
-    pub(crate) fn push(&self, entry: T) {
+    pub(crate) fn push(&self, entry: Queued<K>) {
         // Ordering: Acquire; pairs with the Release in `refill`: a pusher that reads that the
         // overflow is empty pushes behind the entries that were moved from it into the ring.
-        let entry = if entries(self.backlog.load(Ordering::Acquire)) == 0 {
-            match self.ring.push(entry) {
-                Ok(()) => return,
-                Err(entry) => entry,
-            }
-        } else {
-            entry
-        };
-        self.push_overflow(entry);
+        let overflown = entries(self.backlog.load(Ordering::Acquire)) > 0;
+        if overflown || !self.ring.push(entry.link()) {
+            self.push_overflow(entry);
+        }
     }
 
     #[cold]
-    fn push_overflow(&self, entry: T) {
+    fn push_overflow(&self, entry: Queued<K>) {
         // Ordering: Release; pairs with the Acquire in `refill`: a popper that reads a count with
         // this entry also finds what this thread pushed to the ring before, or saw pushed.
         self.backlog.fetch_add(1, Ordering::Release);
-        self.overflow.push(entry);
+        // SAFETY: nodes never move, a queued one stays interned, and only the holder of the key's
+        // one entry accesses its link.
+        unsafe { self.overflow.push(entry.link()) };
     }
 
     #[inline]
-    pub(crate) fn pop(&self) -> Option<T> {
+    pub(crate) fn pop(&self) -> Option<Queued<K>> {
         // Most pops end here, and access only the ring.
-        self.ring.pop().or_else(|| self.pop_slow())
+        self.pop_ring().or_else(|| self.pop_slow())
     }
 
-    fn pop_slow(&self) -> Option<T> {
+    #[inline]
+    fn pop_ring(&self) -> Option<Queued<K>> {
+        // SAFETY: the link of an entry that was pushed and is popped once.
+        self.ring
+            .pop()
+            .map(|link| unsafe { Queued::from_link(link) })
+    }
+
+    fn pop_slow(&self) -> Option<Queued<K>> {
         // Ordering: Acquire; pairs with the Release in `refill`: the moved entries are visible in
         // the ring.
         let mut before = self.backlog.load(Ordering::Acquire);
@@ -135,12 +120,12 @@ impl<T: Linked> Fifo<T> {
             // The overflow has entries: take its oldest, and refill the ring.
             if entries(before) > 0 {
                 match self.refill() {
-                    Refill::Found(entry) => return entry,
+                    Ok(entry) => return entry,
                     // Another thread emptied the overflow first: its entries are in the ring.
-                    Refill::Drained(backlog) => before = backlog,
+                    Err(backlog) => before = backlog,
                 }
             }
-            if let Some(entry) = self.ring.pop() {
+            if let Some(entry) = self.pop_ring() {
                 return Some(entry);
             }
             // Ordering: Acquire; orders the pop from the ring before the second load of `backlog`.
@@ -156,32 +141,33 @@ impl<T: Linked> Fifo<T> {
         }
     }
 
+    /// Pops the oldest entry, or returns `None` if the FIFO was empty, and refills the ring. If the
+    /// overflow is empty, returns the value of `backlog` that shows it.
     #[cold]
-    fn refill(&self) -> Refill<T> {
+    fn refill(&self) -> Result<Option<Queued<K>>, u64> {
         // No code under the mutex panics, so a poisoned one is valid.
         let mut left_over = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
         // Ordering: Acquire; as in `pop_slow`.
         let backlog = self.backlog.load(Ordering::Acquire);
         if entries(backlog) == 0 {
-            return Refill::Drained(backlog);
+            return Err(backlog);
         }
         // Point 4 of "Order": check the ring again, now that no other thread can refill it.
-        if let Some(entry) = self.ring.pop() {
-            return Refill::Found(Some(entry));
+        if let Some(entry) = self.pop_ring() {
+            return Ok(Some(entry));
         }
-        // SAFETY: the mutex is locked, here and below.
-        let pop = || unsafe { self.overflow.pop() };
+        // SAFETY: the mutex is locked, and the link is that of an entry that was pushed.
+        let pop = || unsafe { Some(Queued::from_link(self.overflow.pop()?)) };
         let Some(oldest) = left_over.take().or_else(pop) else {
             // The entry is counted but not yet pushed: that push has not returned, so the FIFO is
             // empty.
-            return Refill::Found(None);
+            return Ok(None);
         };
         let mut moved = 1;
-        while moved < REFILL {
-            let Some(entry) = pop() else {
-                break;
-            };
-            if let Err(entry) = self.ring.push(entry) {
+        while moved < REFILL
+            && let Some(entry) = pop()
+        {
+            if !self.ring.push(entry.link()) {
                 // The ring is full: the entry is the first of the next refill.
                 *left_over = Some(entry);
                 break;
@@ -191,7 +177,7 @@ impl<T: Linked> Fifo<T> {
         // Ordering: Release; pairs with the Acquire in `push` and `pop_slow`.
         self.backlog
             .fetch_add(ONE_REFILL - moved, Ordering::Release);
-        Refill::Found(Some(oldest))
+        Ok(Some(oldest))
     }
 
     /// Returns whether the FIFO is empty, without waiting. It does not miss an entry that is in the

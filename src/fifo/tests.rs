@@ -1,13 +1,17 @@
 //! The FIFO compared with a plain deque, and with the clock of its own calls when threads race.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::thread;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::fifo::overflow::boxed::Boxed;
+use crate::keys::hash::ShortHash;
+use crate::keys::node::{Node, NodeRef};
+use crate::keys::state::Phase;
 use crate::scaled::scaled;
 use crate::sync::atomic::AtomicUsize;
 
@@ -19,8 +23,21 @@ enum Op {
     Pop(usize),
 }
 
-fn value<T: Copy>(entry: Option<Boxed<T>>) -> Option<T> {
-    entry.map(|entry| *entry.value())
+/// Pushes a node in an allocation of its own.
+fn push<K>(fifo: &Fifo<K>, key: K) {
+    let node = Box::new(Node::new(ShortHash::of(0), Phase::Queued, false, key));
+    let node = NodeRef(NonNull::from(Box::leak(node)));
+    fifo.push(Queued::of_new(node));
+}
+
+fn pop<K>(fifo: &Fifo<K>) -> Option<K> {
+    let link = fifo.pop()?.link();
+    // SAFETY: the link of a node from `push`, which was popped once.
+    let node = unsafe {
+        let node = link.byte_sub(offset_of!(Node<K>, link));
+        Box::from_raw(node.cast::<Node<K>>().as_ptr())
+    };
+    Some(node.key)
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -44,39 +61,23 @@ proptest! {
         for op in ops {
             match op {
                 Op::Push(many) => for _ in 0..many {
-                    fifo.push(Boxed::new(next));
+                    push(&fifo, next);
                     model.push_back(next);
                     next += 1;
                 },
                 Op::Pop(many) => for _ in 0..many {
-                    prop_assert_eq!(value(fifo.pop()), model.pop_front());
+                    prop_assert_eq!(pop(&fifo), model.pop_front());
                 },
             }
             prop_assert_eq!(fifo.len(), model.len());
             prop_assert_eq!(fifo.is_empty(), model.is_empty());
         }
         while let Some(expected) = model.pop_front() {
-            prop_assert_eq!(value(fifo.pop()), Some(expected));
+            prop_assert_eq!(pop(&fifo), Some(expected));
         }
-        prop_assert!(fifo.pop().is_none());
+        prop_assert!(pop(&fifo).is_none());
         prop_assert_eq!(fifo.len(), 0);
     }
-}
-
-#[test]
-fn what_is_left_is_dropped_with_the_fifo() {
-    let entry = std::sync::Arc::new(());
-    let fifo = Fifo::new(2);
-    for _ in 0..200 {
-        fifo.push(Boxed::new(entry.clone()));
-    }
-    // A pop that refills leaves one entry in `refill`.
-    for _ in 0..5 {
-        fifo.pop();
-    }
-    assert_eq!(std::sync::Arc::strong_count(&entry), 196);
-    drop(fifo);
-    assert_eq!(std::sync::Arc::strong_count(&entry), 1);
 }
 
 /// What one popper saw: the entry, and when the call began and ended on the common clock.
@@ -86,9 +87,9 @@ struct Seen {
     ended: usize,
 }
 
-fn pop(fifo: &Fifo<Boxed<(usize, usize)>>, clock: &AtomicUsize) -> Seen {
+fn look(fifo: &Fifo<(usize, usize)>, clock: &AtomicUsize) -> Seen {
     let began = clock.fetch_add(1, Ordering::SeqCst);
-    let answer = value(fifo.pop());
+    let answer = pop(fifo);
     let ended = clock.fetch_add(1, Ordering::SeqCst);
     Seen {
         began,
@@ -140,7 +141,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
                 scope.spawn(move || {
                     start.wait();
                     for sequence in 0..ENTRIES {
-                        fifo.push(Boxed::new((producer, sequence)));
+                        push(fifo, (producer, sequence));
                         if sequence % 97 == 0 {
                             thread::yield_now();
                         }
@@ -153,7 +154,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
                         start.wait();
                         let mut log = Vec::new();
                         while popped.load(Ordering::SeqCst) < PRODUCERS * ENTRIES {
-                            log.push(pop(&fifo, &clock));
+                            log.push(look(&fifo, &clock));
                             match log.last() {
                                 Some(Seen { answer: None, .. }) => thread::yield_now(),
                                 _ => _ = popped.fetch_add(1, Ordering::SeqCst),
@@ -167,7 +168,7 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
             logs.collect()
         });
         assert_exactly_once_in_order(logs, PRODUCERS, ENTRIES);
-        assert!(fifo.pop().is_none());
+        assert!(pop(&fifo).is_none());
         assert_eq!(fifo.len(), 0);
     }
 }
@@ -181,12 +182,12 @@ fn none_is_answered_only_when_nothing_is_left() {
         let fifo = Fifo::new(1 + round % 3);
         let clock = AtomicUsize::new(0);
         let start = Barrier::new(POPPERS);
-        (0..ENTRIES).for_each(|entry| fifo.push(Boxed::new((0, entry))));
+        (0..ENTRIES).for_each(|entry| push(&fifo, (0, entry)));
         let pop_until_none = || {
             let mut log = Vec::new();
             start.wait();
             while log.last().is_none_or(|last: &Seen| last.answer.is_some()) {
-                log.push(pop(&fifo, &clock));
+                log.push(look(&fifo, &clock));
             }
             log
         };
@@ -215,11 +216,11 @@ fn visibility_of_the_ring_to_a_reader_of_the_count() {
     for _ in 0..scaled(1000) {
         let fifo = Fifo::new(1);
         thread::scope(|scope| {
-            scope.spawn(|| (1..=2).for_each(|entry| fifo.push(Boxed::new(entry))));
+            scope.spawn(|| (1..=2).for_each(|entry| push(&fifo, entry)));
             let mut popped = Vec::new();
             while popped.len() < 2 {
-                match fifo.pop() {
-                    Some(entry) => popped.push(*entry.value()),
+                match pop(&fifo) {
+                    Some(entry) => popped.push(entry),
                     None => thread::yield_now(),
                 }
             }

@@ -9,14 +9,13 @@
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
 //! A delay that is set also goes into the wheel, as an entry with the word's value at that time.
-//! Moving or cancelling the delay later does not access the wheel. When an entry fires, the word
-//! decides: if it still has the entry's value, an exchange clears it, and the driver adds the key;
-//! otherwise the entry is *stale* and nothing happens. Each delay that is set ends in exactly one
-//! way, by the exchange that succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
+//! Moving or cancelling the delay later does not access the wheel. When an entry fires while the
+//! word still has its value, an exchange clears the word, and the driver adds the key; otherwise the
+//! entry is *stale* and nothing happens. Each delay ends in exactly one way, by the exchange that
+//! succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
 //!
-//! The generation distinguishes an entry from a later one of the same tick. It wraps around after
-//! 32 768 delays; then a stale entry with the same due tick may fire instead of the valid one, at
-//! the same tick, and the valid one is stale.
+//! The generation wraps around after 32 768 delays; then a stale entry with the same due tick may
+//! fire instead of the valid one, at the same tick, and the valid one is stale.
 //!
 //! # Orderings
 //!
@@ -107,7 +106,7 @@ impl Delay {
             }
             let pending = due_of(seen);
             if pending.is_some_and(|pending| !policy.replaces(due, pending)) {
-                // Ordering: SeqCst; pairs with the fences in `end` and `cancel`: see the header.
+                // Ordering: SeqCst; pairs with the fence in `clear`: see the header.
                 fence(Ordering::SeqCst);
                 // Ordering: Relaxed; ordered by the fence.
                 let now = self.0.load(Ordering::Relaxed);
@@ -120,7 +119,7 @@ impl Delay {
             let generation = (seen & !TICK).wrapping_add(GENERATION) & !CLOSED;
             let stamp = generation | (due + 1);
             let word = &self.0;
-            // Ordering: AcqRel; the Release pairs with the Acquire in `end`: the delay's add passes
+            // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add passes
             // on what happened before the delay was set. The Acquire lets a moved delay also pass
             // on what happened before the one it replaces.
             match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
@@ -143,13 +142,7 @@ impl Delay {
 
     /// Ends the delay with this stamp. Returns whether this call ended it.
     pub(crate) fn end(&self, stamp: Stamp) -> bool {
-        let none = stamp.0 & !TICK;
-        let word = &self.0;
-        // Ordering: Acquire; pairs with the Release in `set`.
-        let ended = word.compare_exchange(stamp.0, none, Ordering::Acquire, Ordering::Relaxed);
-        // Ordering: SeqCst; pairs with the fences of delays that are kept: see the header.
-        fence_after_rmw();
-        ended.is_ok()
+        self.clear(stamp.0).is_ok()
     }
 
     /// Ends the pending delay. Returns whether there was one and this call ended it.
@@ -158,29 +151,30 @@ impl Delay {
         // otherwise.
         let mut seen = self.0.load(Ordering::Relaxed);
         while due_of(seen).is_some() {
-            // Ordering: Acquire; pairs with the Release in `set`: the caller sees what it published.
-            match self.0.compare_exchange_weak(
-                seen,
-                seen & !TICK,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    // Ordering: SeqCst; as in `end`, for an add that takes the delay's place.
-                    fence_after_rmw();
-                    return true;
-                }
+            match self.clear(seen) {
+                Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
         false
     }
 
+    /// Ends the delay if the word is `seen`, and otherwise returns the word.
+    fn clear(&self, seen: u64) -> Result<u64, u64> {
+        let none = seen & !TICK;
+        let word = &self.0;
+        // Ordering: Acquire; pairs with the Release in `set`: the caller sees what it published.
+        let ended = word.compare_exchange(seen, none, Ordering::Acquire, Ordering::Relaxed);
+        // Ordering: SeqCst; pairs with the fences of delays that are kept: see the header.
+        fence_after_rmw();
+        ended
+    }
+
     /// Refuses delays from now on, and ends the pending one. Returns whether there was one.
     pub(crate) fn close(&self) -> bool {
         // Ordering: Acquire; pairs with the Release in `set`, for a drain that delivers it.
         let was = self.0.swap(CLOSED, Ordering::Acquire);
-        // Ordering: SeqCst; as in `end`.
+        // Ordering: SeqCst; as in `clear`.
         fence_after_rmw();
         was & CLOSED == 0 && due_of(was).is_some()
     }

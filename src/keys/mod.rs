@@ -24,17 +24,16 @@ mod visit;
 
 use crossbeam_utils::CachePadded;
 pub(crate) use sweep::Swept;
-use sweep::{FEWEST_RESIDENTS, Looks, RESIDENTS};
+use sweep::{CLEAN, FEWEST_RESIDENTS, Next, RESIDENTS};
 
-use crate::fifo::overflow::Link;
-use crate::keys::delay::Delay;
 use crate::keys::ghosts::Ghosts;
 use crate::keys::hash::ShortHash;
 use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
 use crate::keys::slab::{NodeIndex, Slab};
-use crate::keys::state::{KeyState, Phase};
+use crate::keys::state::Phase;
 use crate::keys::table::{Table, Tables};
-use crate::sync::{SpinLock, SpinLockGuard};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::{Mutex, SpinLock, SpinLockGuard};
 
 pub(crate) struct Keys<K> {
     /// Each shard of it is guarded by the lock of the same shard below. Every index in it is that of
@@ -45,7 +44,10 @@ pub(crate) struct Keys<K> {
     shards: Box<[SpinLock<CachePadded<Store<K>>>]>,
     /// The number of bits by which a hash is shifted to get the index of its shard.
     shift: u32,
-    looks: Looks,
+    /// What the next look has to do. Read by every look, and written when it changes.
+    litter: AtomicUsize,
+    /// Locked during a look that makes a part of a pass.
+    next: Mutex<Next>,
     /// A shard's part of [`RESIDENTS`].
     residents: usize,
 }
@@ -88,7 +90,8 @@ impl<K> Keys<K> {
                 .map(|_| SpinLock::new(CachePadded::new(store())))
                 .collect(),
             shift: u64::BITS - shards.trailing_zeros(),
-            looks: Looks::new(),
+            litter: AtomicUsize::new(CLEAN),
+            next: Mutex::new(Next::default()),
             residents,
         }
     }
@@ -138,7 +141,7 @@ impl<K> Keys<K> {
     /// Removes every key that is idle and unpinned, and frees memory.
     pub(crate) fn shrink(&self) {
         for mut shard in self.shards() {
-            let swept = shard.sweep(true).0;
+            let swept = shard.sweep(true);
             shard.shrink_table(0);
             let store = &mut **shard.store;
             store.slab.shrink();
@@ -154,7 +157,8 @@ impl<K> Keys<K> {
 impl<K> Drop for Keys<K> {
     fn drop(&mut self) {
         for mut shard in self.shards() {
-            let swept = shard.take_all();
+            // SAFETY: no token is used any more.
+            let swept = unsafe { shard.remove_if(|_| true) };
             drop(shard);
             drop(swept);
         }
@@ -231,15 +235,13 @@ impl<K> Shard<'_, K> {
     /// Interns a new key as queued.
     #[inline]
     pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Swept<K>) {
-        let swept = self.make_room();
-        let node = self.insert(hash, key, Phase::Queued, false);
+        let (node, swept) = self.insert(hash, key, Phase::Queued, false);
         (Queued::of_new(node), swept)
     }
 
     /// Interns a new key as idle, and pins it.
     pub(crate) fn insert_pinned(&mut self, hash: u64, key: K, closed: bool) -> (Pin<K>, Swept<K>) {
-        let swept = self.make_room();
-        let node = self.insert(hash, key, Phase::Idle, closed);
+        let (node, swept) = self.insert(hash, key, Phase::Idle, closed);
         // SAFETY: just interned, under the lock.
         (unsafe { Pin::new(node) }, swept)
     }
@@ -254,16 +256,12 @@ impl<K> Shard<'_, K> {
     }
 
     #[inline]
-    fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> NodeRef<K> {
+    fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> (NodeRef<K>, Swept<K>) {
+        let swept = self.make_room();
         let hash = ShortHash::of(hash);
         let store = &mut **self.store;
         store.ghosts.on_insert(hash);
-        let node = store.slab.insert(Node {
-            state: KeyState::new(hash, phase, closed),
-            delay: Delay::new(closed),
-            link: Link::new(),
-            key,
-        });
+        let node = store.slab.insert(Node::new(hash, phase, closed, key));
         // SAFETY: just inserted.
         let index = unsafe { store.slab.index_of(node) };
         self.table.insert(hash, index, |index| {
@@ -271,7 +269,7 @@ impl<K> Shard<'_, K> {
             unsafe { hash_of(&store.slab, index) }
         });
         self.note_interned();
-        node
+        (node, swept)
     }
 }
 

@@ -2,9 +2,8 @@
 //!
 //! # Access to a node
 //!
-//! Nodes live in slabs ([`crate::keys::slab`]) and never move. A node exists from its insertion
-//! into the table until a sweep removes it, and a sweep removes only nodes that are idle and
-//! unpinned. So the holder of one of these tokens may access the node without a lock:
+//! Nodes live in slabs ([`crate::keys::slab`]) and never move. A sweep removes only nodes that are
+//! idle and unpinned, so the holder of one of these tokens may access the node without a lock:
 //!
 //! | token | means | created by | ends with |
 //! | --- | --- | --- | --- |
@@ -12,21 +11,20 @@
 //! | [`Held`] | one worker's right to process the key | `Queued::begin` | `finish` |
 //! | [`Pin`] | the node stays interned | `Pin::new` under the shard's lock, `Held::pin`, or a clone | `unpin` |
 //!
-//! Tokens are plain addresses: dropping one does nothing, and none outlives the table (the public
-//! types that contain them borrow the queue or share ownership of it). A bare [`NodeRef`] gives
-//! access only under its shard's lock.
+//! Tokens are plain addresses: dropping one does nothing, and none outlives the table. A bare
+//! [`NodeRef`] gives access only under its shard's lock.
 
-use std::hash::{Hash, Hasher};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use crate::fifo::overflow::{Link, Linked};
+use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
+use crate::keys::hash::ShortHash;
 use crate::keys::slab::Slab;
-use crate::keys::state::{Finished, KeyState, Marked, Phase};
+use crate::keys::state::{KeyState, Marked, Phase};
 use crate::keys::times::{Timed, Times};
 
-/// One key with its state. The key is written once, before the node is published.
+/// One key with its state.
 pub(crate) struct Node<K> {
     pub(crate) state: KeyState,
     pub(crate) delay: Delay,
@@ -35,8 +33,19 @@ pub(crate) struct Node<K> {
     pub(crate) key: K,
 }
 
+impl<K> Node<K> {
+    pub(crate) fn new(hash: ShortHash, phase: Phase, closed: bool, key: K) -> Self {
+        Node {
+            state: KeyState::new(hash, phase, closed),
+            delay: Delay::new(closed),
+            link: Link::new(),
+            key,
+        }
+    }
+}
+
 /// The address of a node.
-pub(crate) struct NodeRef<K>(NonNull<Node<K>>);
+pub(crate) struct NodeRef<K>(pub(crate) NonNull<Node<K>>);
 
 impl<K> Clone for NodeRef<K> {
     fn clone(&self) -> Self {
@@ -46,20 +55,6 @@ impl<K> Clone for NodeRef<K> {
 
 impl<K> Copy for NodeRef<K> {}
 
-impl<K> PartialEq for NodeRef<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<K> Eq for NodeRef<K> {}
-
-impl<K> Hash for NodeRef<K> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 // SAFETY: a `NodeRef` acts as a `&Node<K>` whose lifetime the protocol above guarantees, and any
 // thread that sweeps may drop the key; `K: Send + Sync` covers both.
 unsafe impl<K: Send + Sync> Send for NodeRef<K> {}
@@ -67,15 +62,7 @@ unsafe impl<K: Send + Sync> Send for NodeRef<K> {}
 unsafe impl<K: Send + Sync> Sync for NodeRef<K> {}
 
 impl<K> NodeRef<K> {
-    pub(crate) fn new(node: NonNull<Node<K>>) -> Self {
-        NodeRef(node)
-    }
-
-    pub(crate) fn as_ptr(self) -> NonNull<Node<K>> {
-        self.0
-    }
-
-    /// The node.
+    /// Returns the node.
     ///
     /// # Safety
     ///
@@ -88,8 +75,7 @@ impl<K> NodeRef<K> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the node's times. `Timed` belongs to the node's queue: it exists only if the queue's
-    /// slabs have room for times.
+    /// Returns the node's times. `Timed` belongs to the node's queue.
     ///
     /// # Safety
     ///
@@ -120,8 +106,6 @@ impl<K> Added<K> {
     }
 }
 
-/// Adds the key: an idle one becomes queued, a processing one dirty.
-///
 /// # Safety
 ///
 /// The caller holds the node's shard's lock.
@@ -131,7 +115,7 @@ pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
     Added::new(unsafe { node.get() }.state.add_locked(), node)
 }
 
-/// The one FIFO entry of a queued key, before its push, in the FIFO, or after its pop.
+/// The one FIFO entry of a queued key.
 pub(crate) struct Queued<K>(NodeRef<K>);
 
 impl<K> Queued<K> {
@@ -153,23 +137,24 @@ impl<K> Queued<K> {
         let closed = unsafe { self.0.get() }.state.begin();
         (Held(self.0), closed)
     }
-}
 
-// SAFETY: nodes never move, a queued one stays interned, and only the holder of the key's one entry
-// accesses its link.
-unsafe impl<K> Linked for Queued<K> {
+    /// Returns the address of the node's link.
     #[inline]
-    fn into_link(self) -> NonNull<Link> {
-        let node = self.0.as_ptr();
+    pub(crate) fn link(&self) -> NonNull<Link> {
         // SAFETY: inside the node.
-        unsafe { node.byte_add(offset_of!(Node<K>, link)).cast() }
+        unsafe { self.0.0.byte_add(offset_of!(Node<K>, link)).cast() }
     }
 
+    /// Returns the entry with this link.
+    ///
+    /// # Safety
+    ///
+    /// `link` was returned by [`link`](Self::link), and that entry is not used any more.
     #[inline]
-    unsafe fn from_link(link: NonNull<Link>) -> Self {
+    pub(crate) unsafe fn from_link(link: NonNull<Link>) -> Self {
         // SAFETY: it is the link of a node, by the caller's promise.
         let node = unsafe { link.byte_sub(offset_of!(Node<K>, link)).cast() };
-        Queued(NodeRef::new(node))
+        Queued(NodeRef(node))
     }
 }
 
@@ -189,23 +174,18 @@ impl<K> Held<K> {
         unsafe { self.0.times(timed) }
     }
 
-    /// Pins the node.
     pub(crate) fn pin(&self) -> Pin<K> {
         // SAFETY: the token; a node being processed stays interned.
         unsafe { Pin::new(self.0) }
     }
 
-    /// Ends the processing. Returns the entry to push to the FIFO if the key was dirty, and whether
-    /// a shut-down had closed the key.
+    /// Ends the processing. Returns the entry to push if the key was dirty, and whether a shut-down
+    /// had closed the key.
     #[inline]
     pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
         // SAFETY: the token, which ends here.
-        let (finished, closed) = unsafe { self.0.get() }.state.finish();
-        let queued = match finished {
-            Finished::Queued => Some(Queued(self.0)),
-            Finished::Idle => None,
-        };
-        (queued, closed)
+        let (phase, closed) = unsafe { self.0.get() }.state.finish();
+        ((phase == Phase::Queued).then_some(Queued(self.0)), closed)
     }
 }
 
@@ -213,8 +193,6 @@ impl<K> Held<K> {
 pub(crate) struct Pin<K>(NodeRef<K>);
 
 impl<K> Pin<K> {
-    /// Pins a node.
-    ///
     /// # Safety
     ///
     /// As for [`NodeRef::get`], during the call.

@@ -1,7 +1,7 @@
 //! Sweeping: how idle nodes are removed.
 //!
-//! `done` leaves an idle node in the table, so the next add of a recurring key is one lookup. Idle
-//! nodes are removed in bulk, by a thread that holds the lock anyway or has nothing else to do:
+//! `done` leaves an idle node in the table, so the next add of the key is one lookup. Idle nodes are
+//! removed in bulk, by a thread that holds the lock anyway or has nothing else to do:
 //!
 //! * An adder of a new key sweeps its shard when the shard has doubled since its last sweep: a
 //!   stream of unique keys pays for its own removal, a constant cost per key. (If most of a sample
@@ -14,8 +14,8 @@
 //!
 //! # When a pass is due
 //!
-//! No pass is due while no shard holds more than its part of [`RESIDENTS`] nodes, which are the
-//! fixed cache of C10; a look then reads one word. Otherwise a pass is due
+//! No pass is due while no shard holds more than its part of [`RESIDENTS`] nodes, the fixed cache of
+//! C10; a look then reads one word. Otherwise a pass is due
 //!
 //! * when at least half of the nodes of a shard were interned since its last sweep, so a burst is
 //!   removed as soon as it has been processed;
@@ -24,56 +24,43 @@
 //!   removed in a bounded time, and passes take at most a few percent of one processor. [`REST`]
 //!   doubles with each pass that changed nothing, at most [`MOST_DOUBLINGS`] times.
 //!
-//! A sweep spares a key that recurred since the previous sweep. So a working set that recurs within
-//! a rest stays interned, and keys that do not recur are removed by the second pass. If half of a
-//! shard's new keys are keys that were swept before, the shard grows instead ([`super::ghosts`]),
-//! except at a pass that is due by time.
+//! A sweep spares a key that recurred since the previous sweep, so a working set that recurs within
+//! a rest stays interned. If half of a shard's new keys were swept before, the shard grows instead
+//! ([`super::ghosts`]), except at a pass that is due by time.
 
 use super::{Keys, Shard, Store};
-use crate::keys::state::{Phase, Residence};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::keys::state::{KeyState, Phase, Residence};
+use crate::sync::atomic::Ordering;
 use crate::wait::catch_panic::catch_panic;
 
-/// The number of nodes that are always kept, shared equally among the shards.
+/// The number of nodes that are always kept, shared equally among the shards, and the fewest in a
+/// shard.
 pub(super) const RESIDENTS: usize = 8192;
-/// The fewest nodes that are always kept in a shard.
 pub(super) const FEWEST_RESIDENTS: usize = 32;
 
-/// Before it sweeps, an adder samples this many nodes, or a few more. It sweeps if more than a quarter
-/// of them are idle.
+/// Before it sweeps, an adder samples this many nodes, or a few more.
 const SAMPLE: usize = 24;
 
-/// The time between two passes, in nanoseconds, and what each node adds to it.
+/// The time between two passes, in nanoseconds, what each node adds to it, and how often it is
+/// doubled at most.
 pub(super) const REST: u64 = 100_000_000;
 pub(super) const REST_PER_NODE: u64 = 500;
-/// `REST` is doubled at most this many times.
 pub(super) const MOST_DOUBLINGS: u32 = 7;
 
 /// A look goes on to the next shard until it has visited this many nodes.
 const PORTION: u64 = 1024;
 
-/// The work for the next look, as adders have noted it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(usize)]
-pub(super) enum Litter {
-    /// No shard holds more nodes than its part of the fixed cache.
-    None,
-    /// A shard does: a pass is due by time.
-    Some,
-    /// Many of a shard's nodes are new: a pass is due now.
-    Much,
-}
+/// What adders have noted for the next look: no shard holds more nodes than its part of the fixed
+/// cache.
+pub(super) const CLEAN: usize = 0;
+/// A shard does: a pass is due by time.
+const CROWDED: usize = 1;
+/// Many of a shard's nodes are new: a pass is due now.
+const BURST: usize = 2;
 
 /// When idle getters sweep.
-pub(super) struct Looks {
-    /// A [`Litter`]. Read by every look, and written when it changes.
-    litter: AtomicUsize,
-    /// Held during a look that makes a part of a pass.
-    next: Mutex<Next>,
-}
-
-struct Next {
+#[derive(Default)]
+pub(super) struct Next {
     /// When the next pass is due, in nanoseconds of the queue's clock.
     at: u64,
     /// The number of successive passes that changed nothing.
@@ -94,116 +81,89 @@ struct Pass {
     changed: usize,
 }
 
-impl Looks {
-    pub(super) fn new() -> Self {
-        Looks {
-            litter: AtomicUsize::new(Litter::None as usize),
-            next: Mutex::new(Next {
-                at: 0,
-                idle_passes: 0,
-                pass: None,
-            }),
-        }
-    }
-
-    /// Notes that there is litter. Called under the lock of the shard that holds it.
-    fn note(&self, litter: Litter) {
-        // Ordering: Relaxed, here and below; the shards' locks guard the data that the word
-        // describes. A pass that clears the word tries to lock each shard afterwards. Either it finds
-        // this shard's litter, or it finds the shard locked and notes litter itself, or this thread
-        // sees that it has cleared the word.
-        if self.litter.load(Ordering::Relaxed) < litter as usize {
-            self.litter.fetch_max(litter as usize, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Keys that a sweep removed, dropped once no lock is held.
 #[must_use]
 pub(crate) struct Swept<K> {
-    /// Keys whose drop does nothing are only counted.
+    /// Keys whose drop does nothing are left out.
     keys: Vec<K>,
-    count: usize,
+    /// The number of nodes that the sweep removed, or spared because they recurred.
+    changed: usize,
 }
 
 impl<K> Swept<K> {
     fn none() -> Self {
         Swept {
             keys: Vec::new(),
-            count: 0,
+            changed: 0,
         }
     }
+}
 
-    fn push(&mut self, key: K) {
-        self.count += 1;
-        if std::mem::needs_drop::<K>() {
-            self.keys.push(key);
-        }
-    }
-
+impl<K> Drop for Swept<K> {
     /// Drops the keys one by one. If the `Drop` of a key panics, the panic hook reports it, the
     /// other keys are dropped all the same, and the caller, which may be adding another key,
     /// continues.
-    fn drop_keys(&mut self) {
+    fn drop(&mut self) {
         for key in self.keys.drain(..) {
             let _ = catch_panic(|| drop(key));
         }
     }
 }
 
-impl<K> Drop for Swept<K> {
-    fn drop(&mut self) {
-        self.drop_keys();
-    }
-}
-
 impl<K> Keys<K> {
+    /// Notes litter. Called under the lock of the shard that holds it.
+    #[cold]
+    fn note(&self, litter: usize) {
+        // Ordering: Relaxed, here and below; the shards' locks guard the data that the word
+        // describes. A pass that clears the word tries to lock each shard afterwards. Either it finds
+        // this shard's litter, or it finds the shard locked and notes litter itself, or this thread
+        // sees that it has cleared the word.
+        if self.litter.load(Ordering::Relaxed) < litter {
+            self.litter.fetch_max(litter, Ordering::Relaxed);
+        }
+    }
+
     /// Makes a part of a pass over the shards if one is due; `now` reads the queue's clock. Returns
     /// whether the pass is still under way. Called by threads and tasks with nothing to do, which
     /// check for new keys before they call again.
     #[inline]
     pub(crate) fn look(&self, now: impl Fn() -> u64) -> bool {
-        // Ordering: Relaxed; a hint, see `Looks::note`.
-        let litter = self.looks.litter.load(Ordering::Relaxed);
-        litter != Litter::None as usize && self.look_at_litter(litter == Litter::Much as usize, now)
+        // Ordering: Relaxed; a hint, see `note`.
+        let litter = self.litter.load(Ordering::Relaxed);
+        litter != CLEAN && self.look_at_litter(litter == BURST, now)
     }
 
     /// Returns when a thread that waits should look again, if there may be anything to sweep: at
-    /// once if a pass has stopped half-way; otherwise when the next pass is due by time; or, if
-    /// another thread is in a look now, [`REST`] from now. That thread may never wait (in `try_get`),
-    /// so this one has to wake up by itself.
+    /// once if a pass has stopped half-way; otherwise when the next pass is due by time. If another
+    /// thread is in a look now, which may never wait, that is [`REST`] from now.
     pub(crate) fn next_look(&self, now: impl Fn() -> u64) -> Option<u64> {
-        let Ok(next) = self.looks.next.try_lock() else {
+        let Ok(next) = self.next.try_lock() else {
             return Some(now().saturating_add(REST));
         };
         // Ordering: Relaxed; the mutex is held, so what the last pass wrote is seen. A later note is
-        // a hint, see `Looks::note`.
-        let litter = self.looks.litter.load(Ordering::Relaxed);
-        (litter != Litter::None as usize).then_some(match next.pass {
+        // a hint, see `note`.
+        let litter = self.litter.load(Ordering::Relaxed);
+        (litter != CLEAN).then_some(match next.pass {
             Some(_) => 0,
             None => next.at,
         })
     }
 
     #[cold]
-    fn look_at_litter(&self, much: bool, now: impl Fn() -> u64) -> bool {
+    fn look_at_litter(&self, burst: bool, now: impl Fn() -> u64) -> bool {
         // One thread at a time works on the pass, and others do not wait for it. Dropping a key is user
         // code, which may call the queue and reach this point again.
-        let Ok(mut next) = self.looks.next.try_lock() else {
+        let Ok(mut next) = self.next.try_lock() else {
             return false;
         };
         let mut pass = match next.pass.take() {
             Some(pass) => pass,
-            None => {
-                let in_time = now() >= next.at;
-                if !in_time && !much {
-                    return false;
-                }
-                Pass {
-                    in_time,
-                    ..Pass::default()
-                }
-            }
+            None if now() >= next.at => Pass {
+                in_time: true,
+                ..Pass::default()
+            },
+            None if burst => Pass::default(),
+            None => return false,
         };
         let enough = pass.nodes + PORTION;
         while pass.shard < self.shards.len() && pass.nodes < enough {
@@ -218,14 +178,12 @@ impl<K> Keys<K> {
             next.pass = Some(pass);
             return true;
         }
-        // Ordering: Relaxed; see `Looks::note`.
-        self.looks
-            .litter
-            .store(Litter::None as usize, Ordering::Relaxed);
+        // Ordering: Relaxed; see `note`.
+        self.litter.store(CLEAN, Ordering::Relaxed);
         for shard in 0..self.shards.len() {
             let shard = self.try_shard(shard);
             if shard.as_ref().is_none_or(Shard::is_crowded) {
-                self.looks.note(Litter::Some);
+                self.note(CROWDED);
             }
         }
         next.idle_passes = match pass.changed {
@@ -245,12 +203,12 @@ impl Pass {
             return;
         }
         self.nodes += shard.table.len() as u64;
-        let (swept, spared) = if self.in_time {
+        let swept = if self.in_time {
             shard.sweep(false)
         } else {
-            (shard.sweep_unless_returning(), 0)
+            shard.sweep_unless_returning()
         };
-        self.changed += swept.count + spared;
+        self.changed += swept.changed;
         shard.settle_account(4);
         drop(shard);
         drop(swept);
@@ -268,16 +226,9 @@ impl<K> Shard<'_, K> {
     pub(super) fn note_interned(&mut self) {
         self.store.fresh += 1;
         if self.is_crowded() {
-            self.note_litter();
+            let burst = 2 * self.store.fresh >= self.table.len();
+            self.keys.note(if burst { BURST } else { CROWDED });
         }
-    }
-
-    #[cold]
-    fn note_litter(&self) {
-        let much = 2 * self.store.fresh >= self.table.len();
-        self.keys
-            .looks
-            .note(if much { Litter::Much } else { Litter::Some });
     }
 
     /// Sweeps before an insertion that would double the shard.
@@ -306,11 +257,11 @@ impl<K> Shard<'_, K> {
         if self.store.ghosts.should_grow() {
             Swept::none()
         } else {
-            self.sweep(false).0
+            self.sweep(false)
         }
     }
 
-    /// Returns whether a sweep is likely to find idle nodes, by a sample: in a growing backlog, all
+    /// Returns whether more than a quarter of a sample of the nodes is idle: in a growing backlog, all
     /// are busy. The table's places are in the order of the hashes, so the first ones are a fair
     /// sample.
     fn looks_idle(&self) -> bool {
@@ -341,47 +292,48 @@ impl<K> Shard<'_, K> {
         self.store.fresh = 0;
     }
 
-    /// Removes idle, unpinned nodes, with `forget` also those that recurred. Returns their keys,
-    /// and the number of idle nodes that it spared because they recurred.
-    pub(super) fn sweep(&mut self, forget: bool) -> (Swept<K>, usize) {
-        let mut swept = Swept::none();
-        let mut spared = 0;
+    /// Removes idle, unpinned nodes, with `forget` also those that recurred.
+    pub(super) fn sweep(&mut self, forget: bool) -> Swept<K> {
         self.store.sweeps += 1;
+        let mut spared = 0;
+        let leaves = |state: &KeyState| {
+            let residence = state.residence(forget);
+            spared += usize::from(residence == Residence::Spared);
+            residence == Residence::Leave
+        };
+        // SAFETY: `Leave` means that no other thread can reach the node any more.
+        let mut swept = unsafe { self.remove_if(leaves) };
+        swept.changed += spared;
+        self.store.slab.settle(1);
+        swept
+    }
+
+    /// Removes the nodes for which `leaves` holds.
+    ///
+    /// # Safety
+    ///
+    /// No other thread can reach them any more.
+    pub(super) unsafe fn remove_if(
+        &mut self,
+        mut leaves: impl FnMut(&KeyState) -> bool,
+    ) -> Swept<K> {
+        let mut swept = Swept::none();
         let Store { slab, ghosts, .. } = &mut **self.store;
         self.table.remove_if(|index| {
             // SAFETY: in the table of a shard whose lock is held, and so in its slab.
             let node = unsafe { slab.node(index) };
             // SAFETY: as above.
             let state = unsafe { &node.get().state };
-            match state.residence(forget) {
-                Residence::Stay => false,
-                Residence::Spared => {
-                    spared += 1;
-                    false
-                }
-                Residence::Leave => {
-                    ghosts.on_evict(state.hash());
-                    // SAFETY: `Leave` means that no other thread can reach the node any more, and
-                    // `remove_if` removes it from the table; it is in this slab, as all nodes of
-                    // this table.
-                    let key = unsafe { slab.remove(node) };
-                    swept.push(key);
-                    true
-                }
+            if !leaves(state) {
+                return false;
             }
-        });
-        slab.settle(1);
-        (swept, spared)
-    }
-
-    /// Removes every node, whatever its state, when the queue is dropped.
-    pub(super) fn take_all(&mut self) -> Swept<K> {
-        let mut swept = Swept::none();
-        let slab = &mut self.store.slab;
-        self.table.remove_if(|index| {
-            // SAFETY: in the shard's table, and so in its slab. Only `Keys::drop` calls this, so no
-            // token is used any more.
-            swept.push(unsafe { slab.remove(slab.node(index)) });
+            ghosts.on_evict(state.hash());
+            swept.changed += 1;
+            // SAFETY: by the caller's promise, and the table forgets it now.
+            let key = unsafe { slab.remove(node) };
+            if std::mem::needs_drop::<K>() {
+                swept.keys.push(key);
+            }
             true
         });
         swept

@@ -103,10 +103,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    pub(crate) fn for_each(&self, f: impl FnMut(NodeIndex)) {
-        self.for_some(0, usize::MAX, f);
-    }
-
     /// Calls `f` with the nodes in `most` places, starting at place `from`. Returns the next place, if
     /// there is one, which is valid until the table changes.
     pub(crate) fn for_some(
@@ -163,7 +159,7 @@ mod tests {
         assert_eq!(table.len(), model.len());
         assert!(table.len() <= table.capacity());
         let mut nodes = Vec::new();
-        table.for_each(|node| nodes.push(node.0));
+        table.for_some(0, usize::MAX, |node| nodes.push(node.0));
         nodes.sort_unstable();
         assert!(nodes.iter().eq(model.keys()));
         for (node, hash) in model {

@@ -14,30 +14,20 @@
 //!
 //! `queued` and `began` have one writer at a time, the holder of a token; the token passes through
 //! the FIFO, which synchronises. The writer of `deferred` has only the shard's lock or a pin, which
-//! order it with no worker, so the store may be late, or belong to an earlier processing:
-//!
-//! ```text
-//!     adder                                worker
-//!     processing -> dirty
-//!     reads the clock: t
-//!                                          dirty -> queued; deferred is not yet stored
-//!     deferred = t
-//! ```
+//! order it with no worker, so its store may be late, when the worker has already requeued the key,
+//! or even belong to an earlier processing.
 //!
 //! `requeued` uses `deferred` only if it is no earlier than `began`, and otherwise the time of the
 //! `done` itself: the add and the `done` then happened at about the same time. If an adder is
-//! preempted between the two until the key has been delivered again, its time is either from before
-//! this processing, and is ignored; or, if it read the clock late, it may make a queue duration too
-//! long by the time of the preemption. There is no other effect, and preventing this one would cost
-//! more than it is worth.
+//! preempted before its store until the key has been delivered again, its time may make a queue
+//! duration too long by the time of the preemption. There is no other effect.
 //!
 //! # Reading
 //!
-//! A report reads the state and the times without a token, while a worker may change them. It reads
-//! the state, the times, and the state again, until both states agree. Each word is either written
-//! before the state changes (`began`), or marked as past before the state can recur (`queued`). So
-//! the pair was valid at some moment in between, even if the key has gone through all states
-//! meanwhile. A key that is queued but has no time yet counts as queued just now.
+//! A report reads the state, the times, and the state again, until both states agree, while a worker
+//! may change them. Each word is either written before the state changes (`began`), or marked as
+//! past before the state can recur (`queued`). So the pair was valid at some moment in between. A
+//! key that is queued but has no time yet counts as queued just now.
 
 use crate::keys::state::{KeyState, Phase};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -78,17 +68,6 @@ pub(crate) struct Seen {
     pub(crate) dirty: Option<Ticks>,
     /// When its processing began.
     pub(crate) held: Option<Ticks>,
-}
-
-impl Seen {
-    /// Creates the result for a key without times.
-    pub(crate) fn untimed(phase: Phase) -> Self {
-        Seen {
-            phase,
-            dirty: None,
-            held: None,
-        }
-    }
 }
 
 impl Times {
@@ -165,11 +144,11 @@ impl Times {
     /// Returns the state and its times, as of one moment. The caller holds the shard's lock or a
     /// pin.
     pub(crate) fn read(&self, state: &KeyState) -> Seen {
-        let mut seen = self.look(state.observe());
+        let mut seen = self.look(state.phase());
         for _ in 0..LOOKS {
             // Ordering: Acquire; orders the loads of the times before the second load of the state.
             fence(Ordering::Acquire);
-            let now = state.observe();
+            let now = state.phase();
             if now == seen.phase {
                 break;
             }

@@ -18,8 +18,7 @@ impl<K> Shard<'_, K> {
     /// Calls `f` with each node of the shard.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         // SAFETY: in the table of a shard whose lock is held.
-        self.table
-            .for_each(|index| f(unsafe { self.node(index).get() }));
+        self.visit(0, usize::MAX, |node| f(unsafe { node.get() }));
     }
 
     /// Closes every key of the shard, and counts the keys by state in `census`. A pending delay is
@@ -31,8 +30,7 @@ impl<K> Shard<'_, K> {
         census: &mut Census,
         mut owed: impl FnMut(Queued<K>),
     ) {
-        self.table.for_each(|index| {
-            let node_ref = self.node(index);
+        self.visit(0, usize::MAX, |node_ref| {
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { node_ref.get() };
             if deliver && node.delay.close() {

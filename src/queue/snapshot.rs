@@ -193,7 +193,11 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                 let seen = match watch {
                     // SAFETY: as above.
                     Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
-                    None => Seen::untimed(at.state.observe()),
+                    None => Seen {
+                        phase: at.state.phase(),
+                        dirty: None,
+                        held: None,
+                    },
                 };
                 let due = at.delay.due();
                 if wanted(&seen, due.is_some(), now) {

@@ -22,8 +22,7 @@ pub(crate) async fn catch_panic_async<T>(future: impl Future<Output = T>) -> Res
     let mut future = pin!(future);
     poll_fn(
         |context| match catch_panic(|| future.as_mut().poll(context)) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Ok(poll) => poll.map(Ok),
             Err(message) => Poll::Ready(Err(message)),
         },
     )

@@ -12,9 +12,8 @@
 //!     5 sleep until notified                 5 unlock the list, wake it
 //! ```
 //!
-//! The two fences guarantee that at least one side sees the other's store. Without them, both loads
-//! may miss (each store still in its processor's store buffer), and the waiter sleeps although a
-//! key is queued. Acquire and release orderings cannot rule this out.
+//! The two fences guarantee that at least one side sees the other's store. Without them, each store
+//! may still be in its processor's store buffer, and the waiter sleeps although a key is queued.
 //!
 //! # Ground rules
 //!
@@ -27,16 +26,11 @@
 //! * A woken waiter checks its condition itself. If another thread was faster, it registers again;
 //!   nothing is lost, because the faster thread took what the notification was for.
 //! * Wakers run after the list is unlocked, since they may be user code.
-//! * `waiting` is written only under the list's lock. Notifiers read it without the lock, and the
-//!   fences make that reliable.
+//! * `waiting` is written only under the list's lock.
 //!
-//! # Known races
-//!
-//! *Notified while timing out.* The waiter finds itself off the list, and treats it as a wake-up:
-//! it checks once more, and passes the notification on if it leaves without a result.
-//!
-//! *Notified between 2 and 4.* `cancel` finds the waiter off the list; the notification may have
-//! been for a second key, so it is passed on if anything is left.
+//! A waiter that is notified while it times out treats that as a wake-up: it checks once more, and
+//! passes the notification on if it leaves without a result. So does one that is notified between 2
+//! and 4: the notification may have been for a second key.
 
 pub(crate) mod catch_panic;
 
@@ -71,10 +65,8 @@ struct Slot {
     waker: AtomicWaker,
 }
 
-/// A place on the list, until notified or cancelled.
-///
-/// Dropping it before leaves a dead entry that would swallow a notification, so every owner
-/// cancels.
+/// A place on the list, until notified or cancelled. Dropping it before would leave a dead entry
+/// that swallows a notification.
 pub(crate) struct Waiter {
     ticket: u64,
     slot: Arc<Slot>,
@@ -94,15 +86,6 @@ impl Waiter {
 /// The number of waiters taken off the list at a time.
 const BATCH: usize = 32;
 
-/// Runs the wakers of notified waiters. They may be user code. If one panics, the panic hook
-/// reports it; the other waiters are woken all the same, and the caller, such as a worker or an
-/// adder, continues.
-fn wake(batch: impl IntoIterator<Item = Arc<Slot>>) {
-    for slot in batch {
-        let _ = catch_panic(|| slot.waker.wake());
-    }
-}
-
 impl WaitList {
     pub(crate) fn new() -> Self {
         WaitList {
@@ -120,6 +103,13 @@ impl WaitList {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Called when the list has changed.
+    fn note_length(&self, list: &List) {
+        // Ordering: Relaxed; the fence in `register` orders an increase before the caller's second
+        // check, and a decrease only spares notifiers the lock.
+        self.waiting.store(list.waiters.len(), Ordering::Relaxed);
+    }
+
     /// Puts a waiter at the end of the list. The caller must check its condition again afterwards,
     /// before it sleeps.
     pub(crate) fn register(&self, waker: &Waker) -> Waiter {
@@ -135,8 +125,7 @@ impl WaitList {
         // Reserve now, so that notifiers, which are adders, allocate nothing.
         let waiters = list.waiters.len();
         list.away.reserve(waiters);
-        // Ordering: Relaxed; the fence below orders it before the caller's second check.
-        self.waiting.store(list.waiters.len(), Ordering::Relaxed);
+        self.note_length(&list);
         drop(list);
         // Ordering: SeqCst; pairs with the fence in `notify`: see the protocol in the header.
         fence(Ordering::SeqCst);
@@ -149,22 +138,17 @@ impl WaitList {
         let mut list = self.lock();
         let listed = list.waiters.remove(&waiter.ticket).is_some();
         list.away.retain(|ticket| *ticket != waiter.ticket);
-        // Ordering: Relaxed; a decrease only spares notifiers the lock.
-        self.waiting.store(list.waiters.len(), Ordering::Relaxed);
-        drop(list);
+        self.note_length(&list);
         !listed
     }
 
     /// Ends a waiter's wait, whether it was notified or not. Returns how many waiters had been
-    /// notified before it and have not come back; each of them is counted once.
-    ///
-    /// They may be about to come back, or never do, such as a future that is not being polled. The
-    /// caller notifies as many others if anything is left.
+    /// notified before it and have not come back; each of them is counted once. The caller notifies
+    /// as many others if anything is left.
     pub(crate) fn come_back(&self, waiter: Waiter) -> usize {
         let mut list = self.lock();
         list.waiters.remove(&waiter.ticket);
-        // Ordering: Relaxed; a decrease only spares notifiers the lock.
-        self.waiting.store(list.waiters.len(), Ordering::Relaxed);
+        self.note_length(&list);
         let place = list.away.iter().position(|&away| away == waiter.ticket);
         let overtaken = place.unwrap_or(0);
         if place.is_some() {
@@ -177,6 +161,9 @@ impl WaitList {
     ///
     /// The publication must be an atomic read-modify-write. Plain stores may follow it, of what the
     /// waiter's check does not rely on, such as the hints of the ring.
+    ///
+    /// Wakers may be user code. If one panics, the panic hook reports it; the other waiters are woken
+    /// all the same, and the caller, such as a worker or an adder, continues.
     #[inline]
     pub(crate) fn notify(&self, most: usize) {
         // Ordering: SeqCst, after the read-modify-write that published; pairs with the fence in
@@ -211,10 +198,11 @@ impl WaitList {
                 slot.notified.store(true, Ordering::Release);
                 *place = Some(slot);
             }
-            // Ordering: Relaxed; a decrease only spares notifiers the lock.
-            self.waiting.store(list.waiters.len(), Ordering::Relaxed);
+            self.note_length(&list);
             drop(list);
-            wake(batch.into_iter().flatten());
+            for slot in batch.into_iter().flatten() {
+                let _ = catch_panic(|| slot.waker.wake());
+            }
             most = most.saturating_sub(BATCH);
         }
     }

@@ -11,51 +11,46 @@ use super::*;
 use crate::scaled::scaled;
 use crate::wait::catch_panic::Bomb;
 
-/// Counts its runs, and panics in each if configured to.
-#[derive(Default)]
-struct Bell {
-    rings: AtomicUsize,
-    broken: bool,
+/// Calls a function when it is woken.
+struct Call<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Call<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
 }
+
+fn calling(f: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Call(f)))
+}
+
+/// Counts how often it is rung.
+#[derive(Clone, Default)]
+struct Bell(Arc<AtomicUsize>);
 
 impl Bell {
-    fn rings(&self) -> usize {
-        self.rings.load(Ordering::SeqCst)
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn waker(&self) -> Waker {
+        let bell = self.clone();
+        calling(move || bell.ring())
     }
 }
 
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rings.fetch_add(1, Ordering::SeqCst);
-        if self.broken {
-            std::panic::panic_any(Bomb);
-        }
-    }
+fn bells(count: usize) -> Vec<Bell> {
+    (0..count).map(|_| Bell::default()).collect()
 }
 
-fn bells(count: usize) -> Vec<Arc<Bell>> {
-    (0..count).map(|_| Arc::default()).collect()
-}
-
-fn broken_bell() -> Arc<Bell> {
-    Arc::new(Bell {
-        broken: true,
-        ..Bell::default()
-    })
-}
-
-fn register(list: &WaitList, bells: &[Arc<Bell>]) -> Vec<Waiter> {
-    let wakers = bells.iter().map(|bell| Waker::from(Arc::clone(bell)));
+fn register(list: &WaitList, bells: &[Bell]) -> Vec<Waiter> {
+    let wakers = bells.iter().map(Bell::waker);
     wakers.map(|waker| list.register(&waker)).collect()
 }
 
-fn rings(bells: &[Arc<Bell>]) -> Vec<usize> {
-    bells.iter().map(|bell| bell.rings()).collect()
-}
-
-/// The expected counts: `woken` waiters that were woken once, then the others of `count`.
-fn first(woken: usize, count: usize) -> Vec<usize> {
-    (0..count).map(|place| usize::from(place < woken)).collect()
+fn rings(bells: &[Bell]) -> Vec<usize> {
+    let rings = bells.iter().map(|bell| bell.0.load(Ordering::SeqCst));
+    rings.collect()
 }
 
 // C9
@@ -74,7 +69,8 @@ fn a_notification_wakes_exactly_the_first_ones_in_line() {
             let waiters = register(&list, &bells);
             list.notify(most);
             let woken = most.min(count);
-            assert_eq!(rings(&bells), first(woken, count), "{most} of {count}");
+            let expected = (0..count).map(|place| usize::from(place < woken));
+            assert!(expected.eq(rings(&bells)), "{most} of {count}");
             assert_eq!(list.len(), count - woken, "{most} of {count}");
             for (place, waiter) in waiters.into_iter().enumerate() {
                 assert_eq!(waiter.is_notified(Waker::noop()), place < woken);
@@ -83,18 +79,6 @@ fn a_notification_wakes_exactly_the_first_ones_in_line() {
             assert_eq!(list.len(), 0);
         }
     }
-}
-
-#[test]
-fn a_notification_of_nobody_is_not_kept() {
-    let list = WaitList::new();
-    list.notify(1);
-    list.notify_all();
-    let bell = bells(1);
-    let waiter = register(&list, &bell).remove(0);
-    assert!(!waiter.is_notified(Waker::noop()));
-    assert_eq!(bell[0].rings(), 0);
-    assert!(!list.cancel(waiter));
 }
 
 // C9: a waiter that leaves can pass its notification on.
@@ -118,7 +102,7 @@ fn the_waker_stored_last_is_the_one_that_is_run() {
     let list = WaitList::new();
     let bells = bells(2);
     let waiter = register(&list, &bells[..1]).remove(0);
-    assert!(!waiter.is_notified(&Waker::from(Arc::clone(&bells[1]))));
+    assert!(!waiter.is_notified(&bells[1].waker()));
     list.notify(1);
     assert_eq!(rings(&bells), [0, 1]);
     assert!(waiter.is_notified(Waker::noop()));
@@ -126,65 +110,47 @@ fn the_waker_stored_last_is_the_one_that_is_run() {
 }
 
 #[test]
-fn a_waiter_is_woken_once_however_many_notifications_follow() {
-    let list = WaitList::new();
-    let bells = bells(1);
-    let waiter = register(&list, &bells).remove(0);
-    list.notify(1);
-    list.notify(1);
-    list.notify_all();
-    assert_eq!(bells[0].rings(), 1);
-    assert!(list.cancel(waiter));
-}
-
-#[test]
 fn panicking_wakers_cost_nobody_else_the_wake_up() {
     for broken in [&[0][..], &[31], &[0, 1], &[5, 40, 99]] {
         let list = WaitList::new();
-        let mut bells = bells(100);
-        for place in broken {
-            bells[*place] = broken_bell();
-        }
-        let waiters = register(&list, &bells);
+        let bells = bells(101);
+        let waiter = |(place, bell): (usize, &Bell)| {
+            let (bell, broken) = (bell.clone(), broken.contains(&place));
+            let waker = calling(move || {
+                bell.ring();
+                if broken {
+                    std::panic::panic_any(Bomb);
+                }
+            });
+            list.register(&waker)
+        };
+        let mut waiters: Vec<_> = bells[..100].iter().enumerate().map(waiter).collect();
         list.notify_all();
-        assert_eq!(rings(&bells), [1; 100], "broken: {broken:?}");
+        assert_eq!(rings(&bells[..100]), [1; 100], "broken: {broken:?}");
         // The list still works.
-        let late = Arc::<Bell>::default();
-        let waiter = list.register(&Waker::from(Arc::clone(&late)));
+        waiters.extend(register(&list, &bells[100..]));
         list.notify(1);
-        assert_eq!(late.rings(), 1);
-        assert!(list.cancel(waiter));
-        for waiter in waiters {
-            assert!(list.cancel(waiter));
-        }
-    }
-}
-
-/// A bell that, when rung, uses the list that it is rung from.
-struct Busybody {
-    list: Arc<WaitList>,
-    seen: AtomicUsize,
-}
-
-impl Wake for Busybody {
-    fn wake(self: Arc<Self>) {
-        let waiter = self.list.register(Waker::noop());
-        self.seen.store(self.list.len(), Ordering::SeqCst);
-        self.list.cancel(waiter);
+        assert_eq!(rings(&bells[100..]), [1]);
+        assert!(waiters.into_iter().all(|waiter| list.cancel(waiter)));
     }
 }
 
 #[test]
 fn a_waker_runs_with_the_list_unlocked() {
     let list = Arc::new(WaitList::new());
-    let busybody = Arc::new(Busybody {
-        list: Arc::clone(&list),
-        seen: AtomicUsize::new(0),
-    });
-    let waiter = list.register(&Waker::from(Arc::clone(&busybody)));
-    // If the list were locked this would never return.
+    let seen = Arc::new(AtomicUsize::new(0));
+    let waker = {
+        let (list, seen) = (Arc::clone(&list), Arc::clone(&seen));
+        calling(move || {
+            // If the list were locked this would never return.
+            let waiter = list.register(Waker::noop());
+            seen.store(list.len(), Ordering::SeqCst);
+            list.cancel(waiter);
+        })
+    };
+    let waiter = list.register(&waker);
     list.notify(1);
-    assert_eq!(busybody.seen.load(Ordering::SeqCst), 1);
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
     assert!(list.cancel(waiter));
 }
 
@@ -216,15 +182,15 @@ proptest! {
     fn the_list_is_a_line_of_people(ops in ops()) {
         let list = WaitList::new();
         let mut line = VecDeque::new();
-        let mut bells = Vec::<Arc<Bell>>::new();
+        let mut bells = Vec::<Bell>::new();
         let mut expected = Vec::<usize>::new();
         let mut waiters = Vec::<(usize, Waiter)>::new();
         for op in ops {
             match op {
                 Op::Register => {
-                    let bell = Arc::<Bell>::default();
+                    let bell = Bell::default();
                     let number = bells.len();
-                    waiters.push((number, list.register(&Waker::from(Arc::clone(&bell)))));
+                    waiters.push((number, list.register(&bell.waker())));
                     line.push_back(number);
                     bells.push(bell);
                     expected.push(0);
@@ -237,7 +203,7 @@ proptest! {
                 }
                 Op::Poll(which) if !waiters.is_empty() => {
                     let (number, waiter) = &waiters[which % waiters.len()];
-                    let notified = waiter.is_notified(&Waker::from(Arc::clone(&bells[*number])));
+                    let notified = waiter.is_notified(&bells[*number].waker());
                     prop_assert_eq!(notified, !line.contains(number));
                 }
                 Op::Cancel(_) | Op::Poll(_) => {}
@@ -257,15 +223,6 @@ proptest! {
             list.cancel(waiter);
         }
         prop_assert_eq!(list.len(), 0);
-    }
-}
-
-/// Wakes a thread.
-struct Unpark(thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 
@@ -289,7 +246,8 @@ fn no_wake_up_is_lost_in_a_race_of_waiting_and_publishing() {
                 }
             }
         });
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waiting = thread::current();
+        let waker = calling(move || waiting.unpark());
         for round in 1..=ROUNDS {
             while published.load(Ordering::Relaxed) < round {
                 let waiter = list.register(&waker);
@@ -313,11 +271,7 @@ fn a_waiter_that_comes_back_counts_those_it_has_overtaken_once() {
     let list = WaitList::new();
     let [stuck, first, second, third] = [(); 4].map(|()| list.register(Waker::noop()));
     list.notify(3);
-    assert_eq!(
-        list.come_back(first),
-        1,
-        "the stuck one was notified before"
-    );
+    assert_eq!(list.come_back(first), 1, "the stuck one was before it");
     assert_eq!(list.come_back(second), 0, "it has been made up for");
     list.notify(1);
     assert_eq!(list.come_back(third), 0);
@@ -326,11 +280,7 @@ fn a_waiter_that_comes_back_counts_those_it_has_overtaken_once() {
     let [gone, last] = [(); 2].map(|()| list.register(Waker::noop()));
     list.notify(2);
     assert!(list.cancel(gone));
-    assert_eq!(
-        list.come_back(last),
-        0,
-        "a waiter that was cancelled owes nothing"
-    );
+    assert_eq!(list.come_back(last), 0, "a cancelled waiter owes nothing");
 }
 
 #[test]

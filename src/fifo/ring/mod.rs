@@ -35,14 +35,13 @@
 //! # Why it is first in, first out
 //!
 //! Let `T` be the first position that is not pushed, and `H` the first that is not popped. No hint
-//! is ahead of them: a thread stores the position behind the one that it pushed or popped, and it
-//! skipped every position between its own hint and that one because their slots showed them as
-//! pushed or popped. Each load acquires what the slot's last exchange released, so by induction all
-//! positions before a hint are pushed or popped. So the exchange of step 4 is on the slot of `T`
-//! (or `H`) itself, and the push (or pop) takes effect at that moment. The two results without an
-//! exchange hold at the load of the slot: if the slot of `H` is empty in this lap, `H` is not
-//! pushed, so `T == H`; if the slot of `T` is full in the lap before, `T - N` is not popped, so
-//! `T - H == N`.
+//! is ahead of them: a thread stores the position behind its own, and it skipped every position
+//! between the hint that it read and its own because their slots showed them as pushed or popped.
+//! Each load acquires what the slot's last exchange released, so by induction all positions before
+//! a hint are pushed or popped. So the exchange of step 4 is on the slot of `T` (or `H`) itself, and
+//! the push (or pop) takes effect at that moment. The two results without an exchange hold at the
+//! load of the slot: if the slot of `H` is empty in this lap, `H` is not pushed, so `T == H`; if the
+//! slot of `T` is full in the lap before, `T - N` is not popped, so `T - H == N`.
 //!
 //! # Why it is lock-free
 //!
@@ -59,23 +58,17 @@
 //! are 537 million entries, ten seconds of pushes and pops without a pause. Entries may then come
 //! out of order, or wait for later pushes. None is lost or doubled: the exchange compares the whole
 //! word, and whatever it replaces was in the ring.
-//!
-//! # Contention
-//!
-//! A thread that loses the exchange, or finds that its position has moved, backs off exponentially.
-//! The winner keeps the cache lines meanwhile and can push or pop several more entries; without the
-//! back-off, the lines would move for every entry.
 
-use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use crossbeam_utils::CachePadded;
 
-use crate::fifo::overflow::{Link, Linked};
+use crate::fifo::overflow::Link;
 use crate::sync::Backoff;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) struct Ring<T: Linked> {
+/// The ring. It does not access the links, which are only addresses here.
+pub(crate) struct Ring {
     /// The hint for the position of the next push.
     tail: CachePadded<AtomicU64>,
     /// The hint for the position of the next pop.
@@ -84,13 +77,7 @@ pub(crate) struct Ring<T: Linked> {
     slots: Box<[AtomicU64]>,
     /// Its logarithm to base two.
     slot_bits: u32,
-    _entries: PhantomData<T>,
 }
-
-// SAFETY: the ring owns its entries, moves them between threads, and gives out no references.
-unsafe impl<T: Linked + Send> Send for Ring<T> {}
-// SAFETY: as above.
-unsafe impl<T: Linked + Send> Sync for Ring<T> {}
 
 /// The number of bits of an address that a word has room for: as many as 64-bit targets use for
 /// memory of the user, unless they tag pointers.
@@ -145,14 +132,11 @@ impl Word {
 }
 
 /// The number of back-off steps, each twice as long as the one before, for which a thread leaves a
-/// contended slot alone.
+/// contended slot alone. The winner keeps the cache lines meanwhile and can push or pop several more
+/// entries; without the back-off, the lines would move for every entry.
 const STEPS: u32 = 3;
 
-fn back_off(backoff: &Backoff) {
-    (0..STEPS).for_each(|_| backoff.snooze());
-}
-
-impl<T: Linked> Ring<T> {
+impl Ring {
     /// Creates a ring for `capacity` entries, rounded up to a power of two.
     pub(crate) fn new(capacity: usize) -> Self {
         let slots = capacity.next_power_of_two();
@@ -161,7 +145,6 @@ impl<T: Linked> Ring<T> {
             head: CachePadded::new(AtomicU64::new(0)),
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             slot_bits: slots.trailing_zeros(),
-            _entries: PhantomData,
         }
     }
 
@@ -197,29 +180,15 @@ impl<T: Linked> Ring<T> {
         }
     }
 
-    /// Stores the position that was found in place of a hint that lags behind it, when there is no
-    /// exchange after which a thread would. Without this, every later thread would skip as much.
-    fn mend(&self, hint: &AtomicU64, lagging: u64, found: u64) {
-        if found != lagging {
-            // Ordering: Release; pairs with the Acquire loads of the hint.
-            hint.store(found, Ordering::Release);
-        }
-    }
-
     /// Steps 3 to 5 of a push at `tail`, whose slot has this `word`. Returns the slot's word if the
     /// push did not succeed.
     #[inline]
-    fn put(
-        &self,
-        tail: u64,
-        slot: &AtomicU64,
-        word: Word,
-        link: NonNull<Link>,
-    ) -> Result<(), Word> {
+    fn put(&self, tail: u64, word: Word, link: NonNull<Link>) -> Result<(), Word> {
         let lap = tail >> self.slot_bits;
         if word != Word::empty(lap) {
             return Err(word);
         }
+        let slot = self.slot(tail);
         let full = Word::full(lap, link);
         // Ordering: Release; pairs with the Acquire loads of slots: a popper of the entry sees what
         // was written before the push. Relaxed on failure; the word only shows that it was lost.
@@ -233,11 +202,12 @@ impl<T: Linked> Ring<T> {
     /// Steps 3 to 5 of a pop at `head`, whose slot has this `word`. Returns the slot's word if the
     /// pop did not succeed.
     #[inline]
-    fn take(&self, head: u64, slot: &AtomicU64, word: Word) -> Result<T, Word> {
+    fn take(&self, head: u64, word: Word) -> Result<NonNull<Link>, Word> {
         let lap = head >> self.slot_bits;
         let Some(link) = word.link().filter(|_| word.next_pop() == lap % LAPS) else {
             return Err(word);
         };
+        let slot = self.slot(head);
         let empty = Word::empty(lap + 1);
         // Ordering: Release; pairs with the Acquire loads of slots. The load of `word` has acquired
         // what the push released. Relaxed on failure; as in `put`.
@@ -245,78 +215,68 @@ impl<T: Linked> Ring<T> {
             .map_err(Word)?;
         // Ordering: Release; pairs with the Acquire loads of the hint.
         self.head.store(head + 1, Ordering::Release);
-        // SAFETY: a push put the link there, and the exchange makes this the only pop of it.
-        Ok(unsafe { T::from_link(link) })
+        Ok(link)
     }
 
-    /// Pushes an entry. Returns it if the ring is full.
+    /// Pushes a link. Returns false if the ring is full.
     #[inline]
-    pub(crate) fn push(&self, entry: T) -> Result<(), T> {
-        let link = entry.into_link();
+    pub(crate) fn push(&self, link: NonNull<Link>) -> bool {
         // Ordering: Acquire; as in `find`.
         let tail = self.tail.load(Ordering::Acquire);
-        let slot = self.slot(tail);
         // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is full.
-        let word = Word(slot.load(Ordering::Relaxed));
-        match self.put(tail, slot, word, link) {
-            Ok(()) => Ok(()),
-            Err(word) => self.push_slow(tail, word, link),
+        let word = Word(self.slot(tail).load(Ordering::Relaxed));
+        let put = |tail, word| self.put(tail, word, link);
+        match put(tail, word) {
+            Ok(()) => true,
+            Err(word) => self
+                .retry(&self.tail, Word::next_push, tail, word, put)
+                .is_some(),
         }
     }
 
-    /// Continues a push that did not succeed at `tail`, whose slot had this `word`.
-    #[cold]
-    fn push_slow(&self, mut tail: u64, mut word: Word, link: NonNull<Link>) -> Result<(), T> {
-        let backoff = Backoff::new();
-        let hint = tail;
-        loop {
-            // The slot is the next one, but not empty: it is full in the lap before, and so is the
-            // ring.
-            if self.laps_ahead(tail, word.next_push()) == 0 {
-                self.mend(&self.tail, hint, tail);
-                // SAFETY: the link did not get into the ring.
-                return Err(unsafe { T::from_link(link) });
-            }
-            // Other pushers are active: leave the cache lines to them for a moment, then try again
-            // at the new tail.
-            back_off(&backoff);
-            (tail, word) = self.find(&self.tail, Word::next_push);
-            match self.put(tail, self.slot(tail), word, link) {
-                Ok(()) => return Ok(()),
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Pops the oldest entry. Returns `None` only if the ring was empty at some moment of the call.
+    /// Pops the oldest link. Returns `None` only if the ring was empty at some moment of the call.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<T> {
+    pub(crate) fn pop(&self) -> Option<NonNull<Link>> {
         // Ordering: Acquire; as in `find`, here and below.
         let head = self.head.load(Ordering::Acquire);
-        let slot = self.slot(head);
-        let word = Word(slot.load(Ordering::Acquire));
-        match self.take(head, slot, word) {
-            Ok(entry) => Some(entry),
-            Err(word) => self.pop_slow(head, word),
+        let word = Word(self.slot(head).load(Ordering::Acquire));
+        let take = |head, word| self.take(head, word);
+        match take(head, word) {
+            Ok(link) => Some(link),
+            Err(word) => self.retry(&self.head, Word::next_pop, head, word, take),
         }
     }
 
-    /// Continues a pop that did not succeed at `head`, whose slot had this `word`.
+    /// Continues a push or a pop that did not succeed at `position`, the value of `hint`, whose slot
+    /// had this `word`. `next` returns the lap in which a slot is used next, and `attempt` makes
+    /// steps 3 to 5. Returns `None` if the ring is full, or empty.
     #[cold]
-    fn pop_slow(&self, mut head: u64, mut word: Word) -> Option<T> {
+    fn retry<R>(
+        &self,
+        hint: &AtomicU64,
+        next: impl Fn(Word) -> u64 + Copy,
+        mut position: u64,
+        mut word: Word,
+        attempt: impl Fn(u64, Word) -> Result<R, Word>,
+    ) -> Option<R> {
         let backoff = Backoff::new();
-        let hint = head;
+        let lagging = position;
         loop {
-            // The slot is the next one, but not full: the ring is empty.
-            if self.laps_ahead(head, word.next_pop()) == 0 {
-                self.mend(&self.head, hint, head);
+            // The slot is the next one, but cannot be used: the ring is full, or empty.
+            if self.laps_ahead(position, next(word)) == 0 {
+                // There is no exchange after which a thread would store the hint. Without this,
+                // every later thread would skip as much.
+                if position != lagging {
+                    // Ordering: Release; pairs with the Acquire loads of the hint.
+                    hint.store(position, Ordering::Release);
+                }
                 return None;
             }
-            // Other poppers are active: back off, then try again at the new head.
-            back_off(&backoff);
-            (head, word) = self.find(&self.head, Word::next_pop);
-            match self.take(head, self.slot(head), word) {
-                Ok(entry) => return Some(entry),
+            // Other threads are active: leave the cache lines to them for a moment.
+            (0..STEPS).for_each(|_| backoff.snooze());
+            (position, word) = self.find(hint, next);
+            match attempt(position, word) {
+                Ok(done) => return Some(done),
                 Err(now) => word = now,
             }
         }
@@ -339,16 +299,6 @@ impl<T: Linked> Ring<T> {
                 return (tail.wrapping_sub(head) % (LAPS << self.slot_bits)) as usize;
             }
             tail = now;
-        }
-    }
-}
-
-impl<T: Linked> Drop for Ring<T> {
-    fn drop(&mut self) {
-        if std::mem::needs_drop::<T>() {
-            while let Some(entry) = self.pop() {
-                drop(entry);
-            }
         }
     }
 }

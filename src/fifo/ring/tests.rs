@@ -1,20 +1,34 @@
 //! The ring by itself: its laps, its limits, and races of few threads in few slots.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::thread;
 
 use super::*;
-use crate::fifo::overflow::boxed::Boxed;
 use crate::scaled::scaled;
 use crate::sync::atomic::AtomicUsize;
 
-fn value<T: Copy>(entry: Option<Boxed<T>>) -> Option<T> {
-    entry.map(|entry| *entry.value())
+/// Pushes a number, in an allocation of its own. Returns whether there was room.
+fn push(ring: &Ring, number: usize) -> bool {
+    let place = NonNull::from(Box::leak(Box::new(number)));
+    let pushed = ring.push(place.cast());
+    if !pushed {
+        free(place.cast());
+    }
+    pushed
+}
+
+fn pop(ring: &Ring) -> Option<usize> {
+    ring.pop().map(free)
+}
+
+fn free(link: NonNull<Link>) -> usize {
+    // SAFETY: from `push`, and freed once.
+    *unsafe { Box::from_raw(link.cast().as_ptr()) }
 }
 
 #[test]
-fn a_ring_holds_what_it_was_made_for_rounded_up_and_gives_the_rest_back() {
+fn a_ring_holds_what_it_was_made_for_rounded_up() {
     for (capacity, holds) in [
         (1, 1),
         (2, 2),
@@ -25,18 +39,15 @@ fn a_ring_holds_what_it_was_made_for_rounded_up_and_gives_the_rest_back() {
         (128, 128),
     ] {
         let ring = Ring::new(capacity);
-        for entry in 0..holds {
-            assert!(ring.push(Boxed::new(entry)).is_ok());
-        }
+        assert!((0..holds).all(|number| push(&ring, number)));
         assert_eq!(ring.len(), holds);
-        let refused = ring.push(Boxed::new(holds)).err();
-        assert_eq!(value(refused), Some(holds), "capacity {capacity}");
-        for entry in 0..holds {
+        assert!(!push(&ring, holds), "capacity {capacity}");
+        for number in 0..holds {
             assert!(!ring.is_empty());
-            assert_eq!(value(ring.pop()), Some(entry));
+            assert_eq!(pop(&ring), Some(number));
         }
         assert!(ring.is_empty());
-        assert!(ring.pop().is_none());
+        assert_eq!(pop(&ring), None);
     }
 }
 
@@ -47,40 +58,36 @@ fn laps_follow_each_other() {
         for filled in 0..=capacity {
             let ring = Ring::new(capacity);
             let mut model = VecDeque::new();
-            for entry in 0..filled {
-                assert!(ring.push(Boxed::new(entry)).is_ok());
-                model.push_back(entry);
-            }
-            for entry in filled..filled + 5 * capacity {
-                if filled == capacity {
-                    assert_eq!(value(ring.pop()), model.pop_front());
+            for number in 0..filled + 5 * capacity {
+                if model.len() == capacity {
+                    assert_eq!(pop(&ring), model.pop_front());
                 }
-                assert!(ring.push(Boxed::new(entry)).is_ok());
-                model.push_back(entry);
-                if filled < capacity {
-                    assert_eq!(value(ring.pop()), model.pop_front());
+                assert!(push(&ring, number));
+                model.push_back(number);
+                if model.len() > filled {
+                    assert_eq!(pop(&ring), model.pop_front());
                 }
                 assert_eq!(ring.len(), model.len());
                 assert_eq!(ring.is_empty(), model.is_empty());
             }
+            assert!(std::iter::from_fn(|| pop(&ring)).eq(model));
         }
     }
 }
 
 /// Pushes and pops through five laps of a ring that holds half of what it could, and calls `disturb`
 /// before each.
-fn five_laps(ring: &Ring<Boxed<usize>>, disturb: impl Fn(&Ring<Boxed<usize>>)) {
+fn five_laps(ring: &Ring, disturb: impl Fn(&Ring)) {
     let capacity = ring.slots.len();
-    for entry in 0..capacity / 2 {
-        assert!(ring.push(Boxed::new(entry)).is_ok());
-    }
-    for entry in 0..5 * capacity {
+    assert!((0..capacity / 2).all(|number| push(ring, number)));
+    for number in 0..5 * capacity {
         disturb(ring);
         assert_eq!(ring.len(), capacity / 2);
         assert_eq!(ring.is_empty(), capacity == 1);
-        assert!(ring.push(Boxed::new(entry + capacity / 2)).is_ok());
-        assert_eq!(value(ring.pop()), Some(entry));
+        assert!(push(ring, number + capacity / 2));
+        assert_eq!(pop(ring), Some(number));
     }
+    assert_eq!(std::iter::from_fn(|| pop(ring)).count(), capacity / 2);
 }
 
 // C1: as if a thread had slept between its exchange and its store of the hint, for a step or for laps.
@@ -88,8 +95,7 @@ fn five_laps(ring: &Ring<Boxed<usize>>, disturb: impl Fn(&Ring<Boxed<usize>>)) {
 fn a_hint_that_lags_by_any_distance_is_harmless() {
     for capacity in [1, 2, 8] {
         for lag in 0..4 * capacity as u64 {
-            let ring = Ring::new(capacity);
-            five_laps(&ring, |ring| {
+            five_laps(&Ring::new(capacity), |ring| {
                 for hint in [&ring.tail, &ring.head] {
                     let lagging = hint.load(Ordering::Relaxed).saturating_sub(lag);
                     hint.store(lagging, Ordering::Relaxed);
@@ -115,19 +121,6 @@ fn laps_begin_again_at_zero() {
     }
 }
 
-#[test]
-fn what_is_left_is_dropped_with_the_ring() {
-    let entry = Arc::new(());
-    let ring = Ring::new(4);
-    for _ in 0..6 {
-        let _ = ring.push(Boxed::new(Arc::clone(&entry)));
-    }
-    drop(ring.pop());
-    assert_eq!(Arc::strong_count(&entry), 4);
-    drop(ring);
-    assert_eq!(Arc::strong_count(&entry), 1);
-}
-
 // C2, C3: few slots, so that laps follow each other quickly.
 #[test]
 fn racing_threads_get_every_entry_once() {
@@ -145,10 +138,8 @@ fn racing_threads_get_every_entry_once() {
                 let (ring, start, popped, left) = (&ring, &start, &popped, &left);
                 scope.spawn(move || {
                     start.wait();
-                    for entry in thread * ENTRIES..(thread + 1) * ENTRIES {
-                        let mut entry = Boxed::new(entry);
-                        while let Err(refused) = ring.push(entry) {
-                            entry = refused;
+                    for number in thread * ENTRIES..(thread + 1) * ENTRIES {
+                        while !push(ring, number) {
                             thread::yield_now();
                         }
                     }
@@ -156,9 +147,9 @@ fn racing_threads_get_every_entry_once() {
                 scope.spawn(move || {
                     start.wait();
                     while left.load(Ordering::SeqCst) > 0 {
-                        match value(ring.pop()) {
-                            Some(entry) => {
-                                popped[entry].fetch_add(1, Ordering::SeqCst);
+                        match pop(ring) {
+                            Some(number) => {
+                                popped[number].fetch_add(1, Ordering::SeqCst);
                                 left.fetch_sub(1, Ordering::SeqCst);
                             }
                             None => thread::yield_now(),

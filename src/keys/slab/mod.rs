@@ -66,23 +66,17 @@ struct Chunk<K> {
 pub(crate) struct Slab<K> {
     /// All chunks by their numbers, and null where there is no chunk.
     chunks: Vec<*mut Chunk<K>>,
-    /// The numbers below `chunks.len()` without a chunk.
-    vacant: Vec<u32>,
+    /// The numbers below this one have chunks.
+    dense: usize,
     /// The first chunk of the open list.
     open: Option<NonNull<Chunk<K>>>,
-    shape: Shape,
-    _nodes: PhantomData<Node<K>>,
-}
-
-/// The layout of a slab's chunks.
-#[derive(Clone, Copy)]
-struct Shape {
-    /// Whether the slots have times behind the nodes.
-    timed: bool,
     /// The distance from one slot to the next, in bytes.
     stride: u32,
     /// The number of slots in a chunk.
     slots: u16,
+    /// Whether the slots have times behind the nodes.
+    timed: bool,
+    _nodes: PhantomData<Node<K>>,
 }
 
 // SAFETY: the slab owns its chunks and gives out only addresses; the holders of tokens send and
@@ -116,53 +110,44 @@ impl<K> Slab<K> {
         (size_of::<Slot<K>>() + times).next_multiple_of(align_of::<Slot<K>>())
     }
 
-    fn shape(timed: bool) -> Shape {
+    /// Creates an empty slab, with room for times behind the nodes if `timed`.
+    pub(crate) fn new(timed: bool) -> Self {
         let stride = Self::stride(timed);
         let slots = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
-        Shape {
-            timed,
+        Slab {
+            chunks: Vec::new(),
+            dense: 0,
+            open: None,
             stride: u32::try_from(stride).expect("a key is smaller than 4 GiB"),
             slots: u16::try_from(slots).expect("small nodes have chunks of a page"),
+            timed,
+            _nodes: PhantomData,
         }
+    }
+
+    /// Returns the distance of a slot from the start of its chunk.
+    #[inline]
+    fn slot(&self, index: u16) -> usize {
+        Self::FIRST_SLOT + index as usize * self.stride as usize
     }
 
     fn layout(&self) -> Layout {
-        let Shape { stride, slots, .. } = self.shape;
-        Layout::from_size_align(
-            Self::FIRST_SLOT + slots as usize * stride as usize,
-            Self::ALIGN,
-        )
-        .expect("a chunk's size is far below isize::MAX for any key that can exist")
-    }
-
-    /// Creates an empty slab, with room for times behind the nodes if `timed`.
-    pub(crate) fn new(timed: bool) -> Self {
-        Slab {
-            chunks: Vec::new(),
-            vacant: Vec::new(),
-            open: None,
-            shape: Self::shape(timed),
-            _nodes: PhantomData,
-        }
+        Layout::from_size_align(self.slot(self.slots), Self::ALIGN)
+            .expect("a chunk's size is far below isize::MAX for any key that can exist")
     }
 
     /// Returns the address of a node's times, in a slab that has them.
     #[inline]
     pub(crate) fn times_of(node: NodeRef<K>) -> NonNull<Times> {
-        let behind = node.as_ptr().cast::<Slot<K>>().as_ptr().wrapping_add(1);
-        // SAFETY: not null, because it is behind a pointer into an allocation.
-        unsafe { NonNull::new_unchecked(behind.cast::<Times>()) }
+        // SAFETY: the end of the node's union is in its slot, or at the end of that.
+        unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
     }
 
     /// Returns the chunk of a node.
     #[inline]
     fn chunk_of(node: NodeRef<K>) -> NonNull<Chunk<K>> {
-        let base = node
-            .as_ptr()
-            .as_ptr()
-            .map_addr(|at| at & !(Self::ALIGN - 1));
-        // SAFETY: not null, because no chunk is at address 0.
-        unsafe { NonNull::new_unchecked(base.cast::<Chunk<K>>()) }
+        // SAFETY: a chunk is within one aligned block, and begins where the block does.
+        unsafe { node.0.byte_sub(node.0.addr().get() % Self::ALIGN).cast() }
     }
 
     /// Returns the index of a node.
@@ -174,7 +159,7 @@ impl<K> Slab<K> {
     pub(crate) unsafe fn index_of(&self, node: NodeRef<K>) -> NodeIndex {
         // SAFETY: the chunk is alive, because its node is.
         let number = unsafe { Self::chunk_of(node).as_ref() }.number;
-        let distance = node.as_ptr().addr().get() % Self::ALIGN / UNIT;
+        let distance = node.0.addr().get() % Self::ALIGN / UNIT;
         // The distance is below 2^DISTANCE_BITS; see `grow` for the number.
         NodeIndex(number << Self::DISTANCE_BITS | distance as u32)
     }
@@ -192,17 +177,14 @@ impl<K> Slab<K> {
         // distance.
         unsafe {
             let chunk = *self.chunks.get_unchecked(number);
-            NodeRef::new(NonNull::new_unchecked(chunk.byte_add(distance).cast()))
+            NodeRef(NonNull::new_unchecked(chunk.byte_add(distance).cast()))
         }
     }
 
     /// Moves `node` into the slab.
     #[inline]
     pub(crate) fn insert(&mut self, node: Node<K>) -> NodeRef<K> {
-        let chunk = match self.open {
-            Some(chunk) => chunk,
-            None => self.grow(),
-        };
+        let chunk = self.open.unwrap_or_else(|| self.grow());
         // SAFETY: the chunk belongs to this slab, is alive, and has a free slot because it is on
         // the open list: either on its free list, whose slots are inside the chunk and hold a valid
         // link, or among those never used, which are inside the chunk as well.
@@ -214,20 +196,20 @@ impl<K> Slab<K> {
                     slot
                 }
                 None => {
-                    let slot = self.slot(chunk, head.fresh);
+                    let at = self.slot(head.fresh);
                     head.fresh += 1;
-                    slot
+                    chunk.byte_add(at).cast()
                 }
             };
             head.live += 1;
-            if head.live == self.shape.slots {
+            if head.live == self.slots {
                 self.open = head.next;
             }
             slot.write(Slot {
                 node: ManuallyDrop::new(node),
             });
-            let node = NodeRef::new(slot.cast());
-            if self.shape.timed {
+            let node = NodeRef(slot.cast());
+            if self.timed {
                 Self::times_of(node).write(Times::new());
             }
             node
@@ -241,7 +223,7 @@ impl<K> Slab<K> {
     /// The node came from `insert` on this slab, was not removed since, and no other thread can
     /// reach it any more.
     pub(crate) unsafe fn remove(&mut self, node: NodeRef<K>) -> K {
-        let place = node.as_ptr().cast::<Slot<K>>();
+        let place = node.0.cast::<Slot<K>>();
         // SAFETY: by the caller's promise the slot holds a node that no other thread can reach; the
         // moved key is not read again.
         let key = ManuallyDrop::into_inner(unsafe { place.read().node }).key;
@@ -268,46 +250,38 @@ impl<K> Slab<K> {
     /// open list. Called after nodes were removed.
     pub(crate) fn settle(&mut self, mut spare: usize) {
         let layout = self.layout();
-        self.open = None;
         let mut last = &mut self.open;
-        self.vacant.clear();
-        for (number, place) in self.chunks.iter_mut().enumerate() {
-            if let Some(mut chunk) = NonNull::new(*place) {
-                // SAFETY: the chunk is alive and in this slab, and the reference is the only one.
-                let head = unsafe { chunk.as_mut() };
-                if head.live == self.shape.slots {
-                    continue;
-                }
-                if head.live > 0 || spare > 0 {
-                    spare -= usize::from(head.live == 0);
-                    head.next = None;
-                    *last = Some(chunk);
-                    last = &mut head.next;
-                    continue;
-                }
+        for place in &mut self.chunks {
+            let Some(mut chunk) = NonNull::new(*place) else {
+                continue;
+            };
+            // SAFETY: the chunk is alive and in this slab, and the reference is the only one.
+            let head = unsafe { chunk.as_mut() };
+            if head.live == self.slots {
+                continue;
+            }
+            if head.live == 0 && spare == 0 {
                 *place = null_mut();
                 // SAFETY: allocated with this layout, on no list any more, and without a node that a
                 // thread could reach.
                 unsafe { dealloc(chunk.as_ptr().cast(), layout) };
+                continue;
             }
-            self.vacant.push(number as u32);
+            spare -= usize::from(head.live == 0);
+            *last = Some(chunk);
+            last = &mut head.next;
         }
+        *last = None;
         // Forget the numbers at the end, so that the list follows the chunks.
         let used = self.chunks.iter().rposition(|chunk| !chunk.is_null());
         self.chunks.truncate(used.map_or(0, |last| last + 1));
-        let used = self
-            .vacant
-            .partition_point(|number| (*number as usize) < self.chunks.len());
-        self.vacant.truncate(used);
-        // `grow` takes the last number first.
-        self.vacant.reverse();
+        self.dense = 0;
     }
 
-    /// Frees all empty chunks, and unused capacity of the lists.
+    /// Frees all empty chunks, and unused capacity of the list.
     pub(crate) fn shrink(&mut self) {
         self.settle(0);
         self.chunks.shrink_to_fit();
-        self.vacant.shrink_to_fit();
     }
 
     /// Allocates a new chunk. If all numbers are in use, with 32 GiB in one shard, or the chunk is
@@ -315,23 +289,25 @@ impl<K> Slab<K> {
     #[cold]
     fn grow(&mut self) -> NonNull<Chunk<K>> {
         let layout = self.layout();
-        let number = self.vacant.last().copied().or_else(|| self.next_number());
+        let mut vacant = self.dense..self.chunks.len();
+        let number = vacant.find(|&number| self.chunks[number].is_null());
+        let number = number.unwrap_or(self.chunks.len());
         // SAFETY: the layout's size is not zero, because a chunk has a header.
-        let chunk = number.and_then(|_| NonNull::new(unsafe { alloc(layout) }.cast::<Chunk<K>>()));
-        // A node's address has to fit in a slot of the ring.
-        let chunk = chunk.filter(|chunk| has_room_for(chunk.addr().get()));
-        let (Some(number), Some(chunk)) = (number, chunk) else {
+        let chunk = NonNull::new(unsafe { alloc(layout) }.cast::<Chunk<K>>())
+            .filter(|chunk| has_room_for(chunk.addr().get()))
+            .filter(|_| number <= (u32::MAX >> Self::DISTANCE_BITS) as usize);
+        let Some(chunk) = chunk else {
             handle_alloc_error(layout)
         };
-        if self.vacant.pop().is_some() {
-            self.chunks[number as usize] = chunk.as_ptr();
-        } else {
-            self.chunks.push(chunk.as_ptr());
+        if number == self.chunks.len() {
+            self.chunks.push(null_mut());
         }
+        self.chunks[number] = chunk.as_ptr();
+        self.dense = number + 1;
         // SAFETY: freshly allocated with room and alignment for a header.
         unsafe {
             chunk.write(Chunk {
-                number,
+                number: number as u32,
                 live: 0,
                 fresh: 0,
                 free: None,
@@ -340,21 +316,6 @@ impl<K> Slab<K> {
         }
         self.open = Some(chunk);
         chunk
-    }
-
-    /// Returns the number of the next chunk at the end of the list, if it fits in an index.
-    fn next_number(&self) -> Option<u32> {
-        let number = u32::try_from(self.chunks.len()).ok()?;
-        (number <= u32::MAX >> Self::DISTANCE_BITS).then_some(number)
-    }
-
-    /// # Safety
-    ///
-    /// `chunk` is alive and in this slab, and `index` is below the number of its slots.
-    unsafe fn slot(&self, chunk: NonNull<Chunk<K>>, index: u16) -> NonNull<Slot<K>> {
-        let at = Self::FIRST_SLOT + index as usize * self.shape.stride as usize;
-        // SAFETY: inside the chunk's allocation.
-        unsafe { chunk.byte_add(at).cast::<Slot<K>>() }
     }
 }
 

@@ -19,15 +19,12 @@
 //! close   sets closed         from then on `add` is refused
 //! ```
 //!
-//! The encoding makes `begin` and `finish` single unconditional additions: 01 + 1 = 10, and 10 - 10
-//! = 00, 11 - 10 = 01. They cannot fail, and need no loop.
+//! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,
+//! and 10 - 10 = 00, 11 - 10 = 01.
 //!
-//! # The other bits
-//!
-//! `recurring` says that the key became idle and was added again since the last sweep; a sweep
-//! spares such a key once. Next are 28 bits of the key's hash, which never change: the table reads
-//! them when it grows. The upper half counts pins: handles and pending delays that keep the node
-//! interned.
+//! The other bits: `recurring` says that the key became idle and was added again since the last
+//! sweep; a sweep spares such a key once. 28 bits of the key's hash never change. The upper half
+//! counts pins: handles and pending delays that keep the node interned.
 //!
 //! # Orderings
 //!
@@ -39,10 +36,9 @@
 //! stores by a thread that has exclusive access to the node (see [`KeyState::add_locked`] and
 //! [`KeyState::residence`]); they follow an acquiring load.
 //!
-//! *Adds that change nothing* (the key is queued or dirty already) only read, and this needs care.
-//! Adder (store data; load "queued") and worker (store "processing"; load data) could both miss the
-//! other's store, each still in its processor's store buffer: the add would return "merged", and
-//! its delivery would not see the adder's data. So both sides have a full fence in between:
+//! *Adds that change nothing* (the key is queued or dirty already) only read. Adder and worker could
+//! both miss the other's store, each still in its processor's store buffer: the delivery would not
+//! see the data of an add that returned "merged". So both sides have a full fence in between:
 //!
 //! ```text
 //!     adder                                  worker
@@ -69,7 +65,7 @@ const PIN: u64 = 1 << 32;
 /// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
 const MOST_PINS: u64 = 1 << 31;
 
-/// A value of the word, read at some moment.
+/// A value of the word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
@@ -88,13 +84,14 @@ impl Word {
     }
 }
 
-/// The four states of a key.
+/// The four states of a key, by their bits in the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub(crate) enum Phase {
-    Idle,
-    Queued,
-    Processing,
-    Dirty,
+    Idle = 0,
+    Queued = DIRTY,
+    Processing = PROCESSING,
+    Dirty = PROCESSING | DIRTY,
 }
 
 /// The effect of an add.
@@ -110,42 +107,25 @@ pub(crate) enum Marked {
     Closed,
 }
 
-/// The effect of finishing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finished {
-    /// Processing became idle. From here on a sweep may free the node.
-    Idle,
-    /// Processing-dirty became queued: the caller must push the key's entry to the FIFO.
-    Queued,
-}
-
 /// What a sweep does with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residence {
-    /// The sweep removes it: it is idle, unpinned, and was not added again since the last sweep.
+    /// The sweep removes it.
     Leave,
     /// The sweep keeps it: it is busy or pinned.
     Stay,
-    /// The sweep keeps it once more: it is idle, and was added again since the last sweep.
+    /// The sweep keeps it once more: it was added again since the last sweep.
     Spared,
 }
 
 pub(crate) struct KeyState(AtomicU64);
 
 impl KeyState {
-    /// Creates the state of a new key.
     pub(crate) fn new(hash: ShortHash, phase: Phase, closed: bool) -> Self {
         const { assert!(HASH << ShortHash::BITS == PIN) };
-        let phase = match phase {
-            Phase::Idle => 0,
-            Phase::Queued => DIRTY,
-            Phase::Processing => PROCESSING,
-            Phase::Dirty => PROCESSING | DIRTY,
-        };
-        let closed = if closed { CLOSED } else { 0 };
-        KeyState(AtomicU64::new(
-            phase | closed | (u64::from(hash.bits()) * HASH),
-        ))
+        let closed = u64::from(closed) * CLOSED;
+        let hash = u64::from(hash.bits()) * HASH;
+        KeyState(AtomicU64::new(phase as u64 | closed | hash))
     }
 
     /// Returns the hash that the state was created with.
@@ -167,7 +147,7 @@ impl KeyState {
         let seen = Word(self.0.load(Ordering::Acquire));
         match seen.phase() {
             // Idle and unpinned under the lock: no other thread can reach the node, so no
-            // read-modify-write is needed. (A sweep may remove the node under the same condition.)
+            // read-modify-write is needed.
             Phase::Idle if seen.0 < PIN && !seen.is(CLOSED) => {
                 // Ordering: Release; pairs with the Acquire in `begin`.
                 self.0.store(seen.0 | DIRTY | RECURRING, Ordering::Release);
@@ -229,20 +209,16 @@ impl KeyState {
         was.is(CLOSED)
     }
 
-    /// Processing becomes idle, or queued if it was dirty. Also returns whether the key had been
-    /// closed. After [`Finished::Idle`] the caller must not access the node again.
+    /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's entry
+    /// to the FIFO. Returns the new state, and whether the key had been closed. A sweep may free a
+    /// node that is idle, so the caller must not access it again.
     #[inline]
-    pub(crate) fn finish(&self) -> (Finished, bool) {
+    pub(crate) fn finish(&self) -> (Phase, bool) {
         // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with the
         // Acquire in `residence` before a sweep removes the node.
         let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
         debug_assert!(was.is(PROCESSING), "finish found {:#x}", was.0);
-        let finished = if was.is(DIRTY) {
-            Finished::Queued
-        } else {
-            Finished::Idle
-        };
-        (finished, was.is(CLOSED))
+        (Word(was.0 - PROCESSING).phase(), was.is(CLOSED))
     }
 
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
@@ -253,14 +229,8 @@ impl KeyState {
         (!was.is(CLOSED)).then(|| was.phase())
     }
 
+    /// Returns the state. The times that belong to it may be read afterwards.
     pub(crate) fn phase(&self) -> Phase {
-        // Ordering: Relaxed; a snapshot for reports.
-        Word(self.0.load(Ordering::Relaxed)).phase()
-    }
-
-    /// Like [`phase`](Self::phase), for a caller that then reads the times that belong to the
-    /// state.
-    pub(crate) fn observe(&self) -> Phase {
         // Ordering: Acquire; pairs with the Release in `add` and in `finish`, and with the fence in
         // `Times::begin`.
         Word(self.0.load(Ordering::Acquire)).phase()
@@ -288,11 +258,9 @@ impl KeyState {
         self.0.fetch_sub(PIN, Ordering::Release);
     }
 
-    /// Returns what a sweep does with the node. Called under the shard's lock.
-    ///
-    /// With `forget` even recurring keys leave. If it returns [`Residence::Leave`], no other thread
-    /// can reach the node any more: it has no entry in the FIFO, no worker and no pin, and the
-    /// shard is locked.
+    /// Returns what a sweep does with the node. Called under the shard's lock. With `forget` even
+    /// recurring keys leave. After [`Residence::Leave`] no other thread can reach the node: it has
+    /// no entry in the FIFO, no worker and no pin.
     pub(crate) fn residence(&self, forget: bool) -> Residence {
         // Ordering: Acquire; pairs with the Release in `finish` and in `unpin`: the thread that
         // made the node idle or dropped its last pin does not access it any more.

@@ -82,12 +82,19 @@ fn next_look<K>(keys: &Keys<K>) -> Option<u64> {
     keys.next_look(|| 0)
 }
 
-/// More keys in the first shard than are ever kept without looking, all of them being processed
-/// when they were inserted, so that no adder's sweep has taken any.
-fn burst(keys: &Keys<usize>, count: usize) {
-    let entries: Vec<_> = (0..count).map(|key| insert(keys, key, key)).collect();
-    assert_eq!(interned(keys).len(), count, "busy keys stay");
+/// Interns `count` keys in the first shard, and works on them only then: no adder sweeps any.
+fn burst<K>(keys: &Keys<K>, count: usize, key: impl Fn(usize) -> K) {
+    let entries: Vec<_> = (0..count)
+        .map(|number| insert(keys, number, key(number)))
+        .collect();
+    assert_eq!(keys.lock(0).table.len(), count, "busy keys stay");
     entries.into_iter().for_each(work);
+}
+
+/// Interns a new pinned key.
+fn insert_pinned(keys: &Keys<usize>, number: usize, closed: bool) -> Pin<usize> {
+    let hash = hash_of(number);
+    keys.lock(hash).insert_pinned(hash, number, closed).0
 }
 
 #[test]
@@ -119,20 +126,12 @@ fn a_key_is_found_by_its_hash_and_then_by_itself() {
 
 // C10: the fixed cache.
 #[test]
-fn as_many_idle_keys_as_residents_are_kept_whatever_happens() {
+fn as_many_idle_keys_as_residents_are_kept_and_one_more_sweeps_them() {
     let keys = keys();
     insert_and_work(&keys, 0..ROOM);
-    for _ in 0..3 {
-        keys.look(|| unreachable!("there is nothing to sweep"));
-        assert_eq!(next_look(&keys), None);
-    }
+    keys.look(|| unreachable!("there is nothing to sweep"));
+    assert_eq!(next_look(&keys), None);
     assert_eq!(interned(&keys), Vec::from_iter(0..ROOM));
-}
-
-#[test]
-fn the_adder_of_one_key_too_many_sweeps_the_idle_ones() {
-    let keys = keys();
-    insert_and_work(&keys, 0..ROOM);
     insert_and_work(&keys, [1000]);
     assert_eq!(interned(&keys), [1000]);
     assert_eq!(limit(&keys), ROOM);
@@ -199,8 +198,10 @@ fn busy_keys_stay_and_double_the_limit() {
 #[test]
 fn pinned_keys_stay_until_the_last_pin_is_gone() {
     let keys = keys();
-    let (pin, _swept) = keys.lock(5).insert_pinned(5, 5, false);
-    let same = keys.lock(5).pin(5, |key| *key == 5).expect("interned");
+    let pin = insert_pinned(&keys, 5, false);
+    let hash = hash_of(5);
+    let same = keys.lock(hash).pin(hash, |key| *key == 5);
+    let same = same.expect("interned");
     let third = same.clone();
     insert_and_work(&keys, 1000..1000 + 3 * ROOM);
     for pin in [pin, same, third] {
@@ -238,7 +239,7 @@ fn a_steady_backlog_does_not_make_the_table_grow_and_shrink_in_turns() {
 #[test]
 fn a_key_that_is_pinned_after_the_shut_down_is_born_closed() {
     let keys = keys();
-    let (pin, _swept) = keys.lock(5).insert_pinned(5, 5, true);
+    let pin = insert_pinned(&keys, 5, true);
     assert!(matches!(pin.add(), Added::Closed));
     pin.unpin();
 }
@@ -247,7 +248,7 @@ fn a_key_that_is_pinned_after_the_shut_down_is_born_closed() {
 #[test]
 fn a_worked_off_burst_is_swept_by_an_idle_consumer() {
     let keys = keys();
-    burst(&keys, scaled(100_000));
+    burst(&keys, scaled(100_000), |number| number);
     assert!(keys.lock(0).table.capacity() >= scaled(100_000));
     look(&keys, 0);
     assert_eq!(next_look(&keys), None);
@@ -263,7 +264,7 @@ fn a_worked_off_burst_is_swept_by_an_idle_consumer() {
 fn keys_of_a_burst_that_recurred_leave_after_a_rest() {
     let keys = keys();
     let count = 2 * ROOM;
-    burst(&keys, count);
+    burst(&keys, count, |number| number);
     (0..count).for_each(|number| recur(&keys, number));
     look(&keys, 7);
     assert_eq!(interned(&keys).len(), count, "all of them recurred");
@@ -282,7 +283,7 @@ fn keys_of_a_burst_that_recurred_leave_after_a_rest() {
 fn keys_that_keep_recurring_are_never_swept() {
     let keys = keys();
     let count = 2 * ROOM;
-    burst(&keys, count);
+    burst(&keys, count, |number| number);
     let rest = REST + count as u64 * REST_PER_NODE;
     for round in 0..100 {
         (0..count).for_each(|number| recur(&keys, number));
@@ -309,11 +310,7 @@ fn passes_that_change_nothing_come_at_longer_and_longer_intervals() {
     let keys = keys();
     let count = 2 * ROOM;
     let pins: Vec<_> = (0..count)
-        .map(|key| {
-            keys.lock(hash_of(key))
-                .insert_pinned(hash_of(key), key, false)
-                .0
-        })
+        .map(|key| insert_pinned(&keys, key, false))
         .collect();
     let mut now = 0;
     let mut rests = Vec::new();
@@ -336,7 +333,7 @@ fn passes_that_change_nothing_come_at_longer_and_longer_intervals() {
 fn a_locked_shard_is_left_to_the_next_pass() {
     let keys = keys();
     let count = 2 * ROOM;
-    burst(&keys, count);
+    burst(&keys, count, |number| number);
     let shard = keys.lock(0);
     look(&keys, 0);
     assert_eq!(shard.table.len(), count);
@@ -371,7 +368,7 @@ fn a_burst_leaves_whatever_the_number_of_shards() {
 #[test]
 fn shrink_takes_even_keys_that_recur_and_gives_the_table_back() {
     let keys = keys();
-    burst(&keys, 10_000);
+    burst(&keys, 10_000, |number| number);
     (0..100).for_each(|number| recur(&keys, number));
     keys.shrink();
     assert!(interned(&keys).is_empty());
@@ -427,27 +424,15 @@ fn a_shard_grows_for_keys_that_return() {
 // that line.
 #[test]
 fn what_an_add_reads_of_a_store_is_on_one_line_and_not_on_that_of_a_lock() {
-    const LINE: usize = 64;
     let keys = keys::<u64>();
-    let locks: Vec<_> = keys
-        .shards
-        .iter()
-        .map(|lock| std::ptr::from_ref(lock).addr())
-        .collect();
+    let line = |address: usize| address / 64;
     let shard = keys.shard(1);
-    let end = |start: usize, bytes: usize| start + bytes - 1;
-    let store = std::ptr::from_ref(&**shard.store).addr();
+    let store = line(std::ptr::from_ref(&**shard.store).addr());
+    let limit = std::ptr::from_ref(&shard.store.limit).addr();
+    assert_eq!(line(limit + size_of::<usize>() - 1), store);
     let chunks = shard.store.slab.address_of_chunks();
-    for address in [
-        end(
-            std::ptr::from_ref(&shard.store.limit).addr(),
-            size_of::<usize>(),
-        ),
-        end(chunks, size_of::<Vec<*mut ()>>()),
-    ] {
-        assert_eq!(address / LINE, store / LINE);
-    }
-    for lock in locks {
-        assert_ne!(lock / LINE, store / LINE);
+    assert_eq!(line(chunks + size_of::<Vec<*mut ()>>() - 1), store);
+    for lock in &keys.shards {
+        assert_ne!(line(std::ptr::from_ref(lock).addr()), store);
     }
 }

@@ -39,24 +39,16 @@ fn companions() -> impl Iterator<Item = u64> {
 
 // The table reads the hash whenever it grows, whatever has happened to the key meanwhile.
 #[test]
-fn the_hash_is_what_the_state_was_made_with() {
-    for bits in [0, 1, 1 << 27, (1 << 28) - 1, 0x0ACE_0F01] {
-        for phase in PHASES {
-            let state = KeyState::new(ShortHash::from_bits(bits), phase, bits == 1);
-            state.pin();
-            assert_eq!((state.hash().bits(), state.phase()), (bits, phase));
-        }
-    }
-}
-
-#[test]
-fn the_phases_are_two_bits_and_tell_themselves_apart() {
+fn a_new_state_has_its_phase_and_its_hash_in_bits_of_their_own() {
     for (phase, expected) in PHASES.into_iter().zip([0b00, 0b01, 0b10, 0b11]) {
-        assert_eq!(bits(phase), expected, "{phase:?}");
-        assert_eq!(KeyState::new(ShortHash::of(0), phase, false).phase(), phase);
-        let closed = KeyState::new(ShortHash::of(0), phase, true);
-        assert_eq!(word(&closed), expected | CLOSED, "{phase:?}");
-        assert_eq!(closed.phase(), phase);
+        for hash in [0, 1, 1 << 27, (1 << 28) - 1, 0x0ACE_0F01] {
+            for (closed, flag) in [(false, 0), (true, CLOSED)] {
+                let state = KeyState::new(ShortHash::from_bits(hash), phase, closed);
+                assert_eq!(word(&state), expected | flag | u64::from(hash) * HASH);
+                state.pin();
+                assert_eq!((state.hash().bits(), state.phase()), (hash, phase));
+            }
+        }
     }
 }
 
@@ -92,26 +84,23 @@ fn an_add_follows_the_table_and_touches_nothing_else() {
     }
 }
 
-#[test]
-fn begin_makes_a_queued_key_processing_and_tells_whether_it_was_closed() {
-    for beside in companions() {
-        let state = state(bits(Phase::Queued) | beside);
-        assert_eq!(state.begin(), beside & CLOSED != 0);
-        assert_eq!(word(&state), bits(Phase::Processing) | beside);
-    }
-}
-
 // C4
 #[test]
-fn finish_makes_a_clean_key_idle_and_a_dirty_one_queued() {
-    let table = [
-        (Phase::Processing, Phase::Idle, Finished::Idle),
-        (Phase::Dirty, Phase::Queued, Finished::Queued),
+fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
+    type Step = fn(&KeyState) -> (Phase, bool);
+    let begin: Step = |state| {
+        let closed = state.begin();
+        (state.phase(), closed)
+    };
+    let table: [(Step, Phase, Phase); 3] = [
+        (begin, Phase::Queued, Phase::Processing),
+        (KeyState::finish, Phase::Processing, Phase::Idle),
+        (KeyState::finish, Phase::Dirty, Phase::Queued),
     ];
-    for (before, after, finished) in table {
+    for (step, before, after) in table {
         for beside in companions() {
             let state = state(bits(before) | beside);
-            assert_eq!(state.finish(), (finished, beside & CLOSED != 0));
+            assert_eq!(step(&state), (after, beside & CLOSED != 0));
             assert_eq!(word(&state), bits(after) | beside, "{before:?}");
         }
     }
@@ -147,18 +136,6 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
         KeyState::new(ShortHash::of(0), Phase::Idle, true).close(),
         None
     );
-}
-
-// S2
-#[test]
-fn a_key_that_is_closed_dirty_is_delivered_once_more_and_then_idle() {
-    let state = state(bits(Phase::Dirty));
-    assert_eq!(state.close(), Some(Phase::Dirty));
-    assert_eq!(state.finish(), (Finished::Queued, true));
-    assert!(state.begin());
-    assert_eq!(state.add_pinned(), Marked::Closed);
-    assert_eq!(state.finish(), (Finished::Idle, true));
-    assert_eq!(state.phase(), Phase::Idle);
 }
 
 #[test]
@@ -215,21 +192,6 @@ fn only_idle_unpinned_keys_leave_and_recurring_ones_are_spared_once() {
     }
 }
 
-#[test]
-fn a_key_recurs_only_if_it_is_added_again_after_it_went_idle() {
-    let state = KeyState::new(ShortHash::of(0), Phase::Queued, false);
-    state.begin();
-    assert_eq!(state.add_locked(), Marked::Deferred);
-    state.finish();
-    state.begin();
-    state.finish();
-    assert_eq!(state.residence(false), Residence::Leave);
-    assert_eq!(state.add_locked(), Marked::Queued);
-    state.begin();
-    state.finish();
-    assert_eq!(state.residence(false), Residence::Spared);
-}
-
 // C3, C5: of racing adders one pushes the FIFO entry, and no accepted add is lost.
 #[test]
 fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
@@ -263,7 +225,7 @@ fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
                 *seen = published.load(Ordering::Relaxed);
             }
             assert!(fifo.try_recv().is_err(), "two entries for one key");
-            requeued = key.finish().0 == Finished::Queued;
+            requeued = key.finish().0 == Phase::Queued;
         }
         assert_eq!(seen, [ADDS; ADDERS], "an add was not served");
     });

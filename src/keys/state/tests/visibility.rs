@@ -57,7 +57,7 @@ fn an_add_of_an_idle_key_hands_on_what_the_last_worker_did() {
             scope.spawn(|| {
                 begun.wait();
                 data.write(1);
-                assert_eq!(state.finish(), (Finished::Idle, false));
+                assert_eq!(state.finish(), (Phase::Idle, false));
                 idle.raise();
             });
             scope.spawn(|| {

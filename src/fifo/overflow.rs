@@ -1,8 +1,8 @@
 //! The unbounded queue behind the ring: a linked list through the entries themselves.
 //!
-//! The list is intrusive: each entry has room for its link ([`Linked`]), so the list allocates
-//! nothing. A key is in the FIFO at most once (C2), so one link in its node is enough. It works
-//! like Vyukov's intrusive MPSC queue, without the stub node.
+//! The list is intrusive: each entry has room for a [`Link`], so the list allocates nothing. A key is
+//! in the FIFO at most once (C2), so one link in its node is enough. It works like Vyukov's intrusive
+//! MPSC queue, without the stub node.
 //!
 //! # Roles
 //!
@@ -23,7 +23,6 @@
 //! its link is set, or when it is still the tail and the popper resets the tail. So a popped entry
 //! can be pushed again.
 
-use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use crate::sync::Backoff;
@@ -39,46 +38,26 @@ impl Link {
     }
 }
 
-/// An entry with room for a link.
-///
-/// # Safety
-///
-/// The link that `into_link` returns stays at its address, and nothing else accesses it, until
-/// `from_link` is called with that address. `from_link` returns the same entry.
-pub(crate) unsafe trait Linked: Sized {
-    fn into_link(self) -> NonNull<Link>;
-
-    /// # Safety
-    ///
-    /// `link` was returned by `into_link`, and `from_link` has not been called with it since.
-    unsafe fn from_link(link: NonNull<Link>) -> Self;
-}
-
-pub(crate) struct Overflow<T: Linked> {
+pub(crate) struct Overflow {
     /// The entry that the next pusher links its own behind. Null if all entries are popped.
     tail: AtomicPtr<Link>,
     /// The oldest entry. Null if all entries are popped, or the first push is between its steps.
     head: AtomicPtr<Link>,
-    _entries: PhantomData<T>,
 }
 
-// SAFETY: the list owns its entries, moves them between threads, and gives out no references.
-unsafe impl<T: Linked + Send> Send for Overflow<T> {}
-// SAFETY: as above.
-unsafe impl<T: Linked + Send> Sync for Overflow<T> {}
-
-impl<T: Linked> Overflow<T> {
+impl Overflow {
     pub(crate) fn new() -> Self {
         Overflow {
             tail: AtomicPtr::new(ptr::null_mut()),
             head: AtomicPtr::new(ptr::null_mut()),
-            _entries: PhantomData,
         }
     }
 
-    pub(crate) fn push(&self, entry: T) {
-        let link = entry.into_link();
-        // SAFETY: by the contract of `Linked`; no other thread can reach it before the swap.
+    /// # Safety
+    ///
+    /// The link stays at its address, and no other code accesses it, until it is popped.
+    pub(crate) unsafe fn push(&self, link: NonNull<Link>) {
+        // SAFETY: by the caller's promise; no other thread can reach it before the swap.
         // Ordering: Relaxed; the swap releases it to the next pusher.
         unsafe { link.as_ref() }
             .0
@@ -103,7 +82,7 @@ impl<T: Linked> Overflow<T> {
     /// # Safety
     ///
     /// No other thread pops at the same time.
-    pub(crate) unsafe fn pop(&self) -> Option<T> {
+    pub(crate) unsafe fn pop(&self) -> Option<NonNull<Link>> {
         // Ordering: Relaxed; only decides whether the list is empty. If a push returned before this
         // call, what tells the caller so also orders the push's swap before this load.
         if self.tail.load(Ordering::Relaxed).is_null() {
@@ -119,9 +98,7 @@ impl<T: Linked> Overflow<T> {
             Some(next) => self.head.store(next.as_ptr(), Ordering::Relaxed),
             None => self.take_last(oldest, next),
         }
-        // SAFETY: the only popper took it out of the list; see "Reuse" in the header for why no
-        // pusher accesses it any more.
-        Some(unsafe { T::from_link(oldest) })
+        Some(oldest)
     }
 
     /// Takes out `oldest`, whose link was still null.
@@ -155,17 +132,3 @@ fn behind(place: &AtomicPtr<Link>) -> NonNull<Link> {
         backoff.snooze();
     }
 }
-
-impl<T: Linked> Drop for Overflow<T> {
-    fn drop(&mut self) {
-        if std::mem::needs_drop::<T>() {
-            // SAFETY: `&mut self` is exclusive.
-            while let Some(entry) = unsafe { self.pop() } {
-                drop(entry);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod boxed;
