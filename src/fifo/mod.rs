@@ -16,10 +16,10 @@
 //!
 //! 1. The count in `backlog` is raised before an entry is put into the overflow, and lowered only
 //!    after the entry is in the ring or the refiller has it.
-//! 2. So a pusher that reads 0 and goes to the ring knows that every push that returned before
-//!    it began has left the overflow: its entry is in the ring already, or delivered.
+//! 2. So if a pusher reads 0 and goes to the ring, the entry of every push that returned before it
+//!    began is in the ring already, or delivered.
 //! 3. A pusher may read 0, be preempted, and push to the ring after the overflow has filled. It
-//!    overlaps with all of those pushes, so either order is allowed.
+//!    overlaps with all of those pushes.
 //! 4. A popper that saw the ring empty may be preempted likewise, while the overflow empties, and
 //!    then both fill up again. If it took from the overflow now, it would overtake the entries in
 //!    the ring. So the refiller checks the ring *again*, after it has locked the mutex and read that
@@ -93,8 +93,7 @@ impl<K> Fifo<K> {
         // Ordering: Release; pairs with the Acquire in `refill`: a popper that reads a count with
         // this entry also finds what this thread pushed to the ring before, or saw pushed.
         self.backlog.fetch_add(1, Ordering::Release);
-        // SAFETY: nodes never move, a queued one stays interned, and only the holder of the key's
-        // one entry accesses its link.
+        // SAFETY: nodes never move, a queued one stays interned, and has only one entry.
         unsafe { self.overflow.push(entry.link()) };
     }
 
@@ -132,8 +131,7 @@ impl<K> Fifo<K> {
             fence(Ordering::Acquire);
             // Ordering: Acquire; as the first.
             let after = self.backlog.load(Ordering::Acquire);
-            // The same word: no refill moved entries past this thread. See "Emptiness" in the
-            // header.
+            // The same word: no refill moved entries past this thread.
             if after == before {
                 return None;
             }
@@ -189,10 +187,8 @@ impl<K> Fifo<K> {
         entries(self.backlog.load(Ordering::Acquire)) == 0 && self.ring.is_empty()
     }
 
-    /// Returns the number of entries; exact if no thread pushes or pops at the same time.
-    ///
-    /// Waits for a refill to end, because an entry that was moved to the ring and is still counted
-    /// in `backlog` would count twice.
+    /// Returns the number of entries; exact if no thread pushes or pops at the same time. Waits for a
+    /// refill to end, because an entry that it moves would count twice.
     pub(crate) fn len(&self) -> usize {
         // Ordering: Acquire; as in `pop_slow`.
         if entries(self.backlog.load(Ordering::Acquire)) == 0 {

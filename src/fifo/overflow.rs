@@ -14,8 +14,7 @@
 //!
 //! Between the two steps of a push the list has a gap: later pushes may have returned although
 //! their entries cannot be reached yet. A popper that reaches a gap waits for the pusher's second
-//! step, a single store. If it returned `None` instead, the entries behind the gap would be
-//! stranded.
+//! step, a single store; `None` would strand the entries behind it.
 //!
 //! # Reuse
 //!
@@ -62,14 +61,12 @@ impl Overflow {
         unsafe { link.as_ref() }
             .0
             .store(ptr::null_mut(), Ordering::Relaxed);
-        // Ordering: AcqRel; the Release pairs with the next pusher's swap, the Acquire with the
-        // previous pusher's, or with the exchange in `take_last`: this push stores to that entry's
-        // link, or to the head, after it was reset to null.
+        // Ordering: AcqRel; pairs with the other pushers' swaps, and with the exchange in `take_last`:
+        // this push stores to the previous entry's link, or the head, after it was reset to null.
         let before = self.tail.swap(link.as_ptr(), Ordering::AcqRel);
         let place = match NonNull::new(before) {
             None => &self.head,
-            // SAFETY: the previous tail is in the list until its link is set, which only this push
-            // does.
+            // SAFETY: it is in the list until its link is set, which only this push does.
             Some(before) => &unsafe { before.as_ref() }.0,
         };
         // Ordering: Release; pairs with the Acquire in `pop` and in `behind`: a popper of the entry
@@ -83,8 +80,8 @@ impl Overflow {
     ///
     /// No other thread pops at the same time.
     pub(crate) unsafe fn pop(&self) -> Option<NonNull<Link>> {
-        // Ordering: Relaxed; only decides whether the list is empty. If a push returned before this
-        // call, what tells the caller so also orders the push's swap before this load.
+        // Ordering: Relaxed; if a push returned before this call, what tells the caller so also orders
+        // the push's swap before this load.
         if self.tail.load(Ordering::Relaxed).is_null() {
             return None;
         }

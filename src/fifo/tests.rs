@@ -101,26 +101,26 @@ fn look(fifo: &Fifo<(usize, usize)>, clock: &AtomicUsize) -> Seen {
 /// Each producer's entries came out once each, and no pop of a later one had returned before the
 /// pop of an earlier one began.
 fn assert_exactly_once_in_order(logs: Vec<Vec<Seen>>, producers: usize, entries: usize) {
-    let mut pops: Vec<Vec<Option<Seen>>> = (0..producers)
-        .map(|_| (0..entries).map(|_| None).collect())
-        .collect();
-    for seen in logs.into_iter().flatten() {
-        if let Some((producer, sequence)) = seen.answer {
-            let before = pops[producer][sequence].replace(seen);
-            assert!(before.is_none(), "{producer}/{sequence} came out twice");
-        }
-    }
-    for (producer, pops) in pops.iter().enumerate() {
+    let mut pops: Vec<_> = logs.into_iter().flatten().collect();
+    pops.retain(|seen| seen.answer.is_some());
+    pops.sort_by_key(|seen| seen.answer);
+    let expected = (0..producers)
+        .flat_map(|producer| (0..entries).map(move |sequence| Some((producer, sequence))));
+    let answers = pops.iter().map(|seen| seen.answer);
+    assert!(answers.eq(expected), "an entry is lost, or came out twice");
+    for pops in pops.chunks(entries) {
         let mut later_ended = usize::MAX;
-        for (sequence, pop) in pops.iter().enumerate().rev() {
-            let pop = pop.as_ref();
-            let pop = pop.unwrap_or_else(|| panic!("{producer}/{sequence} was lost"));
+        for Seen {
+            began,
+            answer,
+            ended,
+        } in pops.iter().rev()
+        {
             assert!(
-                pop.began < later_ended,
-                "{producer}/{sequence} was overtaken: its pop began at {}, a later one ended at {later_ended}",
-                pop.began,
+                *began < later_ended,
+                "{answer:?} was overtaken: its pop began at {began}, a later one ended at {later_ended}",
             );
-            later_ended = later_ended.min(pop.ended);
+            later_ended = later_ended.min(*ended);
         }
     }
 }

@@ -1,15 +1,13 @@
-//! A shard's ghost list, as in the ARC and 2Q caches: it remembers keys that a sweep has evicted,
-//! to distinguish a working set that is too large for the shard from a stream of keys that never
-//! return.
+//! A shard's ghost list, as in the ARC and 2Q caches, to distinguish a working set that is too large
+//! for the shard from a stream of keys that never return.
 //!
-//! Both look the same to a sweep: nodes that are idle and were not used twice. Evicting them is
-//! right for the stream and wrong for the set, whose keys return and have to be interned again each
-//! time. So a shard remembers the hashes of a sample of the evicted keys, its *ghosts*, and counts
-//! how many of the newly inserted keys (of the same sample) are among them. If at least half are,
-//! the shard grows instead of sweeping.
-//!
-//! The sample is chosen by the hash, one key in [`SAMPLE`], so a key that was sampled when it was
-//! evicted is sampled when it returns.
+//! Both look the same to a sweep: nodes that are idle and were not used twice. But the keys of the
+//! set return, and have to be interned again each time. So a shard remembers the hashes of a sample
+//! of the evicted keys, its *ghosts*, and counts how many of the newly inserted keys (of the same
+//! sample, which is chosen by the hash) are among them. If at least half are, the shard grows instead
+//! of sweeping.
+
+use std::collections::VecDeque;
 
 use crate::keys::hash::ShortHash;
 
@@ -22,17 +20,15 @@ const FEWEST: u32 = 4;
 
 #[derive(Default)]
 pub(crate) struct Ghosts {
-    /// The hashes of evicted keys, the oldest at `oldest` once the list is full.
-    hashes: Vec<ShortHash>,
-    oldest: usize,
+    /// The hashes of evicted keys, the oldest first.
+    hashes: VecDeque<ShortHash>,
     /// The sampled keys inserted since the last decision, and how many of them were ghosts.
     inserted: u32,
     returned: u32,
     returning: bool,
 }
 
-/// Returns whether keys of this hash are sampled. It uses bits that select the place in the table
-/// only if the table is very large.
+/// Uses bits that select the place in the table only if the table is very large.
 #[inline]
 fn is_sampled(hash: ShortHash) -> bool {
     (hash.bits() >> (ShortHash::BITS - 8)).is_multiple_of(SAMPLE)
@@ -44,12 +40,10 @@ impl Ghosts {
         if !is_sampled(hash) {
             return;
         }
-        if self.hashes.len() < REMEMBERED {
-            self.hashes.push(hash);
-        } else {
-            self.hashes[self.oldest] = hash;
-            self.oldest = (self.oldest + 1) % REMEMBERED;
+        if self.hashes.len() == REMEMBERED {
+            self.hashes.pop_front();
         }
+        self.hashes.push_back(hash);
     }
 
     /// Records that a key was inserted.

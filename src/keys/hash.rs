@@ -101,54 +101,31 @@ mod tests {
 
     const KEYS: u64 = 1 << 14;
 
-    fn hashes(stride: u64) -> impl Iterator<Item = u64> {
+    /// Returns how many hashes of multiples of `stride` have the most frequent value of `part`.
+    fn most<T: Hash + Eq>(stride: u64, part: impl Fn(u64) -> T) -> u64 {
         let hasher = BuildHasherDefault::<Identity>::default();
-        (0..KEYS).map(move |key| hash_of(&hasher, &(key * stride)))
-    }
-
-    /// Returns how many hashes have the most frequent value of `part`.
-    fn most<T: std::hash::Hash + Eq>(stride: u64, part: impl Fn(u64) -> T) -> u64 {
         let mut counts = HashMap::new();
-        for hash in hashes(stride) {
+        for key in 0..KEYS {
+            let hash = hash_of(&hasher, &(key * stride));
             *counts.entry(part(hash)).or_default() += 1;
         }
         counts.into_values().max().unwrap_or(0)
     }
 
-    const STRIDES: [u64; 9] = [1, 2, 64, 1000, 4096, 1 << 20, 1 << 32, 1 << 44, 1 << 50];
-
     #[test]
     #[cfg_attr(miri, ignore = "safe code in one thread, and many keys")]
-    fn a_hasher_that_hashes_nothing_fills_all_shards() {
-        for stride in STRIDES {
+    fn a_hasher_that_hashes_nothing_fills_all_shards_and_all_places_of_a_table() {
+        for stride in [1, 2, 64, 1000, 4096, 1 << 20, 1 << 32, 1 << 44, 1 << 50] {
             for bits in 1..10 {
                 let fullest = most(stride, |hash| hash >> (64 - bits));
-                let even = KEYS >> bits;
-                assert!(
-                    fullest <= 2 * even,
-                    "stride {stride}, {bits} bits: {fullest} of {even}"
-                );
+                assert!(fullest <= 2 * (KEYS >> bits), "{stride}: {fullest}");
             }
-        }
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "safe code in one thread, and many keys")]
-    fn nor_are_its_keys_alike_in_a_table() {
-        for stride in STRIDES {
             let place = |hash| ShortHash::of(hash).spread() % 1024;
             let fullest = most(stride, place);
-            assert!(
-                fullest <= 4 * KEYS / 1024,
-                "stride {stride}: {fullest} keys in a place"
-            );
-            let alike = most(stride, |hash| {
-                (place(hash), ShortHash::of(hash).spread() >> 57)
-            });
-            assert!(
-                alike <= 8,
-                "stride {stride}: {alike} keys with the same tag in a place"
-            );
+            assert!(fullest <= 4 * KEYS / 1024, "{stride}: {fullest} in a place");
+            let tag = |hash| ShortHash::of(hash).spread() >> 57;
+            let alike = most(stride, |hash| (place(hash), tag(hash)));
+            assert!(alike <= 8, "{stride}: {alike} with a tag in a place");
         }
     }
 

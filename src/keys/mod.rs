@@ -36,8 +36,7 @@ use crate::sync::atomic::AtomicUsize;
 use crate::sync::{Mutex, SpinLock, SpinLockGuard};
 
 pub(crate) struct Keys<K> {
-    /// Each shard of it is guarded by the lock of the same shard below. Every index in it is that of
-    /// a node in the slab there.
+    /// Each is guarded by the lock of the same shard below, and has the indices of the nodes there.
     tables: Tables,
     /// The locks are on separate cache lines from the values, so a waiting thread does not slow the
     /// holder down.
@@ -65,16 +64,17 @@ struct Store<K> {
     sweeps: u64,
 }
 
+type StoreGuard<'a, K> = SpinLockGuard<'a, CachePadded<Store<K>>>;
+
 /// One shard, locked.
 pub(crate) struct Shard<'a, K> {
     keys: &'a Keys<K>,
     table: Table<'a>,
-    store: SpinLockGuard<'a, CachePadded<Store<K>>>,
+    store: StoreGuard<'a, K>,
 }
 
 impl<K> Keys<K> {
-    /// Creates an empty table. `shards` must be a power of two above one. `timed` says whether the
-    /// nodes have times.
+    /// `shards` must be a power of two above one. `timed` says whether the nodes have times.
     pub(crate) fn new(shards: usize, timed: bool) -> Self {
         let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
         let store = || Store {
@@ -120,11 +120,7 @@ impl<K> Keys<K> {
     }
 
     #[inline]
-    fn locked<'a>(
-        &'a self,
-        index: usize,
-        store: SpinLockGuard<'a, CachePadded<Store<K>>>,
-    ) -> Shard<'a, K> {
+    fn locked<'a>(&'a self, index: usize, store: StoreGuard<'a, K>) -> Shard<'a, K> {
         Shard {
             keys: self,
             // SAFETY: the guard is that of this shard, so it is locked while the `Shard` exists.
@@ -133,7 +129,7 @@ impl<K> Keys<K> {
         }
     }
 
-    /// Returns the shards, locked one after the other.
+    /// Locks one shard after the other.
     pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_, K>> {
         (0..self.shards.len()).map(|index| self.shard(index))
     }
@@ -165,8 +161,6 @@ impl<K> Drop for Keys<K> {
     }
 }
 
-/// Returns the hash of a node in `slab`.
-///
 /// # Safety
 ///
 /// The index is that of a node in the slab, whose shard is locked.
@@ -177,7 +171,6 @@ unsafe fn hash_of<K>(slab: &Slab<K>, index: NodeIndex) -> ShortHash {
 }
 
 impl<K> Shard<'_, K> {
-    /// Returns the node of a table entry.
     #[inline]
     fn node(&self, index: NodeIndex) -> NodeRef<K> {
         // SAFETY: a shard's table contains only indices of nodes in its slab.
@@ -204,8 +197,7 @@ impl<K> Shard<'_, K> {
     }
 
     /// Like [`add`](Self::add), but ends a pending delay first, and returns whether there was one.
-    /// It does one lookup for both, because `eq` is user code that may panic, and then nothing has
-    /// changed.
+    /// One lookup for both: if `eq`, which is user code, panics, nothing has changed.
     #[cold]
     pub(crate) fn add_superseding(
         &self,

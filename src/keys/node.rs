@@ -55,8 +55,8 @@ impl<K> Clone for NodeRef<K> {
 
 impl<K> Copy for NodeRef<K> {}
 
-// SAFETY: a `NodeRef` acts as a `&Node<K>` whose lifetime the protocol above guarantees, and any
-// thread that sweeps may drop the key; `K: Send + Sync` covers both.
+// SAFETY: a `NodeRef` acts as a `&Node<K>`, and any thread that sweeps may drop the key; `K: Send +
+// Sync` covers both.
 unsafe impl<K: Send + Sync> Send for NodeRef<K> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync> Sync for NodeRef<K> {}
@@ -66,12 +66,10 @@ impl<K> NodeRef<K> {
     ///
     /// # Safety
     ///
-    /// The node stays interned while the reference is used: the caller holds its shard's lock, or
-    /// one of the tokens.
+    /// The caller holds its shard's lock, or one of the tokens, while the reference is used.
     #[inline]
     pub(crate) unsafe fn get<'a>(self) -> &'a Node<K> {
-        // SAFETY: interned, by the caller's promise; a node is initialised before it is interned,
-        // and only shared from then on.
+        // SAFETY: interned, by the caller's promise; a node is only shared from then on.
         unsafe { self.0.as_ref() }
     }
 
@@ -119,7 +117,7 @@ pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
 pub(crate) struct Queued<K>(NodeRef<K>);
 
 impl<K> Queued<K> {
-    /// The entry of a key that was interned as queued.
+    /// Creates the entry of a key that was interned as queued.
     pub(crate) fn of_new(node: NodeRef<K>) -> Self {
         Queued(node)
     }

@@ -3,9 +3,9 @@
 //! `done` leaves an idle node in the table, so the next add of the key is one lookup. Idle nodes are
 //! removed in bulk, by a thread that holds the lock anyway or has nothing else to do:
 //!
-//! * An adder of a new key sweeps its shard when the shard has doubled since its last sweep: a
-//!   stream of unique keys pays for its own removal, a constant cost per key. (If most of a sample
-//!   of the nodes is busy, the adder lets the shard double again.)
+//! * An adder of a new key sweeps its shard when the shard has doubled since its last sweep, a
+//!   constant cost per key. (If most of a sample of the nodes is busy, the adder lets the shard
+//!   double again.)
 //! * A getter that found the queue empty does *looks* until a key comes or nothing is due, and the
 //!   timer's thread does one before it sleeps. A look makes a part of a *pass* over all shards if
 //!   one is due: it visits at most [`PORTION`] nodes and one shard more, and locks the shards that
@@ -100,9 +100,8 @@ impl<K> Swept<K> {
 }
 
 impl<K> Drop for Swept<K> {
-    /// Drops the keys one by one. If the `Drop` of a key panics, the panic hook reports it, the
-    /// other keys are dropped all the same, and the caller, which may be adding another key,
-    /// continues.
+    /// If the `Drop` of a key panics, the panic hook reports it, the other keys are dropped all the
+    /// same, and the caller, which may be adding another key, continues.
     fn drop(&mut self) {
         for key in self.keys.drain(..) {
             let _ = catch_panic(|| drop(key));
@@ -114,10 +113,9 @@ impl<K> Keys<K> {
     /// Notes litter. Called under the lock of the shard that holds it.
     #[cold]
     fn note(&self, litter: usize) {
-        // Ordering: Relaxed, here and below; the shards' locks guard the data that the word
-        // describes. A pass that clears the word tries to lock each shard afterwards. Either it finds
-        // this shard's litter, or it finds the shard locked and notes litter itself, or this thread
-        // sees that it has cleared the word.
+        // Ordering: Relaxed, here and below; the shards' locks guard the data. A pass that clears the
+        // word tries to lock each shard afterwards: it finds this shard's litter, or finds the shard
+        // locked and notes litter itself, or this thread sees that it has cleared the word.
         if self.litter.load(Ordering::Relaxed) < litter {
             self.litter.fetch_max(litter, Ordering::Relaxed);
         }
@@ -151,8 +149,8 @@ impl<K> Keys<K> {
 
     #[cold]
     fn look_at_litter(&self, burst: bool, now: impl Fn() -> u64) -> bool {
-        // One thread at a time works on the pass, and others do not wait for it. Dropping a key is user
-        // code, which may call the queue and reach this point again.
+        // One thread at a time works on the pass, and others do not wait for it. The drop of a key may
+        // call the queue and reach this point again.
         let Ok(mut next) = self.next.try_lock() else {
             return false;
         };
@@ -251,8 +249,7 @@ impl<K> Shard<'_, K> {
         swept
     }
 
-    /// Sweeps, unless the new keys are a working set that was swept before, for which the shard
-    /// should grow.
+    /// Sweeps, unless the shard should grow for a working set that was swept before.
     fn sweep_unless_returning(&mut self) -> Swept<K> {
         if self.store.ghosts.should_grow() {
             Swept::none()
@@ -278,10 +275,8 @@ impl<K> Shard<'_, K> {
     }
 
     /// Sets the limit for the next sweep by an adder, after a sweep or the decision against one,
-    /// and shrinks a table with room for more than `spare` times its nodes.
-    ///
-    /// Removed nodes leave marks, for which a table may double although it has room for all its
-    /// nodes. An adder lets it, or the table would double and shrink in turns.
+    /// and shrinks a table with room for more than `spare` times its nodes. (Removed nodes leave
+    /// marks, for which a table may double. An adder lets it, or it would double and shrink in turns.)
     fn settle_account(&mut self, spare: usize) {
         let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);

@@ -79,8 +79,7 @@ impl Times {
         }
     }
 
-    /// Records that the key was queued. Called by the thread that pushes its entry, before the
-    /// push.
+    /// Records that the key was queued.
     #[inline]
     pub(crate) fn queued(&self, now: Ticks) {
         // Ordering: Relaxed; the FIFO orders it before the worker's read, and a reader without a
@@ -88,16 +87,15 @@ impl Times {
         self.queued.store(now, Ordering::Relaxed);
     }
 
-    /// Records that a delivery begins. Called by the thread that popped the key's entry, before the
-    /// state changes. Returns when the key was queued.
+    /// Records that a delivery begins, before the state changes. Returns when the key was queued.
     #[inline]
     pub(crate) fn begin(&self, now: Ticks) -> Ticks {
         // Ordering: Relaxed; the FIFO orders it after the store.
         let queued = self.queued.load(Ordering::Relaxed);
         // Ordering: Relaxed; ordered by the fence.
         self.began.store(now, Ordering::Relaxed);
-        // Ordering: Release; together with the state change after it, pairs with the Acquire of the
-        // state in `read`: a reader that sees the key processing sees when that began.
+        // Ordering: Release; with the state change after it, pairs with the Acquire of the state in
+        // `read`: a reader that sees the key processing sees when that began.
         fence(Ordering::Release);
         queued
     }
@@ -111,29 +109,27 @@ impl Times {
         self.queued.store(queued | GONE, Ordering::Relaxed);
     }
 
-    /// Records that an add made the key dirty while it is processing. The caller holds the shard's
-    /// lock or a pin.
+    /// Records that an add made the key dirty.
     #[inline]
     pub(crate) fn deferred(&self, now: Ticks) {
         // Ordering: Relaxed; it may be late: see the header.
         self.deferred.store(now, Ordering::Relaxed);
     }
 
-    /// Returns when the processing of the key began. Called by its worker.
+    /// Returns when the processing began. Called by the key's worker.
     #[inline]
     pub(crate) fn began(&self) -> Ticks {
         // Ordering: Relaxed; the thread that stored this passed the token on to the caller.
         self.began.load(Ordering::Relaxed)
     }
 
-    /// Returns when the key was queued and when it was delivered. Called by its worker.
+    /// Returns when the key was queued and when it was delivered. Called by the key's worker.
     pub(crate) fn queue_time(&self) -> (Ticks, Ticks) {
         // Ordering: Relaxed; as in `began`.
         (self.queued.load(Ordering::Relaxed) & !GONE, self.began())
     }
 
-    /// Records that a dirty key was queued again. Called by the thread that pushes its entry,
-    /// before the push.
+    /// Records that a dirty key was queued again.
     #[inline]
     pub(crate) fn requeued(&self, began: Ticks, now: Ticks) {
         // Ordering: Relaxed; it may be missing: see the header.
@@ -141,8 +137,7 @@ impl Times {
         self.queued(if deferred >= began { deferred } else { now });
     }
 
-    /// Returns the state and its times, as of one moment. The caller holds the shard's lock or a
-    /// pin.
+    /// Returns the state and its times, as of one moment.
     pub(crate) fn read(&self, state: &KeyState) -> Seen {
         let mut seen = self.look(state.phase());
         for _ in 0..LOOKS {

@@ -1,7 +1,5 @@
 //! Catching panics of user code, so that a thread that runs it on behalf of another caller
 //! continues.
-//!
-//! A panic's payload is user code as well: dropping it may panic, so that is caught, too.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -9,10 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Runs `f`. Returns its result, or the message of its panic.
-///
-/// It asserts unwind safety: a panic may leave state that `f` shares with later calls half-changed,
-/// and the author of `f` is responsible for that.
+/// Runs `f`. Returns its result, or the message of its panic. The author of `f` is responsible for
+/// state that a panic leaves half-changed.
 pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(message)
 }
@@ -38,8 +34,8 @@ fn message(payload: Box<dyn Any + Send>) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         return (*text).to_owned();
     }
-    // The payload's drop is user code, and may panic with another payload. That one is dropped if
-    // it is a string, and leaked otherwise, since its drop could panic again.
+    // The payload's drop is user code, and may panic with another payload, which is leaked unless it
+    // is a string, since its drop could panic again.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
         && !again.is::<&str>()
         && !again.is::<String>()

@@ -18,13 +18,11 @@
 //! # Ground rules
 //!
 //! * A notification takes the waiter off the list and belongs to it. A waiter that does not act on
-//!   its notification (it was cancelled, timed out, or found what it wanted in the second check)
-//!   passes it on: [`WaitList::cancel`] returns whether there was one.
+//!   it (it was cancelled, timed out, or found what it wanted in the second check) passes it on:
+//!   [`WaitList::cancel`] returns whether there was one.
 //! * A notified waiter that comes back notifies as many others as were notified before it and have
 //!   not come back ([`WaitList::come_back`]): one of them may be a future that is not being polled.
-//!   So a notification that is not acted on is passed on once a later waiter comes back.
-//! * A woken waiter checks its condition itself. If another thread was faster, it registers again;
-//!   nothing is lost, because the faster thread took what the notification was for.
+//! * A woken waiter checks its condition itself. If another thread was faster, it registers again.
 //! * Wakers run after the list is unlocked, since they may be user code.
 //! * `waiting` is written only under the list's lock.
 //!

@@ -46,18 +46,17 @@
 //! # Why it is lock-free
 //!
 //! A thread tries again only if another thread has pushed or popped meanwhile, and no thread leaves
-//! a slot half-done. A thread that stops before step 5 leaves a hint that lags, and one that sleeps
-//! there may set the hint back by any distance. The next thread skips the difference: one step
-//! takes it to the lap that a slot shows, and at most `N` further steps to the position.
+//! a slot half-done. A thread that stops before step 5 may set the hint back by any distance later.
+//! The next thread skips the difference: one step takes it to the lap that a slot shows, and at most
+//! `N` further steps to the position.
 //!
 //! # How long a thread may sleep
 //!
 //! A word has room for [`LAP_BITS`] bits of the lap: 19 on 64-bit targets. If a thread sleeps
-//! between steps 1 and 5 while the other threads make almost exactly a multiple of 2^19 laps (less
-//! than a lap is missing), it takes the ring's state for an earlier one. With 1024 slots, 2^19 laps
-//! are 537 million entries, ten seconds of pushes and pops without a pause. Entries may then come
-//! out of order, or wait for later pushes. None is lost or doubled: the exchange compares the whole
-//! word, and whatever it replaces was in the ring.
+//! between steps 1 and 5 while the other threads make a multiple of 2^19 laps, or up to a lap less,
+//! it takes the ring's state for an earlier one. With 1024 slots these are 537 million entries, ten
+//! seconds of pushes and pops without a pause. Entries may then come out of order, or wait for later
+//! pushes. None is lost or doubled: the exchange compares the whole word.
 
 use std::ptr::{self, NonNull};
 
@@ -79,8 +78,8 @@ pub(crate) struct Ring {
     slot_bits: u32,
 }
 
-/// The number of bits of an address that a word has room for: as many as 64-bit targets use for
-/// memory of the user, unless they tag pointers.
+/// The number of bits of an address that a word has room for: as many as 64-bit targets use, unless
+/// they tag pointers.
 const ADDRESS_BITS: u32 = if usize::BITS == 64 { 48 } else { usize::BITS };
 
 /// The number of bits for the lap: those that an address leaves above, and those below that are
@@ -161,15 +160,15 @@ impl Ring {
         next.wrapping_sub(position >> self.slot_bits) % LAPS
     }
 
-    /// Step 2: from a hint, skips the positions that are used already. `next` returns the lap in
-    /// which a slot is used next. Returns the first position that is not used, and its slot's word.
+    /// Step 2: from a hint, skips the positions that are used. `next` returns the lap in which a slot
+    /// is used next. Returns the first position that is not used, and its slot's word.
     fn find(&self, hint: &AtomicU64, next: impl Fn(Word) -> u64) -> (u64, Word) {
         // Ordering: Acquire; pairs with the Release in `put` or `take`: all positions before are
         // used.
         let mut position = hint.load(Ordering::Acquire);
         loop {
-            // Ordering: Acquire; pairs with the Release exchanges in `put` and `take`: a thread that
-            // skips a position knows what the thread that used it knew of the positions before.
+            // Ordering: Acquire; pairs with the Release exchanges: a thread that skips a position
+            // knows what the thread that used it knew of the positions before.
             let word = Word(self.slot(position).load(Ordering::Acquire));
             let laps = self.laps_ahead(position, next(word));
             if laps == 0 {
@@ -264,8 +263,7 @@ impl Ring {
         loop {
             // The slot is the next one, but cannot be used: the ring is full, or empty.
             if self.laps_ahead(position, next(word)) == 0 {
-                // There is no exchange after which a thread would store the hint. Without this,
-                // every later thread would skip as much.
+                // Without this, every later thread would skip as much.
                 if position != lagging {
                     // Ordering: Release; pairs with the Acquire loads of the hint.
                     hint.store(position, Ordering::Release);

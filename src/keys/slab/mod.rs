@@ -5,19 +5,16 @@
 //! through the free slots. Chunks with a free slot form a linked list, the open list, and insertions
 //! use its first chunk.
 //!
-//! Nodes are removed in bulk. After that the owner calls [`Slab::settle`], which frees empty chunks,
-//! except for one spare chunk, which prevents repeated allocation, and puts the others that have free
-//! slots on the open list. Until then the removed nodes' slots may stay unused.
+//! Nodes are removed in bulk. After that the owner calls [`Slab::settle`]. Until then the removed
+//! nodes' slots may stay unused.
 //!
 //! Chunks are numbered, so a node can also be found by its [`NodeIndex`], which has half the size
 //! of its address: the number of its chunk, and its distance from the chunk's start.
 //!
-//! In a timed queue, each slot has room for the node's [`Times`] behind the node, on the same cache
-//! line or the next; otherwise it has none.
+//! In a timed queue, each slot has room for the node's [`Times`] behind the node.
 //!
 //! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner.
-//! Dropping the slab leaks the nodes that are still in it, with their keys, so the owner removes
-//! them first (it finds them through the table).
+//! Dropping the slab leaks the nodes that are still in it, so the owner removes them first.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -46,8 +43,7 @@ union Slot<K> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NodeIndex(pub(super) u32);
 
-/// The header of a chunk: 32 bytes, so that small nodes behind it do not cross a cache line
-/// boundary.
+/// The header of a chunk: 32 bytes, so that small nodes behind it lie in one cache line each.
 #[repr(align(32))]
 struct Chunk<K> {
     /// Its index in the slab's list of chunks.
@@ -173,8 +169,7 @@ impl<K> Slab<K> {
     pub(crate) unsafe fn node(&self, index: NodeIndex) -> NodeRef<K> {
         let number = (index.0 >> Self::DISTANCE_BITS) as usize;
         let distance = index.0 as usize % (1 << Self::DISTANCE_BITS) * UNIT;
-        // SAFETY: by the caller's promise there is a chunk with this number, and a node at this
-        // distance.
+        // SAFETY: by the caller's promise.
         unsafe {
             let chunk = *self.chunks.get_unchecked(number);
             NodeRef(NonNull::new_unchecked(chunk.byte_add(distance).cast()))
@@ -185,9 +180,8 @@ impl<K> Slab<K> {
     #[inline]
     pub(crate) fn insert(&mut self, node: Node<K>) -> NodeRef<K> {
         let chunk = self.open.unwrap_or_else(|| self.grow());
-        // SAFETY: the chunk belongs to this slab, is alive, and has a free slot because it is on
-        // the open list: either on its free list, whose slots are inside the chunk and hold a valid
-        // link, or among those never used, which are inside the chunk as well.
+        // SAFETY: the chunk is alive, and has a free slot because it is on the open list: either on
+        // its free list, or among those never used.
         unsafe {
             let head = &mut *chunk.as_ptr();
             let slot = match head.free {
@@ -224,12 +218,10 @@ impl<K> Slab<K> {
     /// reach it any more.
     pub(crate) unsafe fn remove(&mut self, node: NodeRef<K>) -> K {
         let place = node.0.cast::<Slot<K>>();
-        // SAFETY: by the caller's promise the slot holds a node that no other thread can reach; the
-        // moved key is not read again.
+        // SAFETY: by the caller's promise; the moved key is not read again.
         let key = ManuallyDrop::into_inner(unsafe { place.read().node }).key;
         let chunk = Self::chunk_of(node);
-        // SAFETY: the node is in a chunk of this slab, and a chunk is within one aligned block, so
-        // the start of the block is the chunk's header.
+        // SAFETY: the chunk and its slot are alive, and only the caller accesses them.
         unsafe {
             let head = &mut *chunk.as_ptr();
             place.write(Slot {
@@ -246,8 +238,8 @@ impl<K> Slab<K> {
         std::ptr::from_ref(&self.chunks).addr()
     }
 
-    /// Frees the empty chunks, except for `spare` of them, and puts the chunks with a free slot on the
-    /// open list. Called after nodes were removed.
+    /// Frees the empty chunks, except for `spare` of them, which prevents repeated allocation, and puts
+    /// the chunks with a free slot on the open list. Called after nodes were removed.
     pub(crate) fn settle(&mut self, mut spare: usize) {
         let layout = self.layout();
         let mut last = &mut self.open;

@@ -23,18 +23,15 @@ fn bits(phase: Phase) -> u64 {
 }
 
 /// All other bits of the word, in every combination.
-fn companions() -> impl Iterator<Item = u64> {
-    [0, RECURRING].into_iter().flat_map(|recurring| {
-        [0, CLOSED].into_iter().flat_map(move |closed| {
-            [0, PIN - HASH, 0x0ACE_0F01 * HASH]
-                .into_iter()
-                .flat_map(move |hash| {
-                    [0, PIN, 2 * PIN, (MOST_PINS - 1) * PIN]
-                        .into_iter()
-                        .map(move |pins| recurring | closed | hash | pins)
-                })
-        })
-    })
+fn companions() -> Vec<u64> {
+    let hashes = [0, PIN - HASH, 0x0ACE_0F01 * HASH];
+    let pins = [0, PIN, 2 * PIN, (MOST_PINS - 1) * PIN];
+    let mut words = vec![0];
+    for bits in [&[0, RECURRING][..], &[0, CLOSED], &hashes, &pins] {
+        let with = |word| bits.iter().map(move |bits| word | bits);
+        words = words.into_iter().flat_map(with).collect();
+    }
+    words
 }
 
 // The table reads the hash whenever it grows, whatever has happened to the key meanwhile.
@@ -124,7 +121,10 @@ fn finish_of_a_key_that_nobody_holds_is_noticed() {
 #[test]
 fn closing_answers_the_phase_once_and_leaves_it_alone() {
     for phase in PHASES {
-        for beside in companions().filter(|beside| beside & CLOSED == 0) {
+        for beside in companions()
+            .into_iter()
+            .filter(|beside| beside & CLOSED == 0)
+        {
             let state = state(bits(phase) | beside);
             assert_eq!(state.close(), Some(phase));
             assert_eq!(word(&state), bits(phase) | beside | CLOSED);
@@ -141,7 +141,7 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
 #[test]
 fn pins_are_counted_beside_the_phase() {
     for phase in PHASES {
-        for beside in companions().filter(|beside| beside / PIN < 3) {
+        for beside in companions().into_iter().filter(|beside| beside / PIN < 3) {
             let state = state(bits(phase) | beside);
             state.pin();
             state.pin();
