@@ -72,7 +72,7 @@ impl<K> Fifo<K> {
     pub(crate) fn new(ring: usize) -> Self {
         Fifo {
             ring: Ring::new(ring),
-            overflow: Overflow::new(),
+            overflow: Overflow::default(),
             backlog: AtomicU64::new(0),
             refill: Mutex::new(None),
         }

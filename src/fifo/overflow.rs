@@ -28,15 +28,10 @@ use crate::sync::Backoff;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 
 /// The room in an entry for the address of the next one.
-#[derive(Debug)]
+#[derive(Default)]
 pub(crate) struct Link(AtomicPtr<Link>);
 
-impl Link {
-    pub(crate) fn new() -> Self {
-        Link(AtomicPtr::new(ptr::null_mut()))
-    }
-}
-
+#[derive(Default)]
 pub(crate) struct Overflow {
     /// The entry that the next pusher links its own behind. Null if all entries are popped.
     tail: AtomicPtr<Link>,
@@ -45,13 +40,6 @@ pub(crate) struct Overflow {
 }
 
 impl Overflow {
-    pub(crate) fn new() -> Self {
-        Overflow {
-            tail: AtomicPtr::new(ptr::null_mut()),
-            head: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
     /// # Safety
     ///
     /// The link stays at its address, and no other code accesses it, until it is popped.

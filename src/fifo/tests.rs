@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::thread;
@@ -80,47 +81,33 @@ proptest! {
     }
 }
 
-/// What one popper saw: the entry, and when the call began and ended on the common clock.
-struct Seen {
-    began: usize,
-    answer: Option<(usize, usize)>,
-    ended: usize,
-}
+/// What a pop returned, and when it began and ended on the common clock.
+type Popped = (Option<(usize, usize)>, Range<usize>);
 
-fn look(fifo: &Fifo<(usize, usize)>, clock: &AtomicUsize) -> Seen {
+fn timed_pop(fifo: &Fifo<(usize, usize)>, clock: &AtomicUsize) -> Popped {
     let began = clock.fetch_add(1, Ordering::SeqCst);
-    let answer = pop(fifo);
-    let ended = clock.fetch_add(1, Ordering::SeqCst);
-    Seen {
-        began,
-        answer,
-        ended,
-    }
+    let entry = pop(fifo);
+    (entry, began..clock.fetch_add(1, Ordering::SeqCst))
 }
 
 /// Each producer's entries came out once each, and no pop of a later one had returned before the
 /// pop of an earlier one began.
-fn assert_exactly_once_in_order(logs: Vec<Vec<Seen>>, producers: usize, entries: usize) {
-    let mut pops: Vec<_> = logs.into_iter().flatten().collect();
-    pops.retain(|seen| seen.answer.is_some());
-    pops.sort_by_key(|seen| seen.answer);
+fn assert_exactly_once_in_order(mut pops: Vec<Popped>, producers: usize, entries: usize) {
+    pops.retain(|(entry, _)| entry.is_some());
+    pops.sort_by_key(|(entry, _)| *entry);
     let expected = (0..producers)
         .flat_map(|producer| (0..entries).map(move |sequence| Some((producer, sequence))));
-    let answers = pops.iter().map(|seen| seen.answer);
-    assert!(answers.eq(expected), "an entry is lost, or came out twice");
+    let popped = pops.iter().map(|(entry, _)| *entry);
+    assert!(popped.eq(expected), "an entry is lost, or came out twice");
     for pops in pops.chunks(entries) {
         let mut later_ended = usize::MAX;
-        for Seen {
-            began,
-            answer,
-            ended,
-        } in pops.iter().rev()
-        {
+        for (entry, time) in pops.iter().rev() {
+            let overtaken = time.start > later_ended;
             assert!(
-                *began < later_ended,
-                "{answer:?} was overtaken: its pop began at {began}, a later one ended at {later_ended}",
+                !overtaken,
+                "{entry:?} at {time:?}, a later one until {later_ended}"
             );
-            later_ended = later_ended.min(*ended);
+            later_ended = later_ended.min(time.end);
         }
     }
 }
@@ -154,18 +141,19 @@ fn racing_threads_get_every_entry_once_and_each_producers_in_order() {
                         start.wait();
                         let mut log = Vec::new();
                         while popped.load(Ordering::SeqCst) < PRODUCERS * ENTRIES {
-                            log.push(look(&fifo, &clock));
-                            match log.last() {
-                                Some(Seen { answer: None, .. }) => thread::yield_now(),
-                                _ => _ = popped.fetch_add(1, Ordering::SeqCst),
+                            let pop = timed_pop(&fifo, &clock);
+                            match pop.0 {
+                                None => thread::yield_now(),
+                                Some(_) => _ = popped.fetch_add(1, Ordering::SeqCst),
                             }
+                            log.push(pop);
                         }
                         log
                     })
                 })
                 .collect();
             let logs = poppers.into_iter().map(|popper| popper.join().unwrap());
-            logs.collect()
+            logs.flatten().collect()
         });
         assert_exactly_once_in_order(logs, PRODUCERS, ENTRIES);
         assert!(pop(&fifo).is_none());
@@ -186,8 +174,8 @@ fn none_is_answered_only_when_nothing_is_left() {
         let pop_until_none = || {
             let mut log = Vec::new();
             start.wait();
-            while log.last().is_none_or(|last: &Seen| last.answer.is_some()) {
-                log.push(look(&fifo, &clock));
+            while log.last().is_none_or(|(last, _): &Popped| last.is_some()) {
+                log.push(timed_pop(&fifo, &clock));
             }
             log
         };
@@ -198,10 +186,10 @@ fn none_is_answered_only_when_nothing_is_left() {
                 .flat_map(|popper| popper.join().unwrap());
             logs.collect()
         });
-        let (some, none): (Vec<_>, Vec<_>) = log.iter().partition(|seen| seen.answer.is_some());
+        let (some, none): (Vec<_>, Vec<_>) = log.iter().partition(|(entry, _)| entry.is_some());
         assert_eq!(some.len(), ENTRIES);
-        let last_began = some.iter().map(|seen| seen.began).max().unwrap();
-        let first_none = none.iter().map(|seen| seen.ended).min().unwrap();
+        let last_began = some.iter().map(|(_, time)| time.start).max().unwrap();
+        let first_none = none.iter().map(|(_, time)| time.end).min().unwrap();
         assert!(
             last_began < first_none,
             "None was answered at {first_none}, a pop that began at {last_began} found an entry",

@@ -38,7 +38,7 @@ impl<K> Node<K> {
         Node {
             state: KeyState::new(hash, phase, closed),
             delay: Delay::new(closed),
-            link: Link::new(),
+            link: Link::default(),
             key,
         }
     }

@@ -172,16 +172,9 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        Insert {
-            hashes: Vec<u32>,
-        },
-        /// Removes the nodes whose number is a multiple.
-        Remove {
-            multiples_of: u32,
-        },
-        Shrink {
-            to: usize,
-        },
+        Insert(Vec<u32>),
+        RemoveMultiples(u32),
+        Shrink(usize),
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -193,9 +186,9 @@ mod tests {
             1 => Just(7),
         ];
         let op = prop_oneof![
-            5 => prop::collection::vec(hash, 1..60).prop_map(|hashes| Op::Insert { hashes }),
-            2 => (1..5_u32).prop_map(|multiples_of| Op::Remove { multiples_of }),
-            1 => (0..300_usize).prop_map(|to| Op::Shrink { to }),
+            5 => prop::collection::vec(hash, 1..60).prop_map(Op::Insert),
+            2 => (1..5_u32).prop_map(Op::RemoveMultiples),
+            1 => (0..300_usize).prop_map(Op::Shrink),
         ];
         prop::collection::vec(op, 1..if cfg!(miri) { 4 } else { 30 })
     }
@@ -214,15 +207,15 @@ mod tests {
             assert_consistent(&table, &model);
             for op in ops {
                 match op {
-                    Op::Insert { hashes } => for bits in hashes {
+                    Op::Insert(hashes) => for bits in hashes {
                         insert(&mut table, &mut model, ShortHash::from_bits(bits));
                     },
-                    Op::Remove { multiples_of } => {
-                        let leaves = |node: u32| node.is_multiple_of(multiples_of);
+                    Op::RemoveMultiples(of) => {
+                        let leaves = |node: u32| node.is_multiple_of(of);
                         table.remove_if(|node| leaves(node.0));
                         model.retain(|node, _| !leaves(*node));
                     }
-                    Op::Shrink { to } => {
+                    Op::Shrink(to) => {
                         table.shrink_to(to, hash_in(&model));
                         prop_assert!(table.capacity() <= 4 * to.max(table.len()).max(4));
                     }

@@ -54,6 +54,7 @@ impl Timed {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Times {
     queued: AtomicU64,
     began: AtomicU64,
@@ -71,14 +72,6 @@ pub(crate) struct Seen {
 }
 
 impl Times {
-    pub(crate) fn new() -> Self {
-        Times {
-            queued: AtomicU64::new(0),
-            began: AtomicU64::new(0),
-            deferred: AtomicU64::new(0),
-        }
-    }
-
     /// Records that the key was queued.
     #[inline]
     pub(crate) fn queued(&self, now: Ticks) {
@@ -177,7 +170,7 @@ mod tests {
     #[test]
     fn a_key_has_the_times_of_its_state() {
         let state = KeyState::new(ShortHash::of(0), Phase::Queued, false);
-        let times = Times::new();
+        let times = Times::default();
         let seen = |phase, dirty, held| assert_eq!(times.read(&state), Seen { phase, dirty, held });
         seen(Phase::Queued, None, None);
         times.queued(5);
@@ -204,7 +197,7 @@ mod tests {
     // M2
     #[test]
     fn the_time_of_an_earlier_processing_is_not_believed() {
-        let times = Times::new();
+        let times = Times::default();
         times.deferred(12); // a straggler
         times.begin(15);
         times.requeued(15, 20);

@@ -43,12 +43,14 @@ use crate::sync::{Arc, AtomicWaker, Mutex, MutexGuard, fence_after_rmw};
 use crate::wait::catch_panic::catch_panic;
 
 /// The waiters for one event, in the order of their registration.
+#[derive(Default)]
 pub(crate) struct WaitList {
     /// The length of the list, on its own cache line because every add reads it.
     waiting: CachePadded<AtomicUsize>,
     list: Mutex<List>,
 }
 
+#[derive(Default)]
 struct List {
     next_ticket: u64,
     waiters: BTreeMap<u64, Arc<Slot>>,
@@ -86,14 +88,7 @@ const BATCH: usize = 32;
 
 impl WaitList {
     pub(crate) fn new() -> Self {
-        WaitList {
-            waiting: CachePadded::new(AtomicUsize::new(0)),
-            list: Mutex::new(List {
-                next_ticket: 0,
-                waiters: BTreeMap::new(),
-                away: VecDeque::new(),
-            }),
-        }
+        Self::default()
     }
 
     fn lock(&self) -> MutexGuard<'_, List> {

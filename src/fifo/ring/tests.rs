@@ -29,15 +29,8 @@ fn free(link: NonNull<Link>) -> usize {
 
 #[test]
 fn a_ring_holds_what_it_was_made_for_rounded_up() {
-    for (capacity, holds) in [
-        (1, 1),
-        (2, 2),
-        (3, 4),
-        (4, 4),
-        (5, 8),
-        (127, 128),
-        (128, 128),
-    ] {
+    for capacity in [1_usize, 2, 3, 4, 5, 127, 128] {
+        let holds = capacity.next_power_of_two();
         let ring = Ring::new(capacity);
         assert!((0..holds).all(|number| push(&ring, number)));
         assert_eq!(ring.len(), holds);

@@ -204,7 +204,7 @@ impl<K> Slab<K> {
             });
             let node = NodeRef(slot.cast());
             if self.timed {
-                Self::times_of(node).write(Times::new());
+                Self::times_of(node).write(Times::default());
             }
             node
         }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -303,25 +302,6 @@ fn a_slot_is_used_again_before_a_new_one() {
     assert_eq!(third.0, first.0, "the freed slot comes first");
     assert_eq!(remove(&mut slab, third), "c");
     assert_eq!(remove(&mut slab, second), "b");
-}
-
-// C10: the key itself is moved in and out, and the caller that receives it drops it.
-#[test]
-fn a_key_is_dropped_once_and_by_its_new_owner() {
-    let key = Arc::new(());
-    let mut slab = Slab::new(false);
-    let nodes: Vec<_> = (0..500)
-        .map(|_| insert(&mut slab, Arc::clone(&key)))
-        .collect();
-    assert_eq!(Arc::strong_count(&key), 501);
-    let keys: Vec<_> = nodes
-        .into_iter()
-        .map(|node| remove(&mut slab, node))
-        .collect();
-    drop(slab);
-    assert_eq!(Arc::strong_count(&key), 501, "the slab dropped one");
-    drop(keys);
-    assert_eq!(Arc::strong_count(&key), 1);
 }
 
 // M4: without times, slots have no room for them.

@@ -180,7 +180,7 @@ fn busy_keys_stay_and_double_the_limit() {
     assert_eq!(limits, expected);
     assert_eq!(interned(&keys).len(), 8 * ROOM + 1);
     // Queued, processing and dirty keys are all busy.
-    let held = entries.pop().expect("one was inserted").begin().0;
+    let held = entries.pop().unwrap().begin().0;
     keys.shrink();
     assert_eq!(interned(&keys).len(), 8 * ROOM + 1);
     let hash = hash_of(*held.key());
@@ -200,8 +200,7 @@ fn pinned_keys_stay_until_the_last_pin_is_gone() {
     let keys = keys();
     let pin = insert_pinned(&keys, 5, false);
     let hash = hash_of(5);
-    let same = keys.lock(hash).pin(hash, |key| *key == 5);
-    let same = same.expect("interned");
+    let same = keys.lock(hash).pin(hash, |key| *key == 5).unwrap();
     let third = same.clone();
     insert_and_work(&keys, 1000..1000 + 3 * ROOM);
     for pin in [pin, same, third] {

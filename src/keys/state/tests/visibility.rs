@@ -13,36 +13,19 @@ use crate::sync::atomic::AtomicBool;
 #[derive(Default)]
 struct Plain(UnsafeCell<u64>);
 
-// SAFETY: the tests check that the state orders all accesses.
+// SAFETY: the test checks that the state orders all accesses.
 unsafe impl Sync for Plain {}
 
 impl Plain {
-    fn write(&self, value: u64) {
-        // SAFETY: as above.
-        unsafe { *self.0.get() = value }
-    }
-
-    fn read(&self) -> u64 {
-        // SAFETY: as above.
-        unsafe { *self.0.get() }
+    fn get(&self) -> *mut u64 {
+        self.0.get()
     }
 }
 
-/// Signals another thread without ordering anything.
-#[derive(Default)]
-struct Flag(AtomicBool);
-
-impl Flag {
-    fn raise(&self) {
-        // Ordering: Relaxed; only the state may order accesses.
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn wait(&self) {
-        // Ordering: Relaxed; as in `raise`.
-        while !self.0.load(Ordering::Relaxed) {
-            thread::yield_now();
-        }
+/// Waits until another thread has set the flag, which orders nothing.
+fn wait(flag: &AtomicBool) {
+    while !flag.load(Ordering::Relaxed) {
+        thread::yield_now();
     }
 }
 
@@ -52,26 +35,28 @@ fn an_add_of_an_idle_key_hands_on_what_the_last_worker_did() {
     for add in [KeyState::add_locked, KeyState::add_pinned] {
         let state = state(bits(Phase::Processing));
         let data = Plain::default();
-        let [begun, idle, queued]: [Flag; 3] = Default::default();
+        let [begun, idle, queued]: [AtomicBool; 3] = Default::default();
         thread::scope(|scope| {
             scope.spawn(|| {
-                begun.wait();
-                data.write(1);
+                wait(&begun);
+                // SAFETY: as for `Sync`.
+                unsafe { *data.get() = 1 };
                 assert_eq!(state.finish(), (Phase::Idle, false));
-                idle.raise();
+                idle.store(true, Ordering::Relaxed);
             });
             scope.spawn(|| {
-                idle.wait();
+                wait(&idle);
                 assert_eq!(add(&state), Marked::Queued);
-                queued.raise();
+                queued.store(true, Ordering::Relaxed);
             });
             scope.spawn(|| {
-                queued.wait();
+                wait(&queued);
                 state.begin();
-                assert_eq!(data.read(), 1);
+                // SAFETY: as for `Sync`.
+                assert_eq!(unsafe { *data.get() }, 1);
             });
             // Only now: a thread that is started after another's end may be ordered after it.
-            begun.raise();
+            begun.store(true, Ordering::Relaxed);
         });
     }
 }
