@@ -182,12 +182,17 @@ impl Ring {
     /// Steps 3 to 5 of a push at `tail`, whose slot has this `word`. Returns the slot's word if the
     /// push did not succeed.
     #[inline]
-    fn put(&self, tail: u64, word: Word, link: NonNull<Link>) -> Result<(), Word> {
+    fn put(
+        &self,
+        tail: u64,
+        slot: &AtomicU64,
+        word: Word,
+        link: NonNull<Link>,
+    ) -> Result<(), Word> {
         let lap = tail >> self.slot_bits;
         if word != Word::empty(lap) {
             return Err(word);
         }
-        let slot = self.slot(tail);
         let full = Word::full(lap, link);
         // Ordering: Release; pairs with the Acquire loads of slots: a popper of the entry sees what
         // was written before the push. Relaxed on failure; the word only shows that it was lost.
@@ -201,12 +206,11 @@ impl Ring {
     /// Steps 3 to 5 of a pop at `head`, whose slot has this `word`. Returns the slot's word if the
     /// pop did not succeed.
     #[inline]
-    fn take(&self, head: u64, word: Word) -> Result<NonNull<Link>, Word> {
+    fn take(&self, head: u64, slot: &AtomicU64, word: Word) -> Result<NonNull<Link>, Word> {
         let lap = head >> self.slot_bits;
         let Some(link) = word.link().filter(|_| word.next_pop() == lap % LAPS) else {
             return Err(word);
         };
-        let slot = self.slot(head);
         let empty = Word::empty(lap + 1);
         // Ordering: Release; pairs with the Acquire loads of slots. The load of `word` has acquired
         // what the push released. Relaxed on failure; as in `put`.
@@ -222,14 +226,16 @@ impl Ring {
     pub(crate) fn push(&self, link: NonNull<Link>) -> bool {
         // Ordering: Acquire; as in `find`.
         let tail = self.tail.load(Ordering::Acquire);
+        let slot = self.slot(tail);
         // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is full.
-        let word = Word(self.slot(tail).load(Ordering::Relaxed));
-        let put = |tail, word| self.put(tail, word, link);
-        match put(tail, word) {
+        let word = Word(slot.load(Ordering::Relaxed));
+        let put = |tail, slot: &AtomicU64, word| self.put(tail, slot, word, link);
+        match put(tail, slot, word) {
             Ok(()) => true,
-            Err(word) => self
-                .retry(&self.tail, Word::next_push, tail, word, put)
-                .is_some(),
+            Err(word) => {
+                let pushed = self.retry(&self.tail, Word::next_push, tail, word, put);
+                pushed.is_some()
+            }
         }
     }
 
@@ -238,9 +244,10 @@ impl Ring {
     pub(crate) fn pop(&self) -> Option<NonNull<Link>> {
         // Ordering: Acquire; as in `find`, here and below.
         let head = self.head.load(Ordering::Acquire);
-        let word = Word(self.slot(head).load(Ordering::Acquire));
-        let take = |head, word| self.take(head, word);
-        match take(head, word) {
+        let slot = self.slot(head);
+        let word = Word(slot.load(Ordering::Acquire));
+        let take = |head, slot: &AtomicU64, word| self.take(head, slot, word);
+        match take(head, slot, word) {
             Ok(link) => Some(link),
             Err(word) => self.retry(&self.head, Word::next_pop, head, word, take),
         }
@@ -256,7 +263,7 @@ impl Ring {
         next: impl Fn(Word) -> u64 + Copy,
         mut position: u64,
         mut word: Word,
-        attempt: impl Fn(u64, Word) -> Result<R, Word>,
+        attempt: impl Fn(u64, &AtomicU64, Word) -> Result<R, Word>,
     ) -> Option<R> {
         let backoff = Backoff::new();
         let lagging = position;
@@ -273,7 +280,7 @@ impl Ring {
             // Other threads are active: leave the cache lines to them for a moment.
             (0..STEPS).for_each(|_| backoff.snooze());
             (position, word) = self.find(hint, next);
-            match attempt(position, word) {
+            match attempt(position, self.slot(position), word) {
                 Ok(done) => return Some(done),
                 Err(now) => word = now,
             }

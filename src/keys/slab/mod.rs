@@ -135,15 +135,16 @@ impl<K> Slab<K> {
     /// Returns the address of a node's times, in a slab that has them.
     #[inline]
     pub(crate) fn times_of(node: NodeRef<K>) -> NonNull<Times> {
-        // SAFETY: the end of the node's union is in its slot, or at the end of that.
+        // SAFETY: inside the node's slot, or at its end.
         unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
     }
 
     /// Returns the chunk of a node.
     #[inline]
     fn chunk_of(node: NodeRef<K>) -> NonNull<Chunk<K>> {
-        // SAFETY: a chunk is within one aligned block, and begins where the block does.
-        unsafe { node.0.byte_sub(node.0.addr().get() % Self::ALIGN).cast() }
+        let base = node.0.as_ptr().map_addr(|at| at & !(Self::ALIGN - 1));
+        // SAFETY: not null, because no chunk is at address 0.
+        unsafe { NonNull::new_unchecked(base.cast()) }
     }
 
     /// Returns the index of a node.
