@@ -43,7 +43,7 @@ pub(crate) struct Keys<K> {
     shards: Box<[SpinLock<CachePadded<Store<K>>>]>,
     /// The number of bits by which a hash is shifted to get the index of its shard.
     shift: u32,
-    /// What the next look has to do. Read by every look, and written when it changes.
+    /// What adders have noted for the next look: `CLEAN`, `CROWDED` or `BURST`.
     litter: AtomicUsize,
     /// Locked during a look that makes a part of a pass.
     next: Mutex<Next>,

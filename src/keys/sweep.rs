@@ -50,8 +50,7 @@ pub(super) const MOST_DOUBLINGS: u32 = 7;
 /// A look goes on to the next shard until it has visited this many nodes.
 const PORTION: u64 = 1024;
 
-/// What adders have noted for the next look: no shard holds more nodes than its part of the fixed
-/// cache.
+/// Nothing is to be swept: no shard holds more nodes than its part of the fixed cache.
 pub(super) const CLEAN: usize = 0;
 /// A shard does: a pass is due by time.
 const CROWDED: usize = 1;
