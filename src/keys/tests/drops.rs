@@ -1,7 +1,7 @@
 //! How the keys that a sweep removes are dropped: once each, with no lock held, whatever they do.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use super::*;
 use crate::wait::catch_panic::Bomb;
@@ -21,15 +21,15 @@ impl Drop for OnDrop<'_> {
 
 /// Counts calls.
 #[derive(Default)]
-struct Counter(AtomicUsize);
+struct Counter(Cell<usize>);
 
 impl Counter {
     fn count(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.set(self.0.get() + 1);
     }
 
     fn take(&self) -> usize {
-        self.0.swap(0, Ordering::Relaxed)
+        self.0.take()
     }
 }
 
@@ -54,10 +54,10 @@ fn every_key_is_dropped_once_whatever_its_state() {
 
 #[test]
 fn swept_keys_are_dropped_with_every_shard_unlocked() {
-    let keys = Arc::new(keys());
-    let visits = Arc::new(Counter::default());
+    let keys = Rc::new(keys());
+    let visits = Rc::new(Counter::default());
     let key = || {
-        let (keys, visits) = (Arc::downgrade(&keys), Arc::clone(&visits));
+        let (keys, visits) = (Rc::downgrade(&keys), Rc::clone(&visits));
         on_drop(move || {
             if let Some(keys) = keys.upgrade() {
                 // Deadlocks if a shard is locked now.
@@ -82,18 +82,18 @@ fn swept_keys_are_dropped_with_every_shard_unlocked() {
 // never come back.
 #[test]
 fn a_thread_that_goes_to_sleep_during_a_pass_looks_again() {
-    let keys = Arc::new(keys());
-    let looks = Arc::new(Mutex::new(Vec::new()));
+    let keys = Rc::new(keys());
+    let looks = Rc::new(RefCell::new(Vec::new()));
     burst(&keys, 2 * ROOM, |_| {
-        let (keys, looks) = (Arc::downgrade(&keys), Arc::clone(&looks));
+        let (keys, looks) = (Rc::downgrade(&keys), Rc::clone(&looks));
         on_drop(move || {
             if let Some(keys) = keys.upgrade() {
-                looks.lock().unwrap().push(keys.next_look(|| 5));
+                looks.borrow_mut().push(keys.next_look(|| 5));
             }
         })
     });
     look(&keys, 0);
-    assert_eq!(*looks.lock().unwrap(), [Some(5 + REST)].repeat(2 * ROOM));
+    assert_eq!(*looks.borrow(), [Some(5 + REST)].repeat(2 * ROOM));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn a_new_state_has_its_phase_and_its_hash_in_bits_of_their_own() {
         for hash in [0, 1, 1 << 27, (1 << 28) - 1, 0x0ACE_0F01] {
             for (closed, flag) in [(false, 0), (true, CLOSED)] {
                 let state = KeyState::new(ShortHash::from_bits(hash), phase, closed);
-                assert_eq!(word(&state), expected | flag | u64::from(hash) * HASH);
+                assert_eq!(word(&state), expected | flag | (u64::from(hash) * HASH));
                 state.pin();
                 assert_eq!((state.hash().bits(), state.phase()), (hash, phase));
             }
