@@ -10,9 +10,9 @@ use crate::fifo::ring::Ring;
 /// A ring of numbers from 1 on.
 ///
 /// The pusher writes a number into its place first, and the popper takes it out of there. Only the
-/// ring orders the two; if it does not, loom reports a causality violation. No place is freed before
-/// the model ends, so one that is popped twice is found to be empty. The ring does not access its
-/// links, so the places have none.
+/// ring orders the two; if it does not, loom reports a causality violation. No place is freed
+/// before the model ends, so one that is popped twice is found to be empty. The ring does not
+/// access its links, so the places have none.
 #[allow(
     missing_debug_implementations,
     reason = "a ring cannot be iterated over"

@@ -22,8 +22,8 @@
 //!    overlaps with all of those pushes.
 //! 4. A popper that saw the ring empty may be preempted likewise, while the overflow empties, and
 //!    then both fill up again. If it took from the overflow now, it would overtake the entries in
-//!    the ring. So the refiller checks the ring *again*, after it has locked the mutex and read that
-//!    the overflow is not empty. While both hold, no push that begins goes to the ring, so the
+//!    the ring. So the refiller checks the ring *again*, after it has locked the mutex and read
+//!    that the overflow is not empty. While both hold, no push that begins goes to the ring, so the
 //!    overflow's oldest entry is the oldest of the FIFO, overlapping pushes excepted.
 //!
 //! # Emptiness
@@ -187,8 +187,8 @@ impl<K> Fifo<K> {
         entries(self.backlog.load(Ordering::Acquire)) == 0 && self.ring.is_empty()
     }
 
-    /// Returns the number of entries; exact if no thread pushes or pops at the same time. Waits for a
-    /// refill to end, because an entry that it moves would count twice.
+    /// Returns the number of entries; exact if no thread pushes or pops at the same time. Waits for
+    /// a refill to end, because an entry that it moves would count twice.
     pub(crate) fn len(&self) -> usize {
         // Ordering: Acquire; as in `pop_slow`.
         if entries(self.backlog.load(Ordering::Acquire)) == 0 {

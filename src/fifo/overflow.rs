@@ -1,8 +1,8 @@
 //! The unbounded queue behind the ring: a linked list through the entries themselves.
 //!
-//! The list is intrusive: each entry has room for a [`Link`], so the list allocates nothing. A key is
-//! in the FIFO at most once (C2), so one link in its node is enough. It works like Vyukov's intrusive
-//! MPSC queue, without the stub node.
+//! The list is intrusive: each entry has room for a [`Link`], so the list allocates nothing. A key
+//! is in the FIFO at most once (C2), so one link in its node is enough. It works like Vyukov's
+//! intrusive MPSC queue, without the stub node.
 //!
 //! # Roles
 //!
@@ -49,8 +49,9 @@ impl Overflow {
         unsafe { link.as_ref() }
             .0
             .store(ptr::null_mut(), Ordering::Relaxed);
-        // Ordering: AcqRel; pairs with the other pushers' swaps, and with the exchange in `take_last`:
-        // this push stores to the previous entry's link, or the head, after it was reset to null.
+        // Ordering: AcqRel; pairs with the other pushers' swaps, and with the exchange in
+        // `take_last`: this push stores to the previous entry's link, or the head, after it was
+        // reset to null.
         let before = self.tail.swap(link.as_ptr(), Ordering::AcqRel);
         let place = match NonNull::new(before) {
             None => &self.head,
@@ -68,8 +69,8 @@ impl Overflow {
     ///
     /// No other thread pops at the same time.
     pub(crate) unsafe fn pop(&self) -> Option<NonNull<Link>> {
-        // Ordering: Relaxed; if a push returned before this call, what tells the caller so also orders
-        // the push's swap before this load.
+        // Ordering: Relaxed; if a push returned before this call, what tells the caller so also
+        // orders the push's swap before this load.
         if self.tail.load(Ordering::Relaxed).is_null() {
             return None;
         }

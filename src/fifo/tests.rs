@@ -197,8 +197,8 @@ fn none_is_answered_only_when_nothing_is_left() {
     }
 }
 
-// C1: a popper that reads the count of the overflow also finds what is in the ring. Nothing but the count orders the
-// two; Miri lets the popper read the ring as it was.
+// C1: a popper that reads the count of the overflow also finds what is in the ring. Nothing but the
+// count orders the two; Miri lets the popper read the ring as it was.
 #[test]
 fn visibility_of_the_ring_to_a_reader_of_the_count() {
     for _ in 0..scaled(1000) {

@@ -10,9 +10,9 @@
 //!
 //! A delay that is set also goes into the wheel, as an entry with the word's value at that time.
 //! Moving or cancelling the delay later does not access the wheel. When an entry fires while the
-//! word still has its value, an exchange clears the word, and the driver adds the key; otherwise the
-//! entry is *stale* and nothing happens. Each delay ends in exactly one way, by the exchange that
-//! succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
+//! word still has its value, an exchange clears the word, and the driver adds the key; otherwise
+//! the entry is *stale* and nothing happens. Each delay ends in exactly one way, by the exchange
+//! that succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
 //!
 //! The generation wraps around after 32 768 delays; then a stale entry with the same due tick may
 //! fire instead of the valid one, at the same tick, and the valid one is stale.
@@ -119,9 +119,9 @@ impl Delay {
             let generation = (seen & !TICK).wrapping_add(GENERATION) & !CLOSED;
             let stamp = generation | (due + 1);
             let word = &self.0;
-            // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add passes
-            // on what happened before the delay was set. The Acquire lets a moved delay also pass
-            // on what happened before the one it replaces.
+            // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add
+            // passes on what happened before the delay was set. The Acquire lets a moved delay also
+            // pass on what happened before the one it replaces.
             match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     return Set::Pending {

@@ -1,11 +1,11 @@
-//! A shard's ghost list, as in the ARC and 2Q caches, to distinguish a working set that is too large
-//! for the shard from a stream of keys that never return.
+//! A shard's ghost list, as in the ARC and 2Q caches, to distinguish a working set that is too
+//! large for the shard from a stream of keys that never return.
 //!
 //! Both look the same to a sweep: nodes that are idle and were not used twice. But the keys of the
 //! set return, and have to be interned again each time. So a shard remembers the hashes of a sample
 //! of the evicted keys, its *ghosts*, and counts how many of the newly inserted keys (of the same
-//! sample, which is chosen by the hash) are among them. If at least half are, the shard grows instead
-//! of sweeping.
+//! sample, which is chosen by the hash) are among them. If at least half are, the shard grows
+//! instead of sweeping.
 
 use std::collections::VecDeque;
 

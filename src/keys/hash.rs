@@ -2,9 +2,9 @@
 //! that is stored.
 //!
 //! The hashes of some hashers differ in few bits only. An identity hasher, which is common for
-//! integer keys, returns small numbers or multiples of a number. The shards, and the
-//! places and tags of a shard's table, each use different bits of the hash, so hashes have to differ
-//! in all of these bits.
+//! integer keys, returns small numbers or multiples of a number. The shards, and the places and
+//! tags of a shard's table, each use different bits of the hash, so hashes have to differ in all of
+//! these bits.
 
 use std::hash::{BuildHasher, Hash};
 

@@ -1,7 +1,7 @@
 //! Sweeping: how idle nodes are removed.
 //!
-//! `done` leaves an idle node in the table, so the next add of the key is one lookup. Idle nodes are
-//! removed in bulk, by a thread that holds the lock anyway or has nothing else to do:
+//! `done` leaves an idle node in the table, so the next add of the key is one lookup. Idle nodes
+//! are removed in bulk, by a thread that holds the lock anyway or has nothing else to do:
 //!
 //! * An adder of a new key sweeps its shard when the shard has doubled since its last sweep, a
 //!   constant cost per key. (If most of a sample of the nodes is busy, the adder lets the shard
@@ -9,13 +9,13 @@
 //! * A getter that found the queue empty does *looks* until a key comes or nothing is due, and the
 //!   timer's thread does one before it sleeps. A look makes a part of a *pass* over all shards if
 //!   one is due: it visits at most [`PORTION`] nodes and one shard more, and locks the shards that
-//!   have nothing to sweep. It waits for no lock (F2): a shard that another thread has locked is left
-//!   to the next pass, which is due by time.
+//!   have nothing to sweep. It waits for no lock (F2): a shard that another thread has locked is
+//!   left to the next pass, which is due by time.
 //!
 //! # When a pass is due
 //!
-//! No pass is due while no shard holds more than its part of [`RESIDENTS`] nodes, the fixed cache of
-//! C10; a look then reads one word. Otherwise a pass is due
+//! No pass is due while no shard holds more than its part of [`RESIDENTS`] nodes, the fixed cache
+//! of C10; a look then reads one word. Otherwise a pass is due
 //!
 //! * when at least half of the nodes of a shard were interned since its last sweep, so a burst is
 //!   removed as soon as it has been processed;
@@ -112,9 +112,9 @@ impl<K> Keys<K> {
     /// Notes litter. Called under the lock of the shard that holds it.
     #[cold]
     fn note(&self, litter: usize) {
-        // Ordering: Relaxed, here and below; the shards' locks guard the data. A pass that clears the
-        // word tries to lock each shard afterwards: it finds this shard's litter, or finds the shard
-        // locked and notes litter itself, or this thread sees that it has cleared the word.
+        // Ordering: Relaxed, here and below; the shards' locks guard the data. A pass that clears
+        // the word tries to lock each shard afterwards: it finds this shard's litter, or finds the
+        // shard locked and notes litter itself, or this thread sees that it has cleared the word.
         if self.litter.load(Ordering::Relaxed) < litter {
             self.litter.fetch_max(litter, Ordering::Relaxed);
         }
@@ -137,8 +137,8 @@ impl<K> Keys<K> {
         let Ok(next) = self.next.try_lock() else {
             return Some(now().saturating_add(REST));
         };
-        // Ordering: Relaxed; the mutex is held, so what the last pass wrote is seen. A later note is
-        // a hint, see `note`.
+        // Ordering: Relaxed; the mutex is held, so what the last pass wrote is seen. A later note
+        // is a hint, see `note`.
         let litter = self.litter.load(Ordering::Relaxed);
         (litter != CLEAN).then_some(match next.pass {
             Some(_) => 0,
@@ -148,8 +148,8 @@ impl<K> Keys<K> {
 
     #[cold]
     fn look_at_litter(&self, burst: bool, now: impl Fn() -> u64) -> bool {
-        // One thread at a time works on the pass, and others do not wait for it. The drop of a key may
-        // call the queue and reach this point again.
+        // One thread at a time works on the pass, and others do not wait for it. The drop of a key
+        // may call the queue and reach this point again.
         let Ok(mut next) = self.next.try_lock() else {
             return false;
         };
@@ -257,9 +257,9 @@ impl<K> Shard<'_, K> {
         }
     }
 
-    /// Returns whether more than a quarter of a sample of the nodes is idle: in a growing backlog, all
-    /// are busy. The table's places are in the order of the hashes, so the first ones are a fair
-    /// sample.
+    /// Returns whether more than a quarter of a sample of the nodes is idle: in a growing backlog,
+    /// all are busy. The table's places are in the order of the hashes, so the first ones are a
+    /// fair sample.
     fn looks_idle(&self) -> bool {
         let (mut seen, mut idle) = (0, 0);
         let mut place = Some(0);
@@ -275,7 +275,8 @@ impl<K> Shard<'_, K> {
 
     /// Sets the limit for the next sweep by an adder, after a sweep or the decision against one,
     /// and shrinks a table with room for more than `spare` times its nodes. (Removed nodes leave
-    /// marks, for which a table may double. An adder lets it, or it would double and shrink in turns.)
+    /// marks, for which a table may double. An adder lets it, or it would double and shrink in
+    /// turns.)
     fn settle_account(&mut self, spare: usize) {
         let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);

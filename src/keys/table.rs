@@ -1,8 +1,8 @@
 //! The table: from the hash of a key to the index of its node. It is a `DashMap`, used through its
 //! raw API.
 //!
-//! The map's values are empty, and its keys are [`NodeIndex`]es, so an entry takes four bytes, and a
-//! control byte beside it. The hash is kept in the node; the table asks for it when it grows.
+//! The map's values are empty, and its keys are [`NodeIndex`]es, so an entry takes four bytes, and
+//! a control byte beside it. The hash is kept in the node; the table asks for it when it grows.
 //!
 //! A shard's own [`SpinLock`](crate::sync::SpinLock) guards the table's shard together with the
 //! nodes, so the lock that dashmap has for each shard is never taken. That one takes a second
@@ -75,7 +75,8 @@ impl<'a> Table<'a> {
         found.map(|(node, _)| *node)
     }
 
-    /// Inserts a node, which must not be in the table. `hash_of` returns the hash of a node that is.
+    /// Inserts a node, which must not be in the table. `hash_of` returns the hash of a node that
+    /// is.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -100,8 +101,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Calls `f` with the nodes in `most` places, starting at place `from`. Returns the next place, if
-    /// there is one, which is valid until the table changes.
+    /// Calls `f` with the nodes in `most` places, starting at place `from`. Returns the next place,
+    /// if there is one, which is valid until the table changes.
     pub(crate) fn for_some(
         &self,
         from: usize,
@@ -178,7 +179,8 @@ mod tests {
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
-        // Hashes that are spread, that share their place, that share their tag, and that are the same.
+        // Hashes that are spread, that share their place, that share their tag, and that are the
+        // same.
         let hash = prop_oneof![
             4 => any::<u32>(),
             2 => any::<u8>().prop_map(|tag| u32::from(tag) << 20 | 3),

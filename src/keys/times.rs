@@ -24,10 +24,10 @@
 //!
 //! # Reading
 //!
-//! A report reads the state, the times, and the state again, until both states agree, while a worker
-//! may change them. Each word is either written before the state changes (`began`), or marked as
-//! past before the state can recur (`queued`). So the pair was valid at some moment in between. A
-//! key that is queued but has no time yet counts as queued just now.
+//! A report reads the state, the times, and the state again, until both states agree, while a
+//! worker may change them. Each word is either written before the state changes (`began`), or
+//! marked as past before the state can recur (`queued`). So the pair was valid at some moment in
+//! between. A key that is queued but has no time yet counts as queued just now.
 
 use crate::keys::state::{KeyState, Phase};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};

@@ -34,8 +34,8 @@ fn message(payload: Box<dyn Any + Send>) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         return (*text).to_owned();
     }
-    // The payload's drop is user code, and may panic with another payload, which is leaked unless it
-    // is a string, since its drop could panic again.
+    // The payload's drop is user code, and may panic with another payload, which is leaked unless
+    // it is a string, since its drop could panic again.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
         && !again.is::<&str>()
         && !again.is::<String>()

@@ -155,8 +155,8 @@ impl WaitList {
     /// The publication must be an atomic read-modify-write. Plain stores may follow it, of what the
     /// waiter's check does not rely on, such as the hints of the ring.
     ///
-    /// Wakers may be user code. If one panics, the panic hook reports it; the other waiters are woken
-    /// all the same, and the caller, such as a worker or an adder, continues.
+    /// Wakers may be user code. If one panics, the panic hook reports it; the other waiters are
+    /// woken all the same, and the caller, such as a worker or an adder, continues.
     #[inline]
     pub(crate) fn notify(&self, most: usize) {
         // Ordering: SeqCst, after the read-modify-write that published; pairs with the fence in

@@ -38,25 +38,25 @@
 //! is ahead of them: a thread stores the position behind its own, and it skipped every position
 //! between the hint that it read and its own because their slots showed them as pushed or popped.
 //! Each load acquires what the slot's last exchange released, so by induction all positions before
-//! a hint are pushed or popped. So the exchange of step 4 is on the slot of `T` (or `H`) itself, and
-//! the push (or pop) takes effect at that moment. The two results without an exchange hold at the
-//! load of the slot: if the slot of `H` is empty in this lap, `H` is not pushed, so `T == H`; if the
-//! slot of `T` is full in the lap before, `T - N` is not popped, so `T - H == N`.
+//! a hint are pushed or popped. So the exchange of step 4 is on the slot of `T` (or `H`) itself,
+//! and the push (or pop) takes effect at that moment. The two results without an exchange hold at
+//! the load of the slot: if the slot of `H` is empty in this lap, `H` is not pushed, so `T == H`;
+//! if the slot of `T` is full in the lap before, `T - N` is not popped, so `T - H == N`.
 //!
 //! # Why it is lock-free
 //!
 //! A thread tries again only if another thread has pushed or popped meanwhile, and no thread leaves
 //! a slot half-done. A thread that stops before step 5 may set the hint back by any distance later.
-//! The next thread skips the difference: one step takes it to the lap that a slot shows, and at most
-//! `N` further steps to the position.
+//! The next thread skips the difference: one step takes it to the lap that a slot shows, and at
+//! most `N` further steps to the position.
 //!
 //! # How long a thread may sleep
 //!
 //! A word has room for [`LAP_BITS`] bits of the lap: 19 on 64-bit targets. If a thread sleeps
 //! between steps 1 and 5 while the other threads make a multiple of 2^19 laps, or up to a lap less,
 //! it takes the ring's state for an earlier one. With 1024 slots these are 537 million entries, ten
-//! seconds of pushes and pops without a pause. Entries may then come out of order, or wait for later
-//! pushes. None is lost or doubled: the exchange compares the whole word.
+//! seconds of pushes and pops without a pause. Entries may then come out of order, or wait for
+//! later pushes. None is lost or doubled: the exchange compares the whole word.
 
 use std::ptr::{self, NonNull};
 
@@ -131,8 +131,8 @@ impl Word {
 }
 
 /// The number of back-off steps, each twice as long as the one before, for which a thread leaves a
-/// contended slot alone. The winner keeps the cache lines meanwhile and can push or pop several more
-/// entries; without the back-off, the lines would move for every entry.
+/// contended slot alone. The winner keeps the cache lines meanwhile and can push or pop several
+/// more entries; without the back-off, the lines would move for every entry.
 const STEPS: u32 = 3;
 
 impl Ring {
@@ -160,8 +160,8 @@ impl Ring {
         next.wrapping_sub(position >> self.slot_bits) % LAPS
     }
 
-    /// Step 2: from a hint, skips the positions that are used. `next` returns the lap in which a slot
-    /// is used next. Returns the first position that is not used, and its slot's word.
+    /// Step 2: from a hint, skips the positions that are used. `next` returns the lap in which a
+    /// slot is used next. Returns the first position that is not used, and its slot's word.
     fn find(&self, hint: &AtomicU64, next: impl Fn(Word) -> u64) -> (u64, Word) {
         // Ordering: Acquire; pairs with the Release in `put` or `take`: all positions before are
         // used.
@@ -227,7 +227,8 @@ impl Ring {
         // Ordering: Acquire; as in `find`.
         let tail = self.tail.load(Ordering::Acquire);
         let slot = self.slot(tail);
-        // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is full.
+        // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is
+        // full.
         let word = Word(slot.load(Ordering::Relaxed));
         let put = |tail, slot: &AtomicU64, word| self.put(tail, slot, word, link);
         match put(tail, slot, word) {
@@ -253,9 +254,9 @@ impl Ring {
         }
     }
 
-    /// Continues a push or a pop that did not succeed at `position`, the value of `hint`, whose slot
-    /// had this `word`. `next` returns the lap in which a slot is used next, and `attempt` makes
-    /// steps 3 to 5. Returns `None` if the ring is full, or empty.
+    /// Continues a push or a pop that did not succeed at `position`, the value of `hint`, whose
+    /// slot had this `word`. `next` returns the lap in which a slot is used next, and `attempt`
+    /// makes steps 3 to 5. Returns `None` if the ring is full, or empty.
     #[cold]
     fn retry<R>(
         &self,

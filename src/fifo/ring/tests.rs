@@ -68,8 +68,8 @@ fn laps_follow_each_other() {
     }
 }
 
-/// Pushes and pops through five laps of a ring that holds half of what it could, and calls `disturb`
-/// before each.
+/// Pushes and pops through five laps of a ring that holds half of what it could, and calls
+/// `disturb` before each.
 fn five_laps(ring: &Ring, disturb: impl Fn(&Ring)) {
     let capacity = ring.slots.len();
     assert!((0..capacity / 2).all(|number| push(ring, number)));
@@ -83,7 +83,8 @@ fn five_laps(ring: &Ring, disturb: impl Fn(&Ring)) {
     assert_eq!(std::iter::from_fn(|| pop(ring)).count(), capacity / 2);
 }
 
-// C1: as if a thread had slept between its exchange and its store of the hint, for a step or for laps.
+// C1: as if a thread had slept between its exchange and its store of the hint, for a step or for
+// laps.
 #[test]
 fn a_hint_that_lags_by_any_distance_is_harmless() {
     for capacity in [1, 2, 8] {

@@ -2,8 +2,8 @@
 //!
 //! A slab is a list of chunks. A chunk is one allocation, aligned to its rounded-up size, so that
 //! the chunk of a node is found by masking the node's address. Each chunk has its own free list
-//! through the free slots. Chunks with a free slot form a linked list, the open list, and insertions
-//! use its first chunk.
+//! through the free slots. Chunks with a free slot form a linked list, the open list, and
+//! insertions use its first chunk.
 //!
 //! Nodes are removed in bulk. After that the owner calls [`Slab::settle`]. Until then the removed
 //! nodes' slots may stay unused.
@@ -239,8 +239,8 @@ impl<K> Slab<K> {
         std::ptr::from_ref(&self.chunks).addr()
     }
 
-    /// Frees the empty chunks, except for `spare` of them, which prevents repeated allocation, and puts
-    /// the chunks with a free slot on the open list. Called after nodes were removed.
+    /// Frees the empty chunks, except for `spare` of them, which prevents repeated allocation, and
+    /// puts the chunks with a free slot on the open list. Called after nodes were removed.
     pub(crate) fn settle(&mut self, mut spare: usize) {
         let layout = self.layout();
         let mut last = &mut self.open;
@@ -255,8 +255,8 @@ impl<K> Slab<K> {
             }
             if head.live == 0 && spare == 0 {
                 *place = null_mut();
-                // SAFETY: allocated with this layout, on no list any more, and without a node that a
-                // thread could reach.
+                // SAFETY: allocated with this layout, on no list any more, and without a node that
+                // a thread could reach.
                 unsafe { dealloc(chunk.as_ptr().cast(), layout) };
                 continue;
             }

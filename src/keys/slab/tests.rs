@@ -64,8 +64,8 @@ fn vacant<K>(slab: &Slab<K>) -> usize {
     vacant
 }
 
-/// Checks that chunks and nodes of a settled slab agree: full chunks are off the list, others on it,
-/// and at most one is empty.
+/// Checks that chunks and nodes of a settled slab agree: full chunks are off the list, others on
+/// it, and at most one is empty.
 fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
     let mut in_use = BTreeMap::<usize, usize>::new();
     for node in nodes {

@@ -36,9 +36,10 @@
 //! stores by a thread that has exclusive access to the node (see [`KeyState::add_locked`] and
 //! [`KeyState::residence`]); they follow an acquiring load.
 //!
-//! *Adds that change nothing* (the key is queued or dirty already) only read. Adder and worker could
-//! both miss the other's store, each still in its processor's store buffer: the delivery would not
-//! see the data of an add that returned "merged". So both sides have a full fence in between:
+//! *Adds that change nothing* (the key is queued or dirty already) only read. Adder and worker
+//! could both miss the other's store, each still in its processor's store buffer: the delivery
+//! would not see the data of an add that returned "merged". So both sides have a full fence in
+//! between:
 //!
 //! ```text
 //!     adder                                  worker
@@ -209,9 +210,9 @@ impl KeyState {
         was.is(CLOSED)
     }
 
-    /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's entry
-    /// to the FIFO. Returns the new state, and whether the key had been closed. A sweep may free a
-    /// node that is idle, so the caller must not access it again.
+    /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's
+    /// entry to the FIFO. Returns the new state, and whether the key had been closed. A sweep may
+    /// free a node that is idle, so the caller must not access it again.
     #[inline]
     pub(crate) fn finish(&self) -> (Phase, bool) {
         // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with the
