@@ -1,12 +1,9 @@
 //! The keys of the workloads, and how deliveries of them are counted.
-//!
-//! A workload is written once for a *kind* of key: `u64` or `str`. What a contender stores may be
-//! another type (`String`, `Arc<str>`); see [`crate::queue::Queue`].
 
 use std::borrow::Borrow;
 use std::hash::Hash;
 
-/// A kind of key.
+/// A kind of key: `u64` or `str`. What a contender stores may be another type (`String`, `Arc<str>`).
 pub(crate) trait Key:
     ToOwned<Owned: Send + Sync + Hash + Eq> + Hash + Eq + Sync + 'static
 {
@@ -60,9 +57,7 @@ impl Tally {
     /// The tally of the first `n` keys, each once.
     pub(crate) fn of_first<Q: Key + ?Sized>(n: usize) -> Self {
         let mut tally = Self::default();
-        for n in 0..n {
-            tally.count(Q::nth(n).borrow());
-        }
+        (0..n).for_each(|n| tally.count(Q::nth(n).borrow()));
         tally
     }
 

@@ -2,13 +2,7 @@
 //!
 //! `cargo run --release -p compare -- [--quick] [--only ID[,ID]] [--rounds N] [--log FILE]`
 //!
-//! Method: each workload runs in rounds; in each round every contender runs once, with a new queue,
-//! and the next round reverses the order (A B C C B A ...). A warm-up round does not count. The
-//! report compares the medians of the rounds and keeps their extremes. Every round checks what was
-//! delivered. On a shared, noisy machine only ratios within one run mean anything.
-//!
-//! A full run writes the tables of BENCHMARKS.md and the plots. `--smoke` runs every workload once,
-//! far too short to measure anything: a test that the workloads work.
+//! BENCHMARKS.md says how the figures are made; a full run writes its tables and the plots.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -64,7 +58,7 @@ struct Options {
     /// Fail if a contender cannot take part
     #[arg(long)]
     everybody: bool,
-    /// One tiny round, to see that everything works
+    /// One round, far too short to measure anything, to see that everything works
     #[arg(long)]
     smoke: bool,
 }
@@ -95,10 +89,12 @@ fn main() -> Result<()> {
     }
     let mut report = Report::new(rounds, &contenders);
     let start = Instant::now();
-    let run = Run::new(contenders, rounds, divisor, events);
-    let is_chosen = |id| options.only.is_empty() || options.only.iter().any(|only| only == id);
-    let chosen = WORKLOADS.iter().filter(|workload| is_chosen(workload.0));
-    report.rows = chosen.flat_map(|workload| run.rows(workload)).collect();
+    let mut run = Run::new(contenders, rounds, divisor, events);
+    for workload in WORKLOADS {
+        if options.only.is_empty() || options.only.iter().any(|id| id == workload.0) {
+            report.rows.extend(run.rows(workload));
+        }
+    }
     report.seconds = start.elapsed().as_secs();
 
     if options.smoke {
@@ -110,8 +106,7 @@ fn main() -> Result<()> {
         report.write_json(path)?;
     }
     if !options.quick && options.only.is_empty() {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        report.publish(&here.join("../.."), &here.join("results"))?;
+        report.publish(Path::new(env!("CARGO_MANIFEST_DIR")))?;
     }
     Ok(())
 }

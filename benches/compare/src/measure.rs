@@ -3,8 +3,6 @@
 //! What a contender leaves behind (memory that the kernel takes back, a collector that has not
 //! finished) falls to the next one; reversing the order shares it out.
 
-use std::time::Duration;
-
 use crate::contenders::Contender;
 use crate::report::Row;
 use crate::work::Work;
@@ -12,6 +10,7 @@ use crate::workload::{Kind, Round, Workload};
 
 /// What is run, and how much of it.
 pub(crate) struct Run {
+    /// In the order of the next round.
     contenders: Vec<Contender>,
     /// Rounds that count.
     rounds: u32,
@@ -19,7 +18,6 @@ pub(crate) struct Run {
     divisor: usize,
     /// The keys of the events of `replay`.
     events: Vec<String>,
-    /// Real work on one key.
     work: Work,
     /// The pace of `latency`: twice the time that client-go, or the queue with one lock where there is
     /// no Go, takes for a key at its highest rate. The least of three.
@@ -33,24 +31,24 @@ impl Run {
         divisor: usize,
         events: Vec<String>,
     ) -> Self {
-        let work = Work::calibrated(Duration::from_nanos(500));
         let mut run = Self {
             contenders,
             rounds,
             divisor,
             events,
-            work,
-            interval: 0.0,
+            work: Work::calibrated(500.0),
+            interval: f64::INFINITY,
         };
-        let saturated = run.round(Kind::Unique, 1, 1_000_000);
-        let by = |name| {
-            let mut contenders = run.contenders.iter();
-            (contenders.find(|it| it.name == name)?.run)(&saturated)
-        };
-        let either = || by("client-go").or_else(|| by("single-lock"));
-        let figures = (0..3).filter_map(|_| Some(either()?[0]));
-        let least = figures.fold(f64::INFINITY, f64::min);
-        run.interval = 2.0 * least;
+        for _ in 0..3 {
+            let saturated = run.round(Kind::Unique, 1, 1_000_000);
+            let by = |name| {
+                let mut contenders = run.contenders.iter();
+                (contenders.find(|it| it.name == name)?.run)(&saturated)
+            };
+            let figures = by("client-go").or_else(|| by("single-lock"));
+            let interval = 2.0 * figures.expect("both run it")[0];
+            run.interval = run.interval.min(interval);
+        }
         run
     }
 
@@ -60,10 +58,9 @@ impl Run {
             threads,
             count: count / self.divisor,
             interval: self.interval,
-            events: if kind == Kind::Replay {
-                &self.events
-            } else {
-                &[]
+            events: match kind {
+                Kind::Replay => &self.events,
+                _ => &[],
             },
             work: self.work,
             work_ns: self.work.measure(5_000),
@@ -71,44 +68,21 @@ impl Run {
     }
 
     /// All rounds of a workload: a row for each figure.
-    pub(crate) fn rows(&self, workload: &Workload) -> Vec<Row> {
+    pub(crate) fn rows(&mut self, workload: &Workload) -> Vec<Row> {
         let &Workload(id, kind, threads, count, figures) = workload;
         eprintln!("{id}");
         let mut rows: Vec<Row> = figures.iter().map(|figure| Row::new(id, figure)).collect();
         // The first one warms up.
         for at in 0..=self.rounds {
             let round = self.round(kind, threads, count);
-            for contender in turns(&self.contenders, at) {
+            for contender in &self.contenders {
                 let figures = (contender.run)(&round).unwrap_or_default();
                 for (row, figure) in rows.iter_mut().zip(figures).filter(|_| at > 0) {
                     row.record(contender.name, figure);
                 }
             }
+            self.contenders.reverse();
         }
         rows
-    }
-}
-
-/// The contenders in the order of a round.
-fn turns<T>(contenders: &[T], round: u32) -> Vec<&T> {
-    let mut turns: Vec<&T> = contenders.iter().collect();
-    if !round.is_multiple_of(2) {
-        turns.reverse();
-    }
-    turns
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_second_round_is_reversed() {
-        let turns = |round| {
-            turns(&['a', 'b', 'c'], round)
-                .into_iter()
-                .collect::<String>()
-        };
-        assert_eq!([0, 1, 2].map(turns), ["abc", "cba", "abc"]);
     }
 }

@@ -1,12 +1,8 @@
-//! The bytes on the heap, for the `memory` workload.
+//! The bytes on the heap: a global allocator that passes everything on to the system's, and adds up
+//! the sizes asked for while a [`Meter`] exists. Without one it costs a predictable branch, so that
+//! the timed workloads are not disturbed.
 //!
-//! A global allocator that passes everything on to the system's and adds up the sizes asked for
-//! while a [`Meter`] exists. Without one it costs a predictable branch, so that the timed
-//! workloads are not disturbed. Sizes as asked for, without the allocator's own rounding: the
-//! same rule for every contender.
-//!
-//! Ground rule: at most one `Meter` at a time, in a program that allocates on one thread while it
-//! exists, or at least frees no earlier block then. The harness runs one workload at a time.
+//! There is at most one `Meter` at a time, and no earlier block is freed while it exists.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
@@ -20,9 +16,9 @@ static BYTES: AtomicIsize = AtomicIsize::new(0);
 struct CountingHeap;
 
 fn count(bytes: isize) {
-    // Ordering: Relaxed; the meter is switched on and off by the thread whose allocations matter.
+    // Ordering: Relaxed, in all of this file; the meter is switched by the thread whose allocations
+    // matter, and read after others that changed the sum were joined.
     if COUNTING.load(Ordering::Relaxed) {
-        // Ordering: Relaxed; a sum, read after the threads that changed it were joined.
         BYTES.fetch_add(bytes, Ordering::Relaxed);
     }
 }
@@ -60,7 +56,6 @@ pub(crate) struct Meter(());
 
 impl Meter {
     pub(crate) fn start() -> Self {
-        // Ordering: Relaxed, here and below; see `count`.
         BYTES.store(0, Ordering::Relaxed);
         let already = COUNTING.swap(true, Ordering::Relaxed);
         assert!(!already, "two meters at a time");
@@ -68,14 +63,12 @@ impl Meter {
     }
 
     pub(crate) fn bytes(&self) -> f64 {
-        // Ordering: Relaxed; see `count`.
         BYTES.load(Ordering::Relaxed) as f64
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // Ordering: Relaxed; see `count`.
         COUNTING.store(false, Ordering::Relaxed);
     }
 }

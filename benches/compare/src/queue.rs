@@ -1,7 +1,5 @@
-//! A queue in this process, as the workloads see it.
-//!
-//! The workloads are generic over these traits, so that each is compiled for each queue and a timed
-//! loop calls nothing through a pointer.
+//! A queue in this process, as the workloads see it. They are generic over these traits, so that a
+//! timed loop calls nothing through a pointer.
 
 use std::borrow::Borrow;
 use std::sync::mpsc::{Receiver, Sender};
@@ -28,9 +26,21 @@ pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
     fn shut_down(&self);
     fn shrink(&self) {}
 
-    /// Adds the `n`th of the keys, through handles where the queue has them.
-    fn by_handle(&self, keys: Vec<Q::Owned>) -> impl Fn(usize) + Sync {
+    /// Adds the `n`th of the keys.
+    fn by_key(&self, keys: Vec<Q::Owned>) -> impl Fn(usize) + Sync {
         move |n| self.add_ref(keys[n].borrow())
+    }
+
+    /// The same through handles, where the queue has them.
+    fn by_handle(&self, keys: Vec<Q::Owned>) -> impl Fn(usize) + Sync {
+        self.by_key(keys)
+    }
+
+    /// Gets and finishes a key.
+    fn deliver_one(&self, delivered: &mut Tally) {
+        let item = self.get().expect("a key is queued");
+        delivered.count(Self::key(&item));
+        self.done(item);
     }
 
     /// Gets and finishes keys until the queue is shut down and empty; `work` comes in between.

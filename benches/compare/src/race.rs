@@ -5,7 +5,7 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 use std::time::Instant;
 
 use crate::keys::Tally;
@@ -17,9 +17,6 @@ pub(crate) struct Race {
     pub(crate) ns: f64,
     pub(crate) delivered: Tally,
 }
-
-/// A start, an end, and a result.
-type Lap<T> = (Instant, Instant, T);
 
 /// Runs each producer and each consumer on its own thread. The last producer to end calls `over`,
 /// which shuts the queue down: it still delivers what is queued, and then its consumers end,
@@ -42,38 +39,42 @@ pub(crate) fn race(
                 lap
             })
         };
-        let producers: Vec<_> = producers.into_iter().map(produce).collect();
         let consume = |run| scope.spawn(move || lap(start, run));
+        let producers: Vec<_> = producers.into_iter().map(produce).collect();
         let consumers: Vec<_> = consumers.into_iter().map(consume).collect();
 
-        let produced: Vec<Lap<()>> = producers.into_iter().map(joined).collect();
-        let consumed: Vec<Lap<Tally>> = consumers.into_iter().map(joined).collect();
-        let spans = consumed.iter().map(|&(start, end, _)| (start, end, ()));
+        let mut laps = Vec::new();
+        for producer in producers {
+            laps.push(producer.join().expect("a producer panicked").0);
+        }
+        let adding_ns = ns(&laps);
+        let mut delivered = Tally::default();
+        for consumer in consumers {
+            let (lap, tally) = consumer.join().expect("a consumer panicked");
+            laps.push(lap);
+            delivered = delivered.merge(tally);
+        }
         Race {
-            adding_ns: ns(produced.iter().copied()),
-            ns: ns(produced.iter().copied().chain(spans)),
-            delivered: consumed
-                .iter()
-                .map(|lap| lap.2)
-                .fold(Tally::default(), Tally::merge),
+            adding_ns,
+            ns: ns(&laps),
+            delivered,
         }
     })
 }
 
-fn lap<T>(barrier: &Barrier, run: impl FnOnce() -> T) -> Lap<T> {
+/// A start and an end.
+type Lap = (Instant, Instant);
+
+fn lap<T>(barrier: &Barrier, run: impl FnOnce() -> T) -> (Lap, T) {
     barrier.wait();
     let start = Instant::now();
     let result = run();
-    (start, Instant::now(), result)
-}
-
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().expect("the thread panicked")
+    ((start, Instant::now()), result)
 }
 
 /// From the first start to the last end.
-fn ns(laps: impl Iterator<Item = Lap<()>> + Clone) -> f64 {
-    let start = laps.clone().map(|lap| lap.0).min().expect("a lap");
-    let end = laps.map(|lap| lap.1).max().expect("a lap");
+fn ns(laps: &[Lap]) -> f64 {
+    let start = laps.iter().map(|lap| lap.0).min().expect("a lap");
+    let end = laps.iter().map(|lap| lap.1).max().expect("a lap");
     (end - start).as_nanos() as f64
 }

@@ -5,7 +5,7 @@
 //! or not, and several may run at once.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Work that takes a set time on an undisturbed core.
 #[derive(Clone, Copy)]
@@ -14,13 +14,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// No work.
     pub(crate) const NONE: Self = Self { steps: 0 };
 
-    /// Finds out how many steps take `time`.
-    pub(crate) fn calibrated(time: Duration) -> Self {
+    /// As many steps as take so many nanoseconds.
+    pub(crate) fn calibrated(ns: f64) -> Self {
         let probe = Self { steps: 10_000 };
-        let steps = time.as_secs_f64() * 1e9 * f64::from(probe.steps) / probe.measure(2_000);
+        let steps = ns * f64::from(probe.steps) / probe.measure(2_000);
         Self {
             steps: steps.round() as u32,
         }
@@ -35,16 +34,18 @@ impl Work {
         black_box(x);
     }
 
-    /// Nanoseconds that one run takes now: the fastest of ten blocks, since whatever disturbs
-    /// only adds.
+    /// Nanoseconds that one run takes now.
     pub(crate) fn measure(self, runs: u32) -> f64 {
-        let block = || {
-            let start = Instant::now();
-            for _ in 0..runs / 10 {
-                self.run();
-            }
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(runs / 10)
-        };
-        (0..10).map(|_| block()).fold(f64::INFINITY, f64::min)
+        fastest(runs, || self.run())
     }
+}
+
+/// Nanoseconds for a call, in the fastest of ten blocks of them, since whatever disturbs only adds.
+pub(crate) fn fastest(calls: u32, call: impl Fn()) -> f64 {
+    let block = |_| {
+        let start = Instant::now();
+        (0..calls / 10).for_each(|_| call());
+        start.elapsed().as_nanos() as f64 / f64::from(calls / 10)
+    };
+    (0..10).map(block).fold(f64::INFINITY, f64::min)
 }

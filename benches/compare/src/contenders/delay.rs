@@ -1,9 +1,8 @@
-//! Contenders that only delay keys: a heap under a mutex, and tokio-util's `DelayQueue` under a mutex.
+//! Contenders that only delay keys, and hand them over to a channel when they are due.
 //!
 //! The heap is what client-go has, with its loop's faults left out: a map from key to ready time
 //! under the same mutex, lazily deleted entries, and a thread that sleeps until the first of them
-//! and is woken only when that changes. Neither of the two deduplicates queued keys or guards
-//! those being processed; they hand keys over to one channel and that is all.
+//! and is woken only when that changes.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -15,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
@@ -42,12 +41,6 @@ struct Pending {
     over: bool,
 }
 
-impl Pending {
-    fn first(&self) -> Option<(Instant, u64)> {
-        self.heap.peek().map(|&Reverse(first)| first)
-    }
-}
-
 impl Shared {
     fn drive(&self, ready: &Sender<u64>) {
         /// Keys that are handed over at a time.
@@ -55,25 +48,24 @@ impl Shared {
         let mut due = Vec::new();
         let mut pending = self.pending.lock();
         while !pending.over {
-            let (now, first) = (Instant::now(), pending.first());
-            if let Some((at, key)) = first.filter(|&(at, _)| at <= now && due.len() < BATCH) {
-                pending.heap.pop();
-                if pending.ready_at.get(&key) == Some(&at) {
-                    pending.ready_at.remove(&key);
-                    due.push(key);
+            let (now, first) = (Instant::now(), pending.heap.peek().copied());
+            match first {
+                Some(Reverse((at, key))) if at <= now && due.len() < BATCH => {
+                    pending.heap.pop();
+                    if pending.ready_at.get(&key) == Some(&at) {
+                        pending.ready_at.remove(&key);
+                        due.push(key);
+                    }
                 }
-            } else if !due.is_empty() {
-                // Without the lock, so that adds are not kept waiting.
-                drop(pending);
-                due.drain(..).for_each(|key| {
-                    // The receiver is gone only at the end of the round.
-                    let _ = ready.send(key);
-                });
-                pending = self.pending.lock();
-            } else if let Some((at, _)) = first {
-                self.sooner.wait_until(&mut pending, at);
-            } else {
-                self.sooner.wait(&mut pending);
+                // Without the lock, so that adds are not kept waiting. The receiver is gone only at
+                // the end of the round.
+                _ if !due.is_empty() => MutexGuard::unlocked(&mut pending, || {
+                    due.drain(..).for_each(|key| _ = ready.send(key));
+                }),
+                Some(Reverse((at, _))) => {
+                    self.sooner.wait_until(&mut pending, at);
+                }
+                None => self.sooner.wait(&mut pending),
             }
         }
     }
@@ -95,7 +87,8 @@ impl Delays for Heap {
             return;
         }
         pending.ready_at.insert(key, at);
-        let is_first = pending.first().is_none_or(|(first, _)| at < first);
+        let first = pending.heap.peek();
+        let is_first = first.is_none_or(|Reverse((first, _))| at < *first);
         pending.heap.push(Reverse((at, key)));
         drop(pending);
         if is_first {
@@ -104,8 +97,7 @@ impl Delays for Heap {
     }
 
     fn cancel(&self, key: u64) -> Option<bool> {
-        let mut pending = self.shared.pending.lock();
-        Some(pending.ready_at.remove(&key).is_some())
+        Some(self.shared.pending.lock().ready_at.remove(&key).is_some())
     }
 }
 

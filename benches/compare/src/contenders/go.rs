@@ -1,19 +1,16 @@
 //! client-go's workqueue and controller-runtime's priority queue: a program in Go, which runs the
 //! same workloads in a separate process.
 //!
-//! The harness builds the program (`benches/compare/go`) when it starts, and ends it when it ends. The
-//! program reads requests from its standard input, a line of JSON each: the name of the queue and
-//! the round. It checks what was delivered, and returns the figures in a line of JSON; none if the
-//! workload does not apply. While others are measured it is blocked in a read; before and after a
-//! round it collects its garbage.
+//! The harness builds the program (`benches/compare/go`) when it starts. A line of JSON each asks for a
+//! round of a queue and has its figures: none if the workload does not apply. The program ends with
+//! its input; while others are measured it is blocked in a read.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Contender;
 use crate::workload::Round;
@@ -43,7 +40,6 @@ pub(super) fn contenders() -> [Contender; 2] {
 /// The running program.
 struct Program {
     child: Child,
-    requests: Option<ChildStdin>,
     responses: BufReader<ChildStdout>,
 }
 
@@ -54,43 +50,30 @@ impl Program {
         let build = Command::new("go")
             .args(["build", "-o"])
             .arg(&program)
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("go"))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/go"))
             .output()
             .context("there is no `go`")?;
-        if !build.status.success() {
-            let said = String::from_utf8_lossy(&build.stderr);
-            bail!(
-                "`go build` has failed: {}",
-                said.lines().last().unwrap_or("no output")
-            );
-        }
+        let said = String::from_utf8_lossy(&build.stderr);
+        let why = said.lines().last().unwrap_or("no output");
+        ensure!(build.status.success(), "`go build` has failed: {why}");
         let mut child = Command::new(&program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         Ok(Self {
-            requests: child.stdin.take(),
             responses: BufReader::new(child.stdout.take().expect("its output is piped")),
             child,
         })
     }
 
     fn ask(&mut self, queue: &str, round: &Round<'_>) -> Result<Option<Vec<f64>>> {
-        let requests = self.requests.as_mut().expect("open until the drop");
+        let requests = self.child.stdin.as_mut().expect("its input is piped");
         let request = serde_json::json!({ "Queue": queue, "Round": round });
         writeln!(requests, "{request}")?;
         let mut line = String::new();
         self.responses.read_line(&mut line)?;
         ensure!(!line.is_empty(), "the program ended");
         Ok(serde_json::from_str(&line)?)
-    }
-}
-
-/// The program ends with its input.
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.requests = None;
-        let _ = self.child.wait();
     }
 }

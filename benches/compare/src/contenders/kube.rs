@@ -1,12 +1,8 @@
 //! kube-runtime: its scheduler for the workloads of delays, its applier for the loop.
 //!
-//! One owner polls each of them, and adds reach it through a channel; threads cannot share them, so
-//! they run no workload of threads. The applier looks every object up in a store, which is filled
-//! before the clock starts. It ends with the stream of its requests and drops what it holds, so the
-//! stream stays open and the deliveries are counted.
-//!
-//! It takes no part in `backlog`: each wake-up polls every future that is running, and a round with
-//! a thousand of them takes minutes.
+//! One owner polls each of them, and adds reach it through a channel, so they run no workload of
+//! threads. Nor do they run `backlog`: each wake-up polls every future that is running, and a round
+//! with a thousand of them takes minutes.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -38,6 +34,8 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     }
 }
 
+/// The applier looks every object up in a store, which is filled before the clock starts. It ends with
+/// the stream of its requests and drops what it holds, so the stream stays open.
 fn reconcile(count: usize) -> Vec<f64> {
     let names = str::first(count);
     let (reader, mut writer) = store::<ConfigMap>();
@@ -93,7 +91,7 @@ impl Delays for Scheduler {
                 let mut scheduled = pin!(scheduler(requests));
                 while let Some(key) = scheduled.next().await {
                     // The receiver is gone only at the end of the round.
-                    let _ = due.send(key);
+                    _ = due.send(key);
                 }
             });
         });

@@ -1,6 +1,5 @@
-//! The limits: bare queues without a map, which say what a FIFO alone costs.
-//!
-//! They run only the workloads in which no key is added twice, and spin where a keyed queue blocks.
+//! The limits: bare queues, which say what a FIFO alone costs. They run only workloads in which no key
+//! is added while it is queued or processing, and spin where a keyed queue blocks.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,16 +24,6 @@ pub(super) fn run<const BOUNDED: bool>(round: &Round<'_>) -> Option<Vec<f64>> {
             workloads::run_u64::<Bare<BOUNDED>>(round)
         }
         _ => None,
-    }
-}
-
-impl<const BOUNDED: bool> Bare<BOUNDED> {
-    fn pop(&self) -> Option<u64> {
-        if BOUNDED {
-            self.ring.pop()
-        } else {
-            self.blocks.pop()
-        }
     }
 }
 
@@ -76,7 +65,11 @@ impl<const BOUNDED: bool> Queue<u64> for Bare<BOUNDED> {
             // Ordering: Acquire; pairs with the Release store in `shut_down`. Read before the
             // pop: a queue found empty after the flag was set stays empty.
             let last = self.shut_down.load(Ordering::Acquire);
-            let key = self.pop();
+            let key = if BOUNDED {
+                self.ring.pop()
+            } else {
+                self.blocks.pop()
+            };
             if key.is_some() || last {
                 return key;
             }
@@ -93,8 +86,7 @@ impl<const BOUNDED: bool> Queue<u64> for Bare<BOUNDED> {
     }
 
     fn shut_down(&self) {
-        // Ordering: Release; pairs with the Acquire load in `get`, after every push that happened
-        // before.
+        // Ordering: Release; pairs with the Acquire load in `get`.
         self.shut_down.store(true, Ordering::Release);
     }
 }

@@ -1,11 +1,9 @@
 //! The baseline: the best keyed queue with one mutex that we could write. A design without it has
 //! to win here first.
 //!
-//! # How it works
 //! One mutex guards a map (key to ticket) and a `VecDeque` of queued keys. Every key that is
 //! queued draws the next ticket; `head` is the ticket of the oldest queued one. A key's state
-//! follows from the two, so that `get` moves a key to "processing" by adding one to `head`,
-//! without looking at the map:
+//! follows from the two, so that `get` does not look at the map:
 //!
 //! | in the map | state |
 //! | --- | --- |
@@ -19,16 +17,10 @@
 //! operation that queues a key wakes a consumer only if one sleeps that has not been woken yet, and
 //! after it has released the lock. Keys are dropped after that, too.
 //!
-//! # What was tried
-//! Kept: tickets instead of a state that `get` must look up (a cycle of `u64` 6 % faster: two
-//! probes instead of three, and the rest is three locks); removing idle keys, as client-go does.
-//! Within the noise of a busy machine, and kept for what they should do: separate cache lines
-//! for lock, hasher and hint; a short spin before sleeping.
-//!
-//! Lost: keeping idle keys and sweeping them when the map is full (a cycle of `u64` 20 % slower,
-//! and no gain for strings: the allocation saved costs what the larger map misses in the cache);
-//! `SmolStr` instead of `Arc<str>` (3 % slower where keys are short enough to be stored inline,
-//! 60 % and more where they are not). No clear difference: `std`'s mutex and condvar.
+//! Tickets instead of a state that `get` must look up made a cycle of `u64` 6 % faster. Slower were
+//! idle keys that stay until the map is full (20 %), and `SmolStr` instead of `Arc<str>` (3 %, or 60 %
+//! for keys too long to be stored inline). No clear difference: `std`'s mutex and condvar, a short spin
+//! before sleeping, separate cache lines for lock, hasher and hint.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -52,9 +44,8 @@ use crate::workloads::{self, backlog, limiter};
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
 
-/// Looks at an empty queue before sleeping, the pauses of the processor before each, and the last
-/// ones that yield instead.
-const LOOKS: u32 = 20;
+/// Looks at an empty queue before sleeping: some after pauses of the processor, the others after a yield.
+const SPINS: u32 = 16;
 const PAUSES: u32 = 64;
 const YIELDS: u32 = 4;
 
@@ -178,12 +169,12 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
     }
 
     fn spin(&self) {
-        for look in 0..LOOKS {
+        for look in 0..SPINS + YIELDS {
             // Ordering: Relaxed; a hint.
             if self.ready.load(Ordering::Relaxed) {
                 return;
             }
-            if look < LOOKS - YIELDS {
+            if look < SPINS {
                 (0..PAUSES).for_each(|_| hint::spin_loop());
             } else {
                 thread::yield_now();
@@ -227,10 +218,8 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
 
     fn get(&self) -> Option<K> {
         let mut state = self.state.lock();
-        match self.pop(&mut state) {
-            Some(key) => Some(key),
-            None => self.wait(state),
-        }
+        let key = self.pop(&mut state);
+        key.or_else(|| self.wait(state))
     }
 
     fn done(&self, key: K) {
@@ -263,11 +252,11 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
     }
 
     fn shrink(&self) {
-        let mut state = self.state.lock();
-        state.queued.shrink_to_fit();
-        state
-            .tickets
-            .shrink_to_fit(|(key, _)| self.hasher.hash_one(key));
+        let State {
+            queued, tickets, ..
+        } = &mut *self.state.lock();
+        queued.shrink_to_fit();
+        tickets.shrink_to_fit(|(key, _)| self.hasher.hash_one(key));
     }
 }
 

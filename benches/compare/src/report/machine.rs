@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use crate::contenders::Contender;
+use crate::work::fastest;
 
 /// What there is to know, one fact a line.
 const MACHINE: &str = "
@@ -36,10 +36,8 @@ pub(super) fn versions(contenders: &[Contender]) -> Vec<(&'static str, String)> 
     let version = |package: &str| {
         let mut lines = known.lines().filter_map(|line| line.split_once(' '));
         let known = lines.find(|(name, _)| *name == package);
-        format!(
-            "{package} {}",
-            known.map_or("unknown", |(_, version)| version)
-        )
+        let version = known.map_or("unknown", |(_, version)| version);
+        format!("{package} {version}")
     };
     let contender = |it: &Contender| {
         let versions: Vec<String> = it.packages.split(' ').map(version).collect();
@@ -59,18 +57,11 @@ fn said(script: &str) -> String {
     String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
 }
 
-/// Nanoseconds of an atomic read-modify-write of a cache line that no other processor has: the
-/// fastest of ten blocks.
+/// Nanoseconds of an atomic read-modify-write of a cache line that no other processor has.
 pub(super) fn rmw_ns() -> f64 {
-    const BLOCK: u32 = 100_000;
     let word = AtomicU64::new(0);
-    let block = |_| {
-        let start = Instant::now();
-        for _ in 0..BLOCK {
-            // Ordering: Relaxed; one thread, and only the time matters.
-            black_box(black_box(&word).fetch_add(1, Ordering::Relaxed));
-        }
-        start.elapsed().as_secs_f64() * 1e9 / f64::from(BLOCK)
-    };
-    (0..10).map(block).fold(f64::INFINITY, f64::min)
+    fastest(1_000_000, || {
+        // Ordering: Relaxed; one thread, and only the time matters.
+        black_box(black_box(&word).fetch_add(1, Ordering::Relaxed));
+    })
 }

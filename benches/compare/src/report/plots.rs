@@ -1,21 +1,19 @@
 //! The plots of the page, as SVG: groups of bars, in each a bar for each contender.
 
-use std::error::Error;
+use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
-use plotters::prelude::*;
+use anyhow::{Context, Result};
 
 use super::Report;
 use super::tables::number;
 
-const SIZE: (u32, u32) = (760, 420);
-/// The contenders that are drawn.
-const DRAWN: [(&str, RGBColor); 4] = [
-    ("keyqueue", RGBColor(31, 119, 180)),
-    ("client-go", RGBColor(44, 160, 44)),
-    ("priorityqueue", RGBColor(148, 103, 189)),
-    ("single-lock", RGBColor(214, 39, 40)),
+/// The contenders that are drawn, and their colours.
+const DRAWN: [(&str, &str); 4] = [
+    ("keyqueue", "#1F77B4"),
+    ("client-go", "#2CA02C"),
+    ("priorityqueue", "#9467BD"),
+    ("single-lock", "#D62728"),
 ];
 
 struct Plot {
@@ -55,49 +53,58 @@ const PLOTS: [Plot; 3] = [
 
 pub(super) fn draw(report: &Report, into: &Path) -> Result<()> {
     for plot in PLOTS {
-        let drawn = plot.draw(report, &into.join(plot.file));
-        drawn.map_err(|error| anyhow!("cannot draw {}: {error}", plot.file))?;
+        let drawn = fs::write(into.join(plot.file), plot.svg(report));
+        drawn.with_context(|| format!("cannot write {}", plot.file))?;
     }
     Ok(())
 }
 
 impl Plot {
-    fn draw(&self, report: &Report, path: &Path) -> Result<(), Box<dyn Error>> {
-        let area = SVGBackend::new(path, SIZE).into_drawing_area();
-        area.fill(&WHITE)?;
+    fn svg(&self, report: &Report) -> String {
+        const HEAD: &str = r#"<svg width="760" height="420" xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13">"#;
+        /// Of the bars: the lower end, and the most that one is high.
+        const FLOOR: f64 = 350.0;
+        const HIGH: f64 = 280.0;
+        let width = 740.0 / self.rows.len() as f64;
+
+        let mut lines = vec![
+            HEAD.to_owned(),
+            bar(0.0, 0.0, 760.0, 420.0, "#FFFFFF"),
+            text(20.0, 28.0, self.title),
+        ];
         // For each bar: its left edge, its colour and the number.
         let mut bars = Vec::new();
         for (group, id) in self.rows.iter().enumerate() {
+            let left = 20.0 + width * group as f64;
+            lines.push(text(left, FLOOR + 18.0, id));
             for (at, (contender, colour)) in DRAWN.into_iter().enumerate() {
-                let left = group as f64 + 0.1 + 0.2 * at as f64;
                 let median = report.row(id).and_then(|row| row.median(contender));
+                let left = left + width / 5.0 * at as f64;
                 bars.extend(median.map(|median| (left, colour, (self.shown)(median))));
             }
         }
         let heights = bars.iter().map(|bar| (self.height)(bar.2));
-        let top = heights.fold(0.0, f64::max) * 1.12;
-        let mut chart = ChartBuilder::on(&area)
-            .caption(self.title, ("sans-serif", 18))
-            .margin(12)
-            .margin_bottom(70)
-            .build_cartesian_2d(0.0..self.rows.len() as f64, 0.0..top)?;
+        let most = heights.fold(0.0, f64::max);
         for (left, colour, shown) in bars {
-            let height = (self.height)(shown);
-            let bar = [(left, 0.0), (left + 0.184, height)];
-            let label = (left, height + top * 0.045);
-            chart.draw_series([Rectangle::new(bar, colour.filled())])?;
-            chart.draw_series([Text::new(number(shown), label, ("sans-serif", 12))])?;
+            let height = HIGH * (self.height)(shown) / most;
+            lines.push(bar(left, FLOOR - height, width / 5.5, height, colour));
+            lines.push(text(left, FLOOR - height - 6.0, &number(shown)));
         }
-        for (group, id) in self.rows.iter().enumerate() {
-            let (x, y) = chart.backend_coord(&(group as f64 + 0.1, 0.0));
-            area.draw(&Text::new(*id, (x, y + 6), ("sans-serif", 14)))?;
+        for (at, (contender, colour)) in DRAWN.into_iter().enumerate() {
+            let left = 20.0 + 165.0 * at as f64;
+            lines.push(bar(left, 394.0, 12.0, 12.0, colour));
+            lines.push(text(left + 18.0, 405.0, contender));
         }
-        for (at, (name, colour)) in DRAWN.into_iter().enumerate() {
-            let (x, y) = (76 + 165 * at as i32, SIZE.1 as i32 - 22);
-            area.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], colour.filled()))?;
-            area.draw(&Text::new(name, (x + 18, y), ("sans-serif", 13)))?;
-        }
-        area.present()?;
-        Ok(())
+        lines.join("") + "</svg>\n"
     }
+}
+
+fn bar(x: f64, y: f64, width: f64, height: f64, fill: &str) -> String {
+    format!(
+        r#"<rect x="{x:.0}" y="{y:.0}" width="{width:.0}" height="{height:.0}" fill="{fill}"/>"#
+    )
+}
+
+fn text(x: f64, y: f64, text: &str) -> String {
+    format!("<text x=\"{x:.0}\" y=\"{y:.0}\">{text}</text>\n")
 }

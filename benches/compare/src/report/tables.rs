@@ -21,20 +21,14 @@ const README: &str = "cycle-u64, cycle-string, cycle-handle, duplicate-1, duplic
 type Page = (&'static str, Vec<(&'static str, String)>);
 
 pub(super) fn pages(report: &Report) -> [Page; 2] {
-    let Report {
-        rounds,
-        seconds,
-        machine,
-        rmw_ns,
-        ..
-    } = report;
+    let (rounds, machine) = (report.rounds, &report.machine);
+    let (minutes, seconds) = (report.seconds / 60, report.seconds % 60);
     let run = format!(
-        "{rounds} rounds took {} min {} s; {machine}. An uncontended atomic read-modify-write took \
-         {rmw_ns:.1} ns.",
-        seconds / 60,
-        seconds % 60,
+        "{rounds} rounds took {minutes} min {seconds} s; {machine}. An uncontended atomic \
+         read-modify-write took {:.1} ns.",
+        report.rmw_ns,
     );
-    let readme = format!(
+    let figures = format!(
         "Medians of {rounds} interleaved rounds; {machine}. Lower is better; for ratios, higher is \
          better.\n\n{}",
         excerpt(report),
@@ -46,16 +40,15 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
         ("summary", summary(report)),
         ("contenders", table("name|version", versions)),
         ("results", results(report)),
-        ("extremes", extremes(report)),
     ];
     [
         ("BENCHMARKS.md", benchmarks),
-        ("README.md", vec![("figures", readme)]),
+        ("README.md", vec![("figures", figures)]),
     ]
 }
 
-/// The medians, the ratios to keyqueue's, and the targets. What is bold is faster than keyqueue, or
-/// is a target that is short.
+/// The medians with least and most, the ratios to keyqueue's, and the targets. What is bold is faster
+/// than keyqueue, or is a target that is short.
 pub(super) fn results(report: &Report) -> String {
     let header = "workload|unit|>keyqueue|>client-go|>priorityqueue|>single-lock|>to client-go\
                   |>to single-lock|others|>read-modify-writes|targets";
@@ -64,7 +57,7 @@ pub(super) fn results(report: &Report) -> String {
         let others = others.map(|name| format!("{name} {}", median(row, name)));
         let targets = row.of.3.iter().map(|target| judge(row, *target).0);
         let mut cells = vec![row.id.clone(), row.unit.to_owned()];
-        cells.extend(COLUMNS.map(|name| median(row, name)));
+        cells.extend(COLUMNS.map(|name| median(row, name) + &range(row, name)));
         cells.extend(RIVALS.map(|name| ratio(row, name)));
         cells.push(joined(others));
         cells.push(rmws(row, report.rmw_ns).unwrap_or_default());
@@ -92,19 +85,6 @@ fn excerpt(report: &Report) -> String {
     };
     let rows = README.split(", ").filter_map(|id| report.row(id));
     table(header, rows.map(cells))
-}
-
-/// Least and most, which tell how far a median can be trusted.
-fn extremes(report: &Report) -> String {
-    let range = |range: [f64; 3]| format!("{} .. {}", number(range[0]), number(range[2]));
-    let cells = |row: &Row| {
-        let ranges = [OURS, RIVALS[0], RIVALS[1]].map(|name| row.range(name).map(range));
-        let mut cells = vec![row.id.clone()];
-        cells.extend(ranges.map(Option::unwrap_or_default));
-        cells
-    };
-    let header = "workload|>keyqueue|>client-go|>single-lock";
-    table(header, report.rows.iter().map(cells))
 }
 
 /// A target, and whether it is met if that can be judged.
@@ -175,6 +155,16 @@ fn median(row: &Row, contender: &str) -> String {
     median.map_or(String::new(), |median| bold(number(median), is_ahead))
 }
 
+/// Least and most, which tell how far a median can be trusted.
+fn range(row: &Row, contender: &str) -> String {
+    let [least, _, most] = row.range(contender).unwrap_or_default();
+    if least < most {
+        format!(" ({} .. {})", number(least), number(most))
+    } else {
+        String::new()
+    }
+}
+
 fn ratio(row: &Row, contender: &str) -> String {
     let ratio = row.ratio_to(contender);
     ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"))
@@ -234,17 +224,10 @@ mod tests {
         report.rmw_ns = 1.0;
         report.rows = vec![row];
         let results = results(&report);
-        for cell in [
-            "**5.00**",
-            "0.50x",
-            "array-queue 1.00",
-            "5 x 2.00",
-            "**single-lock 1.70x**",
-        ] {
-            assert!(
-                results.contains(&format!(" {cell} |")),
-                "no {cell} in\n{results}"
-            );
+        let cells = "10.0|**5.00**|0.50x|array-queue 1.00|5 x 2.00|**single-lock 1.70x**";
+        for cell in cells.split('|') {
+            let cell = format!(" {cell} |");
+            assert!(results.contains(&cell), "no {cell} in\n{results}");
         }
     }
 

@@ -1,12 +1,11 @@
 //! Keys that are added over and over while they are worked on: a few hot ones, or those of a log.
 //!
-//! Deliveries cannot be counted beforehand, so the check is the promise itself. A producer
-//! announces that it is about to add a key for the last time; a worker notes the announcements
-//! that it sees as a delivery starts. In the end every key must have been delivered with all
-//! producers' announcements in sight.
+//! Deliveries cannot be counted beforehand. A producer announces that it is about to add a key for
+//! the last time, and a worker notes the announcements that it sees as a delivery starts: in the end
+//! every key must have been delivered with all producers' announcements in sight.
 //!
-//! A worker holds every key as the race starts: a worker that gets no core before the
-//! last add still finds all of its keys dirty, so that the check is never an idle one.
+//! The workers hold every key as the race starts, so that one that gets no core before the last add
+//! still finds all of its keys dirty.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -71,7 +70,7 @@ where
                 // Ordering: Acquire; pairs with the Release add of the producers.
                 let announced = key.announced.load(Ordering::Acquire);
                 if announced > 0 {
-                    // Ordering: Relaxed; read after the threads were joined.
+                    // Ordering: Relaxed, here and below; read after the threads were joined.
                     key.seen.fetch_max(announced, Ordering::Relaxed);
                 }
                 work.run();
@@ -85,7 +84,6 @@ where
     let race = queue.race(vec![producer; threads], consumers);
 
     for key in keys.values() {
-        // Ordering: Relaxed; the threads were joined.
         let seen = key.seen.load(Ordering::Relaxed);
         assert_eq!(seen, threads, "last adds of a key that were delivered");
     }

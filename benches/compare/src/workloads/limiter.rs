@@ -1,7 +1,7 @@
 //! Rate limiters: `when` and `forget`, on keys that fail over and over.
 //!
-//! The baseline is what client-go has: for each limiter one mutex around a map, or around the two
-//! numbers of a bucket, with the same clock and hasher. It never forgets on its own.
+//! The baseline is what client-go has: for each limiter one mutex around a map or a bucket, with
+//! keyqueue's clock and hasher.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ pub(crate) fn locked(round: &Round<'_>) -> Option<Vec<f64>> {
 /// Nanoseconds for one failure that is forgotten at once, on all threads together.
 fn measure(round: &Round<'_>, limiter: impl RateLimiter<u64>) -> Vec<f64> {
     let keys = u64::first(RECURRING);
-    let each = repeated(round.count, round.threads, |n| {
+    let each = repeated(round, |n| {
         black_box(limiter.when(&keys[n]));
         limiter.forget(&keys[n]);
     });

@@ -27,10 +27,8 @@ const RETURNING: usize = 100_000;
 pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
     let Round { threads, count, .. } = *round;
     Some(match round.kind {
-        Kind::Cycle => recurring::cycle::<u64, C>(count),
-        Kind::CycleHandle => recurring::cycle_by_handle::<C>(count),
-        Kind::Duplicate => recurring::duplicate::<C>(count, threads),
-        Kind::DuplicateHandle => recurring::duplicate_by_handle::<C>(count, threads),
+        Kind::Cycle | Kind::CycleHandle => recurring::cycle::<u64, C>(round),
+        Kind::Duplicate | Kind::DuplicateHandle => recurring::duplicate::<C>(round),
         Kind::Recur => recurring::recur::<C>(count),
         Kind::Unique => vec![unique::flow::<u64, C>(count, threads, Work::NONE)],
         Kind::Work => unique::work::<C>(round),
@@ -51,7 +49,7 @@ pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
 pub(crate) fn run_str<C: Queue<str>>(round: &Round<'_>) -> Option<Vec<f64>> {
     let Round { threads, count, .. } = *round;
     Some(match round.kind {
-        Kind::CycleString => recurring::cycle::<str, C>(count),
+        Kind::CycleString => recurring::cycle::<str, C>(round),
         Kind::UniqueString => vec![unique::flow::<str, C>(count, threads, Work::NONE)],
         Kind::Replay => hot::run::<str, C>(round.events, count, threads, Work::NONE)[1..].into(),
         _ => return None,

@@ -1,9 +1,11 @@
 //! From the add of a key to its `get`: in an open loop (latency), and by a consumer that sleeps (wake).
 
 use std::hint;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::quantiles;
 use crate::keys::{Key, Tally};
@@ -34,6 +36,10 @@ pub(super) fn wake<C: Queue<u64>>(count: usize) -> Vec<f64> {
     quantiles(paced(count, settle, deliver::<C>), [0.5, 0.99]).into()
 }
 
+fn deliver<C: Queue<u64>>(queue: Arc<C>, times: Arc<Times>) -> Tally {
+    queue.deliver(|key| times.note(*key))
+}
+
 /// The same of a task, woken by a thread that is none of the runtime's.
 pub(crate) fn wake_task<C: Tasked>(count: usize) -> Vec<f64> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -61,10 +67,6 @@ fn settle(_: usize) -> Instant {
     Instant::now()
 }
 
-fn deliver<C: Queue<u64>>(queue: Arc<C>, times: Arc<Times>) -> Tally {
-    queue.deliver(|key| times.note(*key))
-}
-
 struct Times {
     /// When each key was added.
     added: Vec<OnceLock<Instant>>,
@@ -74,12 +76,11 @@ struct Times {
 
 impl Times {
     fn note(&self, key: u64) {
-        let added = self.added[number(key)].get().expect("it was added");
+        // The inverse of the factor of `Key::nth`, modulo 2^64: the key's number.
+        let number = key.wrapping_mul(0xF1DE_83E1_9937_733D) as usize;
+        let added = self.added[number].get().expect("it was added");
         let latency = added.elapsed().as_nanos() as u64;
-        self.latencies
-            .lock()
-            .expect("no thread panicked")
-            .push(latency);
+        self.latencies.lock().push(latency);
     }
 }
 
@@ -104,23 +105,5 @@ fn paced<C: Queue<u64>>(
     let consumer = || deliver(Arc::clone(&queue), Arc::clone(&times));
     let race = queue.race(vec![producer], vec![consumer]);
     assert_eq!(race.delivered, Tally::of_first::<u64>(count));
-    std::mem::take(&mut *times.latencies.lock().expect("no thread panicked"))
-}
-
-/// Which key of the sequence it is: undoes [`Key::nth`].
-fn number(key: u64) -> usize {
-    // The inverse of its factor, modulo 2^64.
-    key.wrapping_mul(0xF1DE_83E1_9937_733D) as usize
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_tells_its_number() {
-        for n in [0, 1, 2, 1000, 199_999, usize::MAX] {
-            assert_eq!(number(u64::nth(n)), n);
-        }
-    }
+    std::mem::take(&mut *times.latencies.lock())
 }

@@ -42,9 +42,7 @@ pub(super) fn memory<C: Queue<u64>>(count: usize) -> Vec<f64> {
     let queued = meter.bytes() / count as f64;
 
     let mut delivered = Tally::default();
-    for _ in 0..count {
-        deliver_one(&queue, &mut delivered);
-    }
+    (0..count).for_each(|_| queue.deliver_one(&mut delivered));
     assert_eq!(delivered, Tally::of_first::<u64>(count));
     let left = meter.bytes();
     queue.shrink();
@@ -54,32 +52,25 @@ pub(super) fn memory<C: Queue<u64>>(count: usize) -> Vec<f64> {
 /// Nanoseconds to construct and drop a queue; the same with one key through it meanwhile; and the
 /// threads that one has.
 pub(super) fn start<C: Queue<u64>>(count: usize) -> Vec<f64> {
-    let begun = Instant::now();
-    (0..count).for_each(|_| drop(black_box(C::new())));
-    let unused = begun.elapsed();
-
+    let unused = each(count, || drop(black_box(C::new())));
     let mut delivered = Tally::default();
-    let begun = Instant::now();
-    for _ in 0..count {
+    let used = each(count, || {
         let queue = C::new();
         queue.add_ref(&u64::nth(0));
-        deliver_one(&queue, &mut delivered);
-    }
-    let used = begun.elapsed();
+        queue.deliver_one(&mut delivered);
+    });
     assert_eq!(delivered, Tally::of_first::<u64>(1).times(count as u64));
 
     let before = threads();
     let queue = C::new();
     queue.add_ref(&u64::nth(0));
-    let started = threads() - before;
-    let each = [unused, used].map(|time| time.as_nanos() as f64 / count as f64);
-    vec![each[0], each[1], started]
+    vec![unused, used, threads() - before]
 }
 
-fn deliver_one<C: Queue<u64>>(queue: &C, delivered: &mut Tally) {
-    let item = queue.get().expect("a key is queued");
-    delivered.count(C::key(&item));
-    queue.done(item);
+fn each(count: usize, mut run: impl FnMut()) -> f64 {
+    let begun = Instant::now();
+    (0..count).for_each(|_| run());
+    begun.elapsed().as_nanos() as f64 / count as f64
 }
 
 /// The threads of this process, where the system says so; otherwise not a number.
