@@ -13,14 +13,9 @@ use std::time::Duration;
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Clock, WorkQueue};
 
-/// A way through the queue.
-struct Path {
-    name: &'static str,
-    /// What one operation may allocate, in the long run.
-    allocations: f64,
-    /// Makes what it needs, and goes along so often.
-    run: fn(u64),
-}
+/// A way through the queue: its name, what one operation may allocate in the long run, and a function
+/// that makes what it needs and goes along so often.
+type Path = (&'static str, f64, fn(u64));
 
 /// Recurring keys.
 const KEYS: u64 = 1024;
@@ -31,63 +26,48 @@ const COUNT: u64 = 1 << 17;
 const NONE: f64 = 0.001;
 
 const PATHS: [Path; 12] = [
-    path("cycle-u64", NONE, cycle_u64),
-    path("cycle-string", NONE, cycle_string),
-    path("cycle-handle", NONE, cycle_handle),
-    path("cycle-batch", 0.02, cycle_batch),
-    path("duplicate", NONE, duplicate),
-    path("duplicate-handle", NONE, duplicate_handle),
-    path("dirty", NONE, dirty),
-    path("distinct", 0.02, distinct),
-    path("backlog", 0.1, backlog),
-    path("delay", 0.1, delay),
-    path("delay-moved", 0.1, delay_moved),
-    path("limiter", 0.05, limiter),
+    ("cycle-u64", NONE, cycle_u64),
+    ("cycle-string", NONE, cycle_string),
+    ("cycle-handle", NONE, cycle_handle),
+    ("cycle-batch", 0.02, cycle_batch),
+    ("duplicate", NONE, duplicate),
+    ("duplicate-handle", NONE, duplicate_handle),
+    ("dirty", NONE, dirty),
+    ("distinct", 0.02, distinct),
+    ("backlog", 0.1, backlog),
+    ("delay", 0.1, delay),
+    ("delay-moved", 0.1, delay_moved),
+    ("limiter", 0.05, limiter),
 ];
 
-const fn path(name: &'static str, allocations: f64, run: fn(u64)) -> Path {
-    Path {
-        name,
-        allocations,
-        run,
-    }
-}
-
 fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     // Cargo's own, when it runs a bench.
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|it| it != "--bench")
-        .collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
+    arguments.retain(|argument| argument != "--bench");
+    match &arguments[..] {
         [] => assert_allocations(),
-        ["--list"] => PATHS.iter().for_each(|path| println!("{}", path.name)),
+        [list] if list == "--list" => PATHS.iter().for_each(|(name, ..)| println!("{name}")),
         [name, count] => {
-            let path = PATHS.iter().find(|path| path.name == name);
+            let path = PATHS.iter().find(|path| path.0 == name);
             let count = count.parse().expect("the second argument is a number");
-            (path.expect("the first argument is a path").run)(count);
+            (path.expect("the first argument is a path").2)(count);
         }
         _ => panic!("no arguments, --list, or a path and a count"),
     }
 }
 
 fn assert_allocations() {
-    let allocated = |path: &Path, count| {
-        // Ordering: Relaxed, here and below; there is one thread.
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        (path.run)(count);
-        ALLOCATIONS.load(Ordering::Relaxed) - before
-    };
-    for path in &PATHS {
-        let (once, twice) = (allocated(path, COUNT), allocated(path, 2 * COUNT));
-        let each = (twice as f64 - once as f64) / COUNT as f64;
-        let name = path.name;
-        println!(
-            "{name:20} {each:.4} allocations, at most {}",
-            path.allocations
-        );
-        assert!(each <= path.allocations, "{name}: {each} allocations");
+    for (name, most, run) in PATHS {
+        let allocated = |count| {
+            // Ordering: Relaxed, here and below; there is one thread.
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            run(count);
+            (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64
+        };
+        let once = allocated(COUNT);
+        let each = (allocated(2 * COUNT) - once) / COUNT as f64;
+        println!("{name:20} {each:.4} allocations, at most {most}");
+        assert!(each <= most, "{name}: {each} allocations");
     }
 }
 
@@ -136,22 +116,17 @@ fn cycle_batch(count: u64) {
     }
 }
 
-/// A queue in which all recurring keys are queued.
-fn queued() -> WorkQueue<u64> {
+fn duplicate(count: u64) {
     let queue = WorkQueue::new();
     queue.add_all(0..KEYS);
-    queue
-}
-
-fn duplicate(count: u64) {
-    let queue = queued();
     for key in passes(count) {
         black_box(queue.add_ref(&key));
     }
 }
 
 fn duplicate_handle(count: u64) {
-    let queue = queued();
+    let queue = WorkQueue::new();
+    queue.add_all(0..KEYS);
     let handles: Vec<_> = (0..KEYS).map(|key| queue.handle(key)).collect();
     for key in passes(count) {
         black_box(handles[key as usize].add());
@@ -219,9 +194,7 @@ fn limiter(count: u64) {
     for _ in 0..count / (4 * KEYS) {
         let limiter = ItemExponentialFailure::new(Duration::from_millis(5), FAR);
         // A mocked clock: calibrating a real one takes as many instructions as it likes.
-        let limiter = limiter
-            .expect("these are in range")
-            .with_clock(Clock::mock().0);
+        let limiter = limiter.expect("in range").with_clock(Clock::mock().0);
         for key in passes(4 * KEYS) {
             black_box(limiter.when(&key));
             limiter.forget(&key);

@@ -2,11 +2,10 @@
 //!
 //! `cargo bench --features metrics --bench watched -- [ROUNDS]`
 //!
-//! Method: many short rounds, and in each every variant once, one after the other (A B C A B C
-//! ...). The medians are printed, and the minima, which on a shared machine are what a round costs
-//! that nobody disturbed. Every round checks what was delivered. The metrics go to a recorder that
-//! keeps nothing, as with no exporter installed; what an exporter costs is paid by the reporting
-//! thread.
+//! There are many short rounds, and in each every variant runs once, one after the other (A B C A B C
+//! ...). The medians are printed, and the minima, which a round costs that nobody disturbed. Every
+//! round checks what was delivered. The metrics go to a recorder that keeps nothing, as with no
+//! exporter installed; what an exporter costs is paid by the reporting thread.
 //!
 //! Without the `--bench` that cargo passes it runs every workload once: a test that they work.
 
@@ -26,8 +25,16 @@ type Workload = (&'static str, fn(&Queue) -> f64);
 
 const VARIANTS: [Variant; 3] = [
     ("off", Queue::new),
-    ("timed", || make(None)),
-    ("named", || make(Some("bench"))),
+    ("timed", || {
+        Queue::builder().timing(true).build().expect("valid")
+    }),
+    ("named", || {
+        Queue::builder()
+            .timing(true)
+            .name("bench")
+            .build()
+            .expect("valid")
+    }),
 ];
 
 const WORKLOADS: [Workload; 4] = [
@@ -37,29 +44,19 @@ const WORKLOADS: [Workload; 4] = [
     ("unique-1x1, ns/key", unique),
 ];
 
-fn make(name: Option<&str>) -> Queue {
-    let builder = Queue::builder().timing(true);
-    match name {
-        Some(name) => builder.name(name).build(),
-        None => builder.build(),
-    }
-    .expect("the settings are in range")
-}
-
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let rounds = match arguments.iter().any(|argument| argument == "--bench") {
-        true => arguments.iter().find_map(|n| n.parse().ok()).unwrap_or(200),
-        false => {
-            eprintln!("no --bench: a test run, its figures mean nothing");
-            1
-        }
+    let rounds = if arguments.iter().any(|argument| argument == "--bench") {
+        arguments.iter().find_map(|n| n.parse().ok()).unwrap_or(200)
+    } else {
+        eprintln!("no --bench: a test run, its figures mean nothing");
+        1
     };
+    let names = VARIANTS.map(|variant| variant.0).join(" | ");
     println!(
-        "| workload | {} |",
-        VARIANTS.map(|variant| variant.0).join(" | ")
+        "| workload | {names} |\n| --- |{}",
+        " --- |".repeat(VARIANTS.len())
     );
-    println!("| --- |{}", " --- |".repeat(VARIANTS.len()));
     for (name, run) in WORKLOADS {
         let mut figures = [const { Vec::new() }; VARIANTS.len()];
         for round in 0..=rounds {
@@ -86,15 +83,17 @@ fn per(operations: u64, run: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
+fn recurring() -> impl Iterator<Item = u64> {
+    (0..PASSES).flat_map(|_| 0..KEYS)
+}
+
 /// Recurring keys, one after the other: add, get, done.
 fn cycle(queue: &Queue) -> f64 {
     per(KEYS * PASSES, || {
-        for _ in 0..PASSES {
-            for key in 0..KEYS {
-                queue.add(key);
-                let item = queue.get().expect("a key was added");
-                assert_eq!(*black_box(item), key);
-            }
+        for key in recurring() {
+            queue.add(key);
+            let item = queue.get().expect("a key was added");
+            assert_eq!(*black_box(item), key);
         }
     })
 }
@@ -103,10 +102,8 @@ fn cycle(queue: &Queue) -> f64 {
 fn duplicate(queue: &Queue) -> f64 {
     queue.add_all(0..KEYS);
     let nanos = per(KEYS * PASSES, || {
-        for _ in 0..PASSES {
-            for key in 0..KEYS {
-                queue.add(black_box(key));
-            }
+        for key in recurring() {
+            queue.add(black_box(key));
         }
     });
     assert_eq!(queue.len() as u64, KEYS);
@@ -132,9 +129,9 @@ fn unique(queue: &Queue) -> f64 {
     per(UNIQUE, || {
         let delivered = thread::scope(|scope| {
             scope.spawn(|| {
-                (0..UNIQUE).for_each(|key| {
+                for key in 0..UNIQUE {
                     queue.add(key);
-                });
+                }
                 queue.shut_down();
             });
             std::iter::from_fn(|| queue.get()).count()

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
 use crate::queue::Delays;
+use crate::workloads::runtime;
 
 /// A binary heap and a map under one mutex, and a thread.
 pub(super) struct Heap {
@@ -127,11 +128,7 @@ struct Wheel {
 
 impl Delays for TokioUtil {
     fn new(ready: Sender<u64>) -> Self {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_time()
-            .build()
-            .expect("a runtime of one thread");
+        let runtime = runtime(1);
         let wheel = Arc::new(Mutex::new(Wheel::default()));
         let shared = Arc::clone(&wheel);
         runtime.spawn(poll_fn(move |context| {

@@ -6,11 +6,10 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -21,11 +20,12 @@ use kube_runtime::controller::{Action, Config, applier};
 use kube_runtime::reflector::{ObjectRef, store};
 use kube_runtime::scheduler::{ScheduleRequest, scheduler};
 use kube_runtime::watcher::Event;
+use tokio::runtime::Runtime;
 
 use crate::keys::Key;
 use crate::queue::Delays;
 use crate::workload::{Kind, Round};
-use crate::workloads::{delay, reconcile};
+use crate::workloads::{delay, reconcile, runtime};
 
 pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
@@ -68,13 +68,14 @@ fn reconcile(count: usize) -> Vec<f64> {
     })
 }
 
-/// The scheduler, on its own thread, behind a channel.
+/// The scheduler, a task behind a channel.
 struct Scheduler {
-    requests: Option<UnboundedSender<ScheduleRequest<u64>>>,
+    requests: UnboundedSender<ScheduleRequest<u64>>,
     sent: AtomicUsize,
     /// How many requests the scheduler has taken in.
     taken: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
+    /// Of the task, which ends with it.
+    _runtime: Runtime,
 }
 
 impl Delays for Scheduler {
@@ -82,24 +83,18 @@ impl Delays for Scheduler {
         let (requests, receiver) = unbounded();
         let taken = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&taken);
-        let thread = thread::spawn(move || {
-            let requests = receiver.inspect(|_| {
-                // Ordering: Relaxed; a count.
-                counter.fetch_add(1, Ordering::Relaxed);
-            });
-            reconcile::runtime().block_on(async {
-                let mut scheduled = pin!(scheduler(requests));
-                while let Some(key) = scheduled.next().await {
-                    // The receiver is gone only at the end of the round.
-                    _ = due.send(key);
-                }
-            });
+        let requested = receiver.inspect(move |_| {
+            // Ordering: Relaxed; a count.
+            counter.fetch_add(1, Ordering::Relaxed);
         });
+        let runtime = runtime(1);
+        // The receiver of what is due is gone only at the end of the round.
+        runtime.spawn(scheduler(requested).for_each(move |key| ready(_ = due.send(key))));
         Self {
-            requests: Some(requests),
+            requests,
             sent: AtomicUsize::new(0),
             taken,
-            thread: Some(thread),
+            _runtime: runtime,
         }
     }
 
@@ -108,8 +103,8 @@ impl Delays for Scheduler {
             message: key,
             run_at: (Instant::now() + delay).into(),
         };
-        let requests = self.requests.as_ref().expect("there until the drop");
-        requests.unbounded_send(request).expect("the thread lives");
+        let sent = self.requests.unbounded_send(request);
+        sent.expect("the task lives");
         // Ordering: Relaxed; only the thread that adds reads it.
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
@@ -118,15 +113,6 @@ impl Delays for Scheduler {
         // Ordering: Relaxed; counts.
         while self.taken.load(Ordering::Relaxed) < self.sent.load(Ordering::Relaxed) {
             thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the thread panicked");
         }
     }
 }

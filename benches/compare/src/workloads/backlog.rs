@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::cores;
+use super::{cores, runtime};
 use crate::keys::{Key, Tally};
 use crate::queue::Tasked;
 
@@ -24,11 +24,7 @@ pub(crate) fn run<C: Tasked>(count: usize) -> Vec<f64> {
     let all = count + count / 10;
     let added: Vec<C::Key> = (count..all).map(|n| u64::nth(n).into()).collect();
 
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores())
-        .enable_time()
-        .build()
-        .expect("a runtime");
+    let runtime = runtime(cores());
     let hurry = Arc::new(AtomicBool::new(false));
     let start = |_| runtime.spawn(consume(Arc::clone(&queue), Arc::clone(&hurry)));
     let workers: Vec<_> = (0..(count / 1000).max(100)).map(start).collect();

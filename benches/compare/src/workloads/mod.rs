@@ -13,6 +13,8 @@ pub(crate) mod reconcile;
 mod recurring;
 mod unique;
 
+use tokio::runtime::{Builder, Runtime};
+
 use crate::keys::Key;
 use crate::queue::Queue;
 use crate::work::Work;
@@ -65,6 +67,13 @@ fn quantiles<const N: usize>(mut values: Vec<u64>, at: [f64; N]) -> [f64; N] {
     values.sort_unstable();
     let last = values.len() - 1;
     at.map(|at| values[((at * values.len() as f64) as usize).min(last)] as f64)
+}
+
+/// A runtime for tasks, of so many threads.
+pub(crate) fn runtime(threads: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(threads).enable_time().build();
+    runtime.expect("a runtime")
 }
 
 /// Hardware threads of this machine.

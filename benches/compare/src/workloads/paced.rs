@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::quantiles;
+use super::{quantiles, runtime};
 use crate::keys::{Key, Tally};
 use crate::queue::{Queue, Tasked};
 
@@ -42,10 +42,7 @@ fn deliver<C: Queue<u64>>(queue: Arc<C>, times: Arc<Times>) -> Tally {
 
 /// The same of a task, woken by a thread that is none of the runtime's.
 pub(crate) fn wake_task<C: Tasked>(count: usize) -> Vec<f64> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .build()
-        .expect("a runtime of one thread");
+    let runtime = runtime(1);
     let deliver = |queue: Arc<C>, times: Arc<Times>| {
         let task = runtime.spawn(async move {
             let mut delivered = Tally::default();

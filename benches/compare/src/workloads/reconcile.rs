@@ -12,14 +12,6 @@ use crate::keys::Tally;
 /// Keys in flight.
 pub(crate) const TASKS: u16 = 16;
 
-/// A runtime of the calling thread.
-pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .expect("a runtime")
-}
-
 /// Nanoseconds for each key, from its add to the end of the loop, which calls the function for each key.
 pub(crate) fn timed(count: usize, run: impl AsyncFnOnce(&dyn Fn(&str))) -> Vec<f64> {
     let delivered = Cell::new(Tally::default());
@@ -28,8 +20,10 @@ pub(crate) fn timed(count: usize, run: impl AsyncFnOnce(&dyn Fn(&str))) -> Vec<f
         tally.count(key);
         delivered.set(tally);
     };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
     let start = Instant::now();
-    runtime().block_on(run(&deliver));
+    let runtime = builder.enable_time().build().expect("a runtime");
+    runtime.block_on(run(&deliver));
     let elapsed = start.elapsed();
     assert_eq!(delivered.get(), Tally::of_first::<str>(count));
     vec![elapsed.as_nanos() as f64 / count as f64]
