@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,16 +67,9 @@ func together(count int, run func(at int)) []lap {
 
 // elapsed is the nanoseconds from the first start to the last end.
 func elapsed(laps []lap) float64 {
-	start, end := laps[0].start, laps[0].end
-	for _, lap := range laps[1:] {
-		if lap.start.Before(start) {
-			start = lap.start
-		}
-		if lap.end.After(end) {
-			end = lap.end
-		}
-	}
-	return nanoseconds(end.Sub(start))
+	first := slices.MinFunc(laps, func(a, b lap) int { return a.start.Compare(b.start) })
+	last := slices.MaxFunc(laps, func(a, b lap) int { return a.end.Compare(b.end) })
+	return nanoseconds(last.end.Sub(first.start))
 }
 
 // What goroutines do that start together: producers, and consumers that get keys and finish them.

@@ -52,9 +52,6 @@ struct Options {
     /// The events of `replay`: the first word of each line [default: a generated log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Write the figures of all rounds to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Fail if a contender cannot take part
     #[arg(long)]
     everybody: bool,
@@ -102,9 +99,6 @@ fn main() -> Result<()> {
         return Ok(());
     }
     report.print();
-    if let Some(path) = &options.json {
-        report.write_json(path)?;
-    }
     if !options.quick && options.only.is_empty() {
         report.publish(Path::new(env!("CARGO_MANIFEST_DIR")))?;
     }

@@ -55,17 +55,13 @@ impl Report {
         }
     }
 
-    pub(crate) fn write_json(&self, path: &Path) -> Result<()> {
-        let json = serde_json::to_string(self)? + "\n";
-        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
-    }
-
     /// Writes the tables of BENCHMARKS.md and README.md, and the run as JSON and the plots into
     /// `results` of the harness.
     pub(crate) fn publish(&self, harness: &Path) -> Result<()> {
         let results = harness.join("results");
         fs::create_dir_all(&results)?;
-        self.write_json(&results.join("results.json"))?;
+        let json = serde_json::to_string(self)? + "\n";
+        fs::write(results.join("results.json"), json)?;
         plots::draw(self, &results)?;
         for (page, text) in self.pages(harness)? {
             fs::write(page, text)?;

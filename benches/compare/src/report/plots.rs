@@ -16,45 +16,43 @@ const DRAWN: [(&str, &str); 4] = [
     ("single-lock", "#D62728"),
 ];
 
-struct Plot {
-    file: &'static str,
-    title: &'static str,
-    /// A group of bars each.
-    rows: &'static [&'static str],
-    /// The number that is shown for a figure of a row.
-    shown: fn(f64) -> f64,
-    /// The height of a bar with that number.
-    height: fn(f64) -> f64,
-}
+/// A file, a title, the rows that make a group of bars each, the number that is shown for a figure, and
+/// whether bars are as high as its logarithm.
+struct Plot(
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    fn(f64) -> f64,
+    bool,
+);
 
 const PLOTS: [Plot; 3] = [
-    Plot {
-        file: "throughput.svg",
-        title: "Million distinct u64 keys a second, producers x consumers: higher is better",
-        rows: &["unique-1x1", "unique-2x2", "unique-8x8"],
-        shown: |ns| 1000.0 / ns,
-        height: |shown| shown,
-    },
-    Plot {
-        file: "latency.svg",
-        title: "From add to get in an open loop, microseconds, logarithmic: lower is better",
-        rows: &["latency p50", "latency p99", "latency p99.9"],
-        shown: |ns| ns / 1000.0,
-        height: |shown| (shown * 10.0).log10(),
-    },
-    Plot {
-        file: "memory.svg",
-        title: "Bytes for each of a million keys: lower is better",
-        rows: &["memory queued", "delay-memory"],
-        shown: |bytes| bytes,
-        height: |shown| shown,
-    },
+    Plot(
+        "throughput.svg",
+        "Million distinct u64 keys a second, producers x consumers: higher is better",
+        &["unique-1x1", "unique-2x2", "unique-8x8"],
+        |ns| 1000.0 / ns,
+        false,
+    ),
+    Plot(
+        "latency.svg",
+        "From add to get in an open loop, microseconds, logarithmic: lower is better",
+        &["latency p50", "latency p99", "latency p99.9"],
+        |ns| ns / 1000.0,
+        true,
+    ),
+    Plot(
+        "memory.svg",
+        "Bytes for each of a million keys: lower is better",
+        &["memory queued", "delay-memory"],
+        |bytes| bytes,
+        false,
+    ),
 ];
 
 pub(super) fn draw(report: &Report, into: &Path) -> Result<()> {
     for plot in PLOTS {
-        let drawn = fs::write(into.join(plot.file), plot.svg(report));
-        drawn.with_context(|| format!("cannot write {}", plot.file))?;
+        fs::write(into.join(plot.0), plot.svg(report)).context(plot.0)?;
     }
     Ok(())
 }
@@ -65,28 +63,32 @@ impl Plot {
         /// Of the bars: the lower end, and the most that one is high.
         const FLOOR: f64 = 350.0;
         const HIGH: f64 = 280.0;
-        let width = 740.0 / self.rows.len() as f64;
+        let &Self(_, title, rows, shown, is_logarithmic) = self;
+        let width = 740.0 / rows.len() as f64;
 
         let mut lines = vec![
             HEAD.to_owned(),
             bar(0.0, 0.0, 760.0, 420.0, "#FFFFFF"),
-            text(20.0, 28.0, self.title),
+            text(20.0, 28.0, title),
         ];
         // For each bar: its left edge, its colour and the number.
         let mut bars = Vec::new();
-        for (group, id) in self.rows.iter().enumerate() {
+        for (group, id) in rows.iter().enumerate() {
             let left = 20.0 + width * group as f64;
             lines.push(text(left, FLOOR + 18.0, id));
             for (at, (contender, colour)) in DRAWN.into_iter().enumerate() {
                 let median = report.row(id).and_then(|row| row.median(contender));
                 let left = left + width / 5.0 * at as f64;
-                bars.extend(median.map(|median| (left, colour, (self.shown)(median))));
+                bars.extend(median.map(|median| (left, colour, shown(median))));
             }
         }
-        let heights = bars.iter().map(|bar| (self.height)(bar.2));
-        let most = heights.fold(0.0, f64::max);
+        let height = |shown: f64| match is_logarithmic {
+            true => (shown * 10.0).log10(),
+            false => shown,
+        };
+        let most = bars.iter().map(|bar| height(bar.2)).fold(0.0, f64::max);
         for (left, colour, shown) in bars {
-            let height = HIGH * (self.height)(shown) / most;
+            let height = HIGH * height(shown) / most;
             lines.push(bar(left, FLOOR - height, width / 5.5, height, colour));
             lines.push(text(left, FLOOR - height - 6.0, &number(shown)));
         }
