@@ -13,8 +13,8 @@ use std::time::Duration;
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Clock, WorkQueue};
 
-/// A way through the queue: its name, what one operation may allocate in the long run, and a function
-/// that makes what it needs and goes along so often.
+/// A way through the queue: its name, what one operation may allocate in the long run, and a
+/// function that makes what it needs and goes along so often.
 type Path = (&'static str, f64, fn(u64));
 
 /// Recurring keys.

@@ -2,10 +2,10 @@
 //!
 //! `cargo bench --features metrics --bench watched -- [ROUNDS]`
 //!
-//! There are many short rounds, and in each every variant runs once, one after the other (A B C A B C
-//! ...). The medians are printed, and the minima, which a round costs that nobody disturbed. Every
-//! round checks what was delivered. The metrics go to a recorder that keeps nothing, as with no
-//! exporter installed; what an exporter costs is paid by the reporting thread.
+//! There are many short rounds, and in each every variant runs once, one after the other (A B C A B
+//! C ...). The medians are printed, and the minima, which a round costs that nobody disturbed.
+//! Every round checks what was delivered. The metrics go to a recorder that keeps nothing, as with
+//! no exporter installed; what an exporter costs is paid by the reporting thread.
 //!
 //! Without the `--bench` that cargo passes it runs every workload once: a test that they work.
 

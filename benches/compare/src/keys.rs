@@ -3,7 +3,8 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 
-/// A kind of key: `u64` or `str`. What a contender stores may be another type (`String`, `Arc<str>`).
+/// A kind of key: `u64` or `str`. What a contender stores may be another type (`String`,
+/// `Arc<str>`).
 pub(crate) trait Key:
     ToOwned<Owned: Send + Sync + Hash + Eq> + Hash + Eq + Sync + 'static
 {

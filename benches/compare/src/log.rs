@@ -1,8 +1,8 @@
 //! The events of `replay`: a log with a key at the beginning of each line, read from a file or generated.
 //!
 //! The generated log looks like a day of a small web server: ten thousand requests from some 1750
-//! addresses. Most visitors ask for a few things in a row and go; crawlers come again and again. It is
-//! the same at every run.
+//! addresses. Most visitors ask for a few things in a row and go; crawlers come again and again. It
+//! is the same at every run.
 
 use std::iter;
 use std::net::Ipv4Addr;

@@ -3,16 +3,8 @@
 //! `cargo run --release -p compare -- [--quick] [--only ID[,ID]] [--rounds N] [--log FILE]`
 //!
 //! BENCHMARKS.md says how the figures are made; a full run writes its tables and the plots.
-//!
-//! | file | what |
-//! | --- | --- |
-//! | `workload` | every workload by id, with its figures and targets; a round of one |
-//! | `queue` | the traits through which the workloads see a queue |
-//! | `workloads/` | what a round of each does, for any queue |
-//! | `contenders/` | the queues, and which workloads each of them runs |
-//! | `measure` | the rounds |
-//! | `report/` | tables and plots |
-//! | `keys`, `work`, `log`, `race`, `memory` | keys, work, events, threads, bytes |
+//! `workload` has every workload by id, `workloads/` what a round of each does with any `queue`,
+//! and `contenders/` the queues.
 
 mod contenders;
 mod keys;

@@ -1,9 +1,9 @@
 //! client-go's workqueue and controller-runtime's priority queue: a program in Go, which runs the
 //! same workloads in a separate process.
 //!
-//! The harness builds the program (`benches/compare/go`) when it starts. A line of JSON each asks for a
-//! round of a queue and has its figures: none if the workload does not apply. The program ends with
-//! its input; while others are measured it is blocked in a read.
+//! The harness builds the program (`benches/compare/go`) when it starts. A line of JSON each asks
+//! for a round of a queue and has its figures: none if the workload does not apply. The program
+//! ends with its input; while others are measured it is blocked in a read.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};

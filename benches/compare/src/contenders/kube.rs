@@ -34,8 +34,8 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     }
 }
 
-/// The applier looks every object up in a store, which is filled before the clock starts. It ends with
-/// the stream of its requests and drops what it holds, so the stream stays open.
+/// The applier looks every object up in a store, which is filled before the clock starts. It ends
+/// with the stream of its requests and drops what it holds, so the stream stays open.
 fn reconcile(count: usize) -> Vec<f64> {
     let names = str::first(count);
     let (reader, mut writer) = store::<ConfigMap>();

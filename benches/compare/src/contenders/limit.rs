@@ -1,5 +1,5 @@
-//! The limits: bare queues, which say what a FIFO alone costs. They run only workloads in which no key
-//! is added while it is queued or processing, and spin where a keyed queue blocks.
+//! The limits: bare queues, which say what a FIFO alone costs. They run only workloads in which no
+//! key is added while it is queued or processing, and spin where a keyed queue blocks.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};

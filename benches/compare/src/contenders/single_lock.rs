@@ -18,9 +18,9 @@
 //! after it has released the lock. Keys are dropped after that, too.
 //!
 //! Tickets instead of a state that `get` must look up made a cycle of `u64` 6 % faster. Slower were
-//! idle keys that stay until the map is full (20 %), and `SmolStr` instead of `Arc<str>` (3 %, or 60 %
-//! for keys too long to be stored inline). No clear difference: `std`'s mutex and condvar, a short spin
-//! before sleeping, separate cache lines for lock, hasher and hint.
+//! idle keys that stay until the map is full (20 %), and `SmolStr` instead of `Arc<str>` (3 %, or
+//! 60 % for keys too long to be stored inline). No clear difference: `std`'s mutex and condvar, a
+//! short spin before sleeping, separate cache lines for lock, hasher and hint.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -44,7 +44,8 @@ use crate::workloads::{self, backlog, limiter};
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
 
-/// Looks at an empty queue before sleeping: some after pauses of the processor, the others after a yield.
+/// Looks at an empty queue before sleeping: some after pauses of the processor, the others after a
+/// yield.
 const SPINS: u32 = 16;
 const PAUSES: u32 = 64;
 const YIELDS: u32 = 4;

@@ -47,8 +47,8 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
     ]
 }
 
-/// The medians with least and most, the ratios to keyqueue's, and the targets. What is bold is faster
-/// than keyqueue, or is a target that is short.
+/// The medians with least and most, the ratios to keyqueue's, and the targets. What is bold is
+/// faster than keyqueue, or is a target that is short.
 pub(super) fn results(report: &Report) -> String {
     let header = "workload|unit|>keyqueue|>client-go|>priorityqueue|>single-lock|>to client-go\
                   |>to single-lock|others|>read-modify-writes|targets";

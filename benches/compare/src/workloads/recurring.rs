@@ -12,7 +12,8 @@ use crate::queue::Queue;
 use crate::race::race;
 use crate::workload::{Kind, Round};
 
-/// Nanoseconds for add by reference or handle, get and done of one key after the other, on one thread.
+/// Nanoseconds for add by reference or handle, get and done of one key after the other, on one
+/// thread.
 pub(super) fn cycle<Q: Key + ?Sized, C: Queue<Q>>(round: &Round<'_>) -> Vec<f64> {
     let (queue, keys) = (C::new(), Q::first(RECURRING));
     match round.kind {
