@@ -9,8 +9,8 @@
 //!
 //! A timed queue reads its clock three times for a delivered key (queued, delivered, done), keeps
 //! the readings next to the node ([`crate::keys::times`]), and adds the two durations to
-//! counters in the thread's stripe (`metrics::stripes`): four read-modify-writes, of cache lines
-//! that few other threads write. A merged add reads no clock.
+//! counters in the thread's own stripe (`metrics::stripes`), by plain loads and stores. A merged add
+//! reads no clock.
 //!
 //! Values over all keys (how many are dirty, how old the oldest is, how long keys have been
 //! processing) come from a scan of the keys, when a report is due ([`crate::engine`], `scan.rs`).

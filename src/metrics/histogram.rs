@@ -1,6 +1,6 @@
 //! A histogram of durations: for each bucket, the number of samples and their sum.
 //!
-//! Buckets are a quarter of an octave wide, from 64 ticks to 2^47 ticks, which is days. A sample is
+//! Buckets are a quarter of an octave wide, from 80 ticks to 2^47 ticks, which is days. A sample is
 //! exported as the mean of the samples in its bucket since the last report. So the sum and the
 //! count are exact, a sample that is alone in its bucket is exact, and any other is off by less
 //! than a quarter.
@@ -8,26 +8,28 @@
 //! # Orderings
 //!
 //! A sample adds to the bucket's sum, then to its count. A report reads the count, then the sum. So
-//! the sum includes every sample that is counted, and perhaps some more, whose excess is carried
-//! over to the next report.
+//! the sum includes every sample that is counted, and perhaps one more of each thread, whose excess
+//! is carried over to the next report.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The first bucket has all samples below 2 to this power.
+/// The octaves that have buckets. Shorter samples are in the first bucket, longer ones in the last.
 const FIRST: u32 = 6;
-/// The last octave.
 const LAST: u32 = 46;
-const BUCKETS: usize = 1 + 4 * (LAST - FIRST + 1) as usize;
+const BUCKETS: usize = 4 * (LAST - FIRST + 1) as usize;
 
-/// A counter.
+/// A counter with one writer at a time.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
 impl Count {
     #[inline]
     pub(super) fn add(&self, by: u64) {
+        // Ordering: Relaxed; the last store is this thread's, or that of an earlier writer, after
+        // which this thread has taken the mutex that made it the writer (see `stripes`).
+        let old = self.0.load(Ordering::Relaxed);
         // Ordering: Release; pairs with the Acquire in `get`.
-        self.0.fetch_add(by, Ordering::Release);
+        self.0.store(old.wrapping_add(by), Ordering::Release);
     }
 
     pub(super) fn get(&self) -> u64 {
@@ -45,26 +47,20 @@ struct Bucket {
 pub(super) struct Histogram([Bucket; BUCKETS]);
 
 fn bucket(ticks: u64) -> usize {
-    let Some(octave) = ticks.checked_ilog2().filter(|octave| *octave >= FIRST) else {
-        return 0;
-    };
-    if octave > LAST {
-        return BUCKETS - 1;
-    }
-    let quarter = (ticks >> (octave - 2)) & 3;
-    1 + 4 * (octave - FIRST) as usize + quarter as usize
+    let ticks = ticks.clamp(1 << FIRST, (2 << LAST) - 1);
+    let octave = ticks.ilog2();
+    // The two bits below the highest one are the quarter.
+    let quarter = (ticks >> (octave - 2)) as usize % 4;
+    4 * (octave - FIRST) as usize + quarter
 }
 
 /// Returns the smallest and the largest sample of a bucket.
 fn range(bucket: usize) -> (u64, u64) {
-    let low = |bucket: usize| match bucket.checked_sub(1) {
-        None => 0,
-        Some(above) => (4 + above as u64 % 4) << (FIRST - 2 + above as u32 / 4),
-    };
-    if bucket == BUCKETS - 1 {
-        (low(bucket), u64::MAX)
-    } else {
-        (low(bucket), low(bucket + 1) - 1)
+    let low = |bucket: usize| (4 + bucket as u64 % 4) << (FIRST - 2 + bucket as u32 / 4);
+    match bucket {
+        0 => (0, low(1) - 1),
+        _ if bucket == BUCKETS - 1 => (low(bucket), u64::MAX),
+        _ => (low(bucket), low(bucket + 1) - 1),
     }
 }
 
@@ -83,46 +79,41 @@ impl Histogram {
     }
 }
 
+/// The (sum, count) of each bucket, over several histograms.
+type Sums = [(u64, u64); BUCKETS];
+
 /// The part of several histograms together that has been reported.
-pub(super) struct LastReport {
-    /// The reported (sum, count) of each bucket.
-    reported: [(u64, u64); BUCKETS],
-}
+pub(super) struct LastReport(Sums);
 
 impl LastReport {
     pub(super) const fn new() -> Self {
-        LastReport {
-            reported: [(0, 0); BUCKETS],
-        }
+        LastReport([(0, 0); BUCKETS])
     }
 
     /// Passes the new samples to `report`: for each bucket, their mean and their number. Returns
     /// the number of all samples so far, including the new ones.
-    pub(super) fn report<'h, H: Iterator<Item = &'h Histogram> + Clone>(
+    pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
         &mut self,
         histograms: H,
         mut report: impl FnMut(u64, usize),
     ) -> u64 {
-        let mut all = 0;
-        for (index, reported) in self.reported.iter_mut().enumerate() {
-            let (mut sum, mut count) = (0_u64, 0_u64);
-            for histogram in histograms.clone() {
-                let bucket = &histogram.0[index];
-                count = count.wrapping_add(bucket.count.get());
-                sum = sum.wrapping_add(bucket.sum.get());
+        let mut sums: Sums = [(0, 0); BUCKETS];
+        for histogram in histograms {
+            for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.0) {
+                *count += bucket.count.get();
+                *sum = sum.wrapping_add(bucket.sum.get());
             }
-            all += count;
-            let new = count - reported.1;
-            if new == 0 {
-                continue;
-            }
-            let (least, most) = range(index);
-            let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
-            report(mean, usize::try_from(new).unwrap_or(usize::MAX));
-            reported.0 = reported.0.wrapping_add(mean.wrapping_mul(new));
-            reported.1 = count;
         }
-        all
+        for (index, (reported, (sum, count))) in self.0.iter_mut().zip(sums).enumerate() {
+            let new = count - reported.1;
+            if new > 0 {
+                let (least, most) = range(index);
+                let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
+                report(mean, usize::try_from(new).unwrap_or(usize::MAX));
+                *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
+            }
+        }
+        sums.iter().map(|(_, count)| count).sum()
     }
 }
 

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 pub(crate) use recorder::Recorder;
 pub use reporter::report_all;
-pub(crate) use tally::{Registration, Tally};
+pub(crate) use tally::Tally;
 
 /// The interval of reports, unless [`report`](crate::WorkQueue::report) is called.
 pub const INTERVAL: Duration = Duration::from_millis(500);

@@ -39,8 +39,8 @@ fn names() -> MutexGuard<'static, BTreeSet<(usize, String)>> {
 /// The right to report under a name, unique for its recorder.
 pub(super) struct Name {
     /// Kept alive, so that its address is not reused.
-    recorder: Recorder,
-    name: String,
+    pub(super) recorder: Recorder,
+    pub(super) name: String,
 }
 
 impl Name {
@@ -58,14 +58,6 @@ impl Name {
             recorder,
             name: taken,
         }
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn recorder(&self) -> &Recorder {
-        &self.recorder
     }
 }
 

@@ -30,16 +30,13 @@ pub(super) struct Entry(
 
 struct List {
     entries: Vec<Arc<Entry>>,
-    /// The thread that reports, and earlier ones that are about to end.
+    /// Earlier threads, which are about to end, and last the one that reports.
     threads: Vec<JoinHandle<()>>,
-    /// The number of threads started so far: only the last one reports.
-    generation: u64,
 }
 
 static LIST: Mutex<List> = Mutex::new(List {
     entries: Vec::new(),
     threads: Vec::new(),
-    generation: 0,
 });
 
 /// Notified when the list becomes empty.
@@ -71,18 +68,17 @@ impl Entry {
 
 /// Puts a queue on the list, and starts the thread if it is not running. Returns false if the
 /// thread cannot be started; the queue is then not on the list.
+#[cold]
 pub(super) fn register(entry: &Arc<Entry>) -> bool {
     let mut list = lock(&LIST);
     if list.entries.iter().any(|known| Arc::ptr_eq(known, entry)) {
         return true;
     }
     if list.entries.is_empty() {
-        let generation = list.generation + 1;
         let thread = thread::Builder::new().name("keyqueue-metrics".into());
-        let Ok(started) = thread.spawn(move || run(generation)) else {
+        let Ok(started) = thread.spawn(run) else {
             return false;
         };
-        list.generation = generation;
         list.threads.retain(|thread| !thread.is_finished());
         list.threads.push(started);
     }
@@ -90,12 +86,16 @@ pub(super) fn register(entry: &Arc<Entry>) -> bool {
     true
 }
 
+fn remove(list: &mut List, entry: &Arc<Entry>) {
+    list.entries.retain(|known| !Arc::ptr_eq(known, entry));
+}
+
 /// Takes a queue off the list, and waits for a report of it to end.
 pub(super) fn unregister(entry: &Arc<Entry>) {
     let mut threads = Vec::new();
     {
         let mut list = lock(&LIST);
-        list.entries.retain(|known| !Arc::ptr_eq(known, entry));
+        remove(&mut list, entry);
         if list.entries.is_empty() {
             EMPTY.notify_all();
             threads.append(&mut list.threads);
@@ -122,24 +122,24 @@ pub fn report_all() {
 }
 
 /// The body of the reporter thread.
-fn run(generation: u64) {
+fn run() {
+    let me = thread::current().id();
+    let is_wanted = |list: &mut List| {
+        let last = list.threads.last();
+        last.is_some_and(|last| last.thread().id() == me) && !list.entries.is_empty()
+    };
     loop {
-        let entries = {
-            let list = lock(&LIST);
-            let wanted =
-                |list: &mut List| list.generation <= generation && !list.entries.is_empty();
-            let (mut list, _) = EMPTY
-                .wait_timeout_while(list, INTERVAL, wanted)
-                .unwrap_or_else(PoisonError::into_inner);
-            if !wanted(&mut list) {
-                return;
-            }
-            list.entries.clone()
-        };
+        let (mut list, _) = EMPTY
+            .wait_timeout_while(lock(&LIST), INTERVAL, is_wanted)
+            .unwrap_or_else(PoisonError::into_inner);
+        if !is_wanted(&mut list) {
+            return;
+        }
+        let entries = list.entries.clone();
+        drop(list);
         for entry in entries {
             if !entry.report(false) {
-                let mut list = lock(&LIST);
-                list.entries.retain(|kept| !Arc::ptr_eq(kept, &entry));
+                remove(&mut lock(&LIST), &entry);
             }
         }
     }

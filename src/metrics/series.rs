@@ -11,7 +11,7 @@
 //! report, and not counted twice.
 
 use std::cell::Cell;
-use std::sync::LazyLock;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
@@ -25,6 +25,7 @@ use crate::engine::Core;
 use crate::engine::scan::Scan;
 use crate::engine::timing::{Event, Watch};
 use crate::queue::WorkQueue;
+use crate::wait::catch_panic::catch_panic;
 
 /// The values that a report exports, apart from the histograms.
 struct Totals<'a> {
@@ -35,12 +36,7 @@ struct Totals<'a> {
     scan: Scan,
 }
 
-enum Read {
-    Counter(fn(&Totals<'_>) -> u64),
-    Gauge(fn(&Totals<'_>) -> f64),
-}
-
-use Read::{Counter, Gauge};
+type Value = fn(&Totals<'_>) -> u64;
 
 type Samples = fn(&Stripe) -> &Histogram;
 
@@ -58,31 +54,32 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
     ),
 ];
 
-/// Every other series: name, value and description. The first five are client-go's.
+/// Every other series: name, value and description. Names that end with `_total` are counters, the
+/// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Read, &str); 11] = [
-    ("workqueue_depth", Gauge(|totals| totals.depth as f64),
+const SERIES: [(&str, Value, &str); 11] = [
+    ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
-    ("workqueue_adds_total", Counter(|totals| totals.adds),
+    ("workqueue_adds_total", |totals| totals.adds,
         "Adds that made a key dirty, and so caused a delivery."),
-    ("workqueue_unfinished_work_seconds", Gauge(|totals| seconds(totals.scan.unfinished)),
+    ("workqueue_unfinished_work_seconds", |totals| totals.scan.unfinished,
         "How long all processing keys have been processing, in total. \
         A value that keeps rising indicates stuck keys."),
-    ("workqueue_longest_running_processor_seconds", Gauge(|totals| seconds(totals.scan.longest)),
+    ("workqueue_longest_running_processor_seconds", |totals| totals.scan.longest,
         "The longest time that a processing key has been processing."),
-    ("workqueue_retries_total", Counter(|totals| totals.stripes.sum(Event::Retried)),
+    ("workqueue_retries_total", |totals| totals.stripes.sum(Event::Retried),
         "Accepted adds with a delay or a rate limit."),
-    ("workqueue_delayed", Gauge(|totals| totals.scan.delayed as f64),
+    ("workqueue_delayed", |totals| totals.scan.delayed,
         "Delays that are pending."),
-    ("workqueue_oldest_queued_seconds", Gauge(|totals| seconds(totals.scan.oldest)),
+    ("workqueue_oldest_queued_seconds", |totals| totals.scan.oldest,
         "The age of the key that has been queued, or dirty, for the longest time."),
-    ("workqueue_merged_adds_total", Counter(|totals| totals.stripes.sum(Event::Merged)),
+    ("workqueue_merged_adds_total", |totals| totals.stripes.sum(Event::Merged),
         "Adds of keys that were queued or dirty already."),
-    ("workqueue_cancelled_delays_total", Counter(|totals| totals.stripes.sum(Event::Cancelled)),
+    ("workqueue_cancelled_delays_total", |totals| totals.stripes.sum(Event::Cancelled),
         "Pending delays that were cancelled."),
-    ("workqueue_given_up_total", Counter(|totals| totals.stripes.sum(Event::GivenUp)),
+    ("workqueue_given_up_total", |totals| totals.stripes.sum(Event::GivenUp),
         "Keys that the worker loop gave up."),
-    ("workqueue_sweeps_total", Counter(|totals| totals.scan.sweeps),
+    ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
 ];
 
@@ -99,15 +96,9 @@ pub(super) struct Series {
     scan: Scan,
     /// When to scan all keys again.
     next_scan: Option<Instant>,
-    /// Whether the queue is being dropped.
-    is_last: bool,
 }
 
-fn metadata() -> &'static Metadata<'static> {
-    static METADATA: LazyLock<Metadata<'static>> =
-        LazyLock::new(|| Metadata::new("keyqueue", Level::INFO, Some(module_path!())));
-    &METADATA
-}
+static METADATA: Metadata<'static> = Metadata::new("keyqueue", Level::INFO, Some(module_path!()));
 
 fn seconds(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
@@ -116,13 +107,12 @@ fn seconds(nanos: u64) -> f64 {
 impl Series {
     pub(super) fn new(name: Name) -> Self {
         Series {
-            labels: vec![Label::new("name", name.as_str().to_owned())],
+            labels: vec![Label::new("name", name.name.clone())],
             name,
             histograms: [const { LastReport::new() }; HISTOGRAMS.len()],
             reported: [0; SERIES.len()],
             scan: Scan::default(),
             next_scan: None,
-            is_last: false,
         }
     }
 
@@ -136,7 +126,7 @@ impl Series {
         let [delivered, _] = std::array::from_fn(|index| {
             let (name, help, samples) = HISTOGRAMS[index];
             to.describe_histogram(name.into(), Some(Unit::Seconds), help.into());
-            let exported = to.register_histogram(&self.key(name), metadata());
+            let exported = to.register_histogram(&self.key(name), &METADATA);
             self.histograms[index].report(stripes.each().map(samples), |ticks, count| {
                 exported.record_many(seconds(watch.nanos(0, ticks)), count);
             })
@@ -146,50 +136,32 @@ impl Series {
 
     /// Sets the gauges, and raises the counters; a counter is never lowered.
     fn report_totals(&mut self, to: &dyn Recorder, totals: &Totals<'_>) {
-        for (index, (name, read, help)) in SERIES.iter().enumerate() {
-            let key = self.key(name);
-            let unit = name.ends_with("_seconds").then_some(Unit::Seconds);
-            match read {
-                Gauge(value) => {
-                    to.describe_gauge((*name).into(), unit, (*help).into());
-                    to.register_gauge(&key, metadata()).set(value(totals));
-                }
-                Counter(value) => {
-                    to.describe_counter((*name).into(), unit, (*help).into());
-                    let (value, reported) = (value(totals), &mut self.reported[index]);
-                    let new = value.saturating_sub(*reported);
-                    to.register_counter(&key, metadata()).increment(new);
-                    *reported += new;
-                }
+        for (index, (name, value, help)) in SERIES.into_iter().enumerate() {
+            let (key, value) = (self.key(name), value(totals));
+            if name.ends_with("_total") {
+                to.describe_counter(name.into(), None, help.into());
+                let new = value.saturating_sub(self.reported[index]);
+                to.register_counter(&key, &METADATA).increment(new);
+                self.reported[index] += new;
+            } else {
+                let unit = name.ends_with("_seconds").then_some(Unit::Seconds);
+                let value = unit.map_or(value as f64, |_| seconds(value));
+                to.describe_gauge(name.into(), unit, help.into());
+                to.register_gauge(&key, &METADATA).set(value);
             }
         }
     }
 }
 
 thread_local! {
+    /// Whether this thread makes a report: a second one within it would deadlock.
     static REPORTING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as the maker of a report, until it is dropped.
-struct Reporting(());
-
-impl Reporting {
-    /// Returns `None` if the thread makes one already: a second one would deadlock.
-    fn begin() -> Option<Self> {
-        (!REPORTING.replace(true)).then_some(Reporting(()))
-    }
-}
-
-impl Drop for Reporting {
-    fn drop(&mut self) {
-        REPORTING.set(false);
-    }
 }
 
 impl<K> Core<K> {
     fn counters(&self) -> Option<(&Watch, &Counters)> {
         let watch = self.watch()?;
-        Some((watch, watch.tally().counters()?))
+        Some((watch, watch.tally().0.as_ref()?))
     }
 
     /// Reports to the recorder. With `now` it always scans the keys, otherwise only if that does
@@ -197,58 +169,68 @@ impl<K> Core<K> {
     pub(crate) fn report_now(&self, now: bool) {
         // A recorder may call the queue, and even ask for a report.
         if let Some((watch, counters)) = self.counters()
-            && let Some(_reporting) = Reporting::begin()
-            && let Some(series) = counters.lock().as_mut()
+            && !REPORTING.replace(true)
         {
-            self.report_series(series, watch, counters, |series| {
-                let began = Instant::now();
-                if now || series.next_scan.is_none_or(|next| began >= next) {
-                    series.scan = self.scan(watch);
-                    series.next_scan = began.checked_add(began.elapsed() * SHARE);
+            let report = || {
+                if let Some(series) = counters.lock().as_mut() {
+                    self.report_series(series, watch, &counters.stripes, now);
                 }
-                series.scan
-            });
+            };
+            let outcome = catch_unwind(AssertUnwindSafe(report));
+            REPORTING.set(false);
+            outcome.unwrap_or_else(|panic| resume_unwind(panic));
         }
     }
 
-    /// Makes the last report of a queue that is dropped, and frees its name afterwards.
-    pub(super) fn report_last(&self) {
-        if let Some((watch, counters)) = self.counters()
-            && let Some(mut series) = counters.lock().take()
-        {
-            series.is_last = true;
-            self.report_series(&mut series, watch, counters, |_| self.scan(watch));
+    /// Ends the reports of other threads for this queue, which is being dropped.
+    pub(crate) fn end_reports(&self) {
+        if let Some((_, counters)) = self.counters() {
+            counters.unregister();
         }
     }
 
-    fn report_series(
-        &self,
-        series: &mut Series,
-        watch: &Watch,
-        counters: &Counters,
-        scan: impl FnOnce(&mut Series) -> Scan,
-    ) {
+    /// Makes the last report of a queue that is being dropped, sets its gauges to zero, and frees
+    /// its name.
+    pub(crate) fn report_last(&self) {
+        let Some((watch, counters)) = self.counters() else {
+            return;
+        };
+        let Some(mut series) = counters.lock().take() else {
+            return;
+        };
         let stripes = &counters.stripes;
-        series.name.recorder().clone().with(|to| {
+        // The recorder is user code, which may panic, and this runs in a drop.
+        let _ = catch_panic(|| {
+            self.report_series(&mut series, watch, stripes, true);
+            let nothing = Totals {
+                stripes,
+                adds: 0,
+                depth: 0,
+                scan: Scan::default(),
+            };
+            let recorder = series.name.recorder.clone();
+            recorder.with(|to| series.report_totals(to, &nothing));
+        });
+    }
+
+    fn report_series(&self, series: &mut Series, watch: &Watch, stripes: &Stripes, now: bool) {
+        series.name.recorder.clone().with(|to| {
             let delivered = series.report_durations(to, watch, stripes);
             // Read after the deliveries: see the header.
             let queued = self.len() as u64;
-            let scan = scan(series);
+            let began = Instant::now();
+            if now || series.next_scan.is_none_or(|next| began >= next) {
+                series.scan = self.scan(watch);
+                series.next_scan = began.checked_add(began.elapsed() * SHARE);
+            }
+            let scan = series.scan;
             let depth = queued + scan.dirty;
-            let mut totals = Totals {
+            let totals = Totals {
                 stripes,
                 adds: delivered + depth,
                 depth,
                 scan,
             };
-            if series.is_last {
-                // Nothing is left of a dropped queue; the keys left in it were added all the same.
-                totals.depth = 0;
-                totals.scan = Scan {
-                    sweeps: scan.sweeps,
-                    ..Scan::default()
-                };
-            }
             series.report_totals(to, &totals);
         });
     }

@@ -1,70 +1,136 @@
-//! Counters with little contention: each thread adds to one of several stripes.
+//! Counters with one writer at a time: each thread has a stripe of its own.
 //!
-//! Threads take the stripes in turn, so few threads share one. A stripe is allocated when a thread
-//! first uses it.
+//! A thread takes a number when it first counts, and returns it when it ends. The thread with
+//! number `n` writes stripe `n` of every queue, without read-modify-writes; the next thread with
+//! that number continues from its values. Threads that find no number left, and threads that run
+//! the destructors of their thread-locals, share one stripe under a lock.
+//!
+//! (`ThreadLocal` of the crate `thread_local` panics in such a destructor, which aborts the
+//! process.)
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
 use super::histogram::{Count, Histogram};
 use crate::engine::timing::Event;
 
-const STRIPES: usize = 16;
+/// The stripe of all threads without a number.
+const SHARED: usize = 255;
 
-/// The counters of some threads.
 #[derive(Default)]
 pub(super) struct Stripe {
     pub(super) queue: Histogram,
     pub(super) work: Histogram,
-    events: [Count; Event::KINDS],
+    pub(super) events: [Count; Event::KINDS],
 }
 
-impl Stripe {
-    pub(super) fn count(&self, event: Event) -> &Count {
-        &self.events[event as usize]
-    }
+pub(super) struct Stripes {
+    /// A stripe is allocated when its thread first counts.
+    all: [OnceLock<Box<CachePadded<Stripe>>>; SHARED + 1],
+    /// Locked by the writer of the shared stripe.
+    shared: Mutex<()>,
 }
-
-pub(super) struct Stripes([OnceLock<Box<CachePadded<Stripe>>>; STRIPES]);
 
 impl Stripes {
     pub(super) fn new() -> Self {
-        Stripes([const { OnceLock::new() }; STRIPES])
+        Stripes {
+            all: [const { OnceLock::new() }; SHARED + 1],
+            shared: Mutex::new(()),
+        }
     }
 
-    /// Returns the calling thread's stripe.
+    /// Passes the calling thread's stripe to `count`, which is its only writer.
     #[inline]
-    pub(super) fn mine(&self) -> &Stripe {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Ordering: Relaxed; a number that orders nothing.
-        thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
-        self.0[MINE.with(|mine| *mine)].get_or_init(Box::default)
+    pub(super) fn with_mine(&self, count: impl FnOnce(&Stripe)) {
+        let number = NUMBER.try_with(|number| number.0).unwrap_or(SHARED);
+        let _only_writer = (number == SHARED).then(|| lock(&self.shared));
+        count(self.all[number].get_or_init(Box::default));
     }
 
-    pub(super) fn each(&self) -> impl Iterator<Item = &Stripe> + Clone {
-        self.0.iter().filter_map(|stripe| Some(&***stripe.get()?))
+    pub(super) fn each(&self) -> impl Iterator<Item = &Stripe> {
+        self.all.iter().filter_map(|stripe| Some(&***stripe.get()?))
     }
 
     /// Returns the number of events of one kind, over all threads.
     pub(super) fn sum(&self, event: Event) -> u64 {
-        self.each().map(|stripe| stripe.count(event).get()).sum()
+        let of_one = |stripe: &Stripe| stripe.events[event as usize].get();
+        self.each().map(of_one).sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code under these mutexes panics, so a poisoned one is valid.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static FREE: LazyLock<Mutex<Vec<usize>>> =
+    LazyLock::new(|| Mutex::new((0..SHARED).rev().collect()));
+
+/// The number of a thread, which no other living thread has, or `SHARED`.
+struct Number(usize);
+
+thread_local!(static NUMBER: Number = Number(lock(&FREE).pop().unwrap_or(SHARED)));
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if self.0 != SHARED {
+            lock(&FREE).push(self.0);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::sync::{Arc, Barrier};
     use std::thread;
+
+    fn count(stripes: &Stripes, event: Event) {
+        stripes.with_mine(|stripe| stripe.events[event as usize].add(1));
+    }
 
     #[test]
     fn more_threads_than_stripes_lose_nothing() {
-        const THREADS: usize = 100;
+        const THREADS: usize = SHARED + 20;
         let stripes = Stripes::new();
-        let work = || (0..1000).for_each(|_| stripes.mine().count(Event::Merged).add(1));
-        thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
-        assert_eq!(stripes.sum(Event::Merged), THREADS as u64 * 1000);
+        // The second round gets the numbers of the first, and counts on.
+        for round in 1..=2 {
+            let together = Barrier::new(THREADS);
+            let work = || {
+                (0..1000).for_each(|_| count(&stripes, Event::Merged));
+                together.wait();
+            };
+            thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
+            assert_eq!(stripes.sum(Event::Merged), round * THREADS as u64 * 1000);
+        }
         assert_eq!(stripes.sum(Event::Retried), 0);
+    }
+
+    #[test]
+    fn a_thread_counts_in_the_destructors_of_its_thread_locals() {
+        struct AtExit(Arc<Stripes>);
+
+        impl Drop for AtExit {
+            fn drop(&mut self) {
+                count(&self.0, Event::Merged);
+            }
+        }
+
+        thread_local!(static BEFORE: RefCell<Option<AtExit>> = const { RefCell::new(None) });
+        thread_local!(static AFTER: RefCell<Option<AtExit>> = const { RefCell::new(None) });
+        let stripes = Arc::new(Stripes::new());
+        let at_exit = || Some(AtExit(Arc::clone(&stripes)));
+        thread::scope(|scope| {
+            // Not awaited by the scope alone: it does not wait for the destructors.
+            let thread = scope.spawn(|| {
+                BEFORE.set(at_exit());
+                count(&stripes, Event::Merged);
+                AFTER.set(at_exit());
+            });
+            thread.join().unwrap();
+        });
+        assert_eq!(stripes.sum(Event::Merged), 3);
     }
 }

@@ -5,15 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::recorder::{Name, Recorder};
 use super::reporter::{self, Entry};
 use super::series::Series;
-use super::stripes::Stripes;
+use super::stripes::{Stripe, Stripes};
 use crate::engine::Core;
 use crate::engine::timing::Event;
 use crate::keys::times::Ticks;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::wait::catch_panic::catch_panic;
 
 /// The counters of a queue; `None` if it has no name.
-pub(crate) struct Tally(Option<Counters>);
+pub(crate) struct Tally(pub(super) Option<Counters>);
 
 pub(super) struct Counters {
     pub(super) stripes: Stripes,
@@ -41,17 +40,16 @@ impl Tally {
         }))
     }
 
-    pub(super) fn counters(&self) -> Option<&Counters> {
-        self.0.as_ref()
-    }
-
     /// Starts the queue's reports, unless they have been started.
     #[inline]
     pub(crate) fn start(&self) {
         if let Some(counters) = &self.0 {
-            // Ordering: Relaxed; a hint, the reporter's mutex decides.
+            // Ordering: Relaxed, both; a hint, the reporter's mutex decides.
             if !counters.started.load(Ordering::Relaxed) {
-                counters.start();
+                // If the thread cannot be started, the next add tries again.
+                let started = reporter::register(&counters.entry);
+                // Ordering: Relaxed; see above.
+                counters.started.store(started, Ordering::Relaxed);
             }
         }
     }
@@ -59,24 +57,23 @@ impl Tally {
     /// Counts a delivery of a key that was queued at `queued`.
     #[inline]
     pub(crate) fn got(&self, queued: Ticks, now: Ticks) {
-        if let Some(counters) = &self.0 {
-            let stripe = counters.stripes.mine();
-            stripe.queue.record(now.saturating_sub(queued));
-        }
+        self.with_stripe(|stripe| stripe.queue.record(now.saturating_sub(queued)));
     }
 
     /// Counts a finished key whose delivery began at `began`.
     #[inline]
     pub(crate) fn worked(&self, began: Ticks, now: Ticks) {
-        if let Some(counters) = &self.0 {
-            let stripe = counters.stripes.mine();
-            stripe.work.record(now.saturating_sub(began));
-        }
+        self.with_stripe(|stripe| stripe.work.record(now.saturating_sub(began)));
     }
 
     pub(crate) fn count(&self, event: Event) {
+        self.with_stripe(|stripe| stripe.events[event as usize].add(1));
+    }
+
+    #[inline]
+    fn with_stripe(&self, count: impl FnOnce(&Stripe)) {
         if let Some(counters) = &self.0 {
-            counters.stripes.mine().count(event).add(1);
+            counters.stripes.with_mine(count);
         }
     }
 }
@@ -87,34 +84,12 @@ impl Counters {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cold]
-    fn start(&self) {
-        let started = reporter::register(&self.entry);
-        // Ordering: Relaxed; as in `Tally::start`. If the thread could not be started, the next add
-        // tries again.
-        self.started.store(started, Ordering::Relaxed);
-    }
-}
-
-/// The end of a queue's reports, in two steps, with the queue's own end between them.
-pub(crate) struct Registration(());
-
-impl Registration {
-    /// Unregisters the queue: from here on no other thread reports for it, or holds a reference to
-    /// do so.
-    pub(crate) fn end<K>(core: &Core<K>) -> Self {
-        if let Some(counters) = core.watch().and_then(|watch| watch.tally().counters()) {
-            // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an
-            // add registers it anyway, the reporter drops the entry, which is empty.
-            counters.started.store(true, Ordering::Relaxed);
-            reporter::unregister(&counters.entry);
-        }
-        Registration(())
-    }
-
-    /// Reports what is left, sets the gauges to zero, and frees the name.
-    pub(crate) fn zero<K>(self, core: &Core<K>) {
-        // The recorder is user code, which may panic, and this runs in a drop.
-        let _ = catch_panic(|| core.report_last());
+    /// Takes the queue off the reporter's list: from here on no other thread reports for it, or
+    /// holds a reference to do so.
+    pub(super) fn unregister(&self) {
+        // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an add
+        // registers it anyway, the reporter drops the entry, which is empty.
+        self.started.store(true, Ordering::Relaxed);
+        reporter::unregister(&self.entry);
     }
 }

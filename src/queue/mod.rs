@@ -23,7 +23,6 @@ use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
-use crate::metrics::Registration;
 use crate::queue::added::{Added, DrainEnd, Drained, Remaining};
 use crate::queue::builder::Builder;
 use crate::queue::drain::{Drain, deadline_in};
@@ -463,7 +462,7 @@ impl<K, L, S> RefUnwindSafe for WorkQueue<K, L, S> {}
 impl<K, L, S> Drop for WorkQueue<K, L, S> {
     fn drop(&mut self) {
         let core = &self.core;
-        let registration = Registration::end(core);
+        core.end_reports();
         // No thread can be waiting, because waiters borrow the queue. Handles may live on, and
         // their adds must be refused from now on. The timer's thread has a reference, too, and is
         // stopped by this.
@@ -472,7 +471,7 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         }
         // Even if the thread has dropped its reference to the core: it may still be running.
         core.driver.join();
-        registration.zero(core);
+        core.report_last();
     }
 }
 
