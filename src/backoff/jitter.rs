@@ -1,5 +1,3 @@
-//! The random part of a delay.
-
 use std::time::Duration;
 
 use crate::time::nanos;

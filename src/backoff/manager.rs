@@ -1,6 +1,3 @@
-//! Back-off for a loop that runs forever: the delays grow while the loop keeps failing, and start
-//! over once it was idle.
-
 use std::time::Duration;
 
 use super::Backoff;
@@ -8,10 +5,9 @@ use crate::{Clock, ConfigError};
 
 /// Exponential back-off that goes back to its start after an idle time.
 ///
-/// This is an endless iterator: each [`next`](Iterator::next) returns the delay before the next
-/// try. If the last call was longer than `reset` ago, the delays start over. It suits
-/// [`backoff_until`](super::backoff_until): after a connection that held for an hour, the earlier
-/// failures no longer count.
+/// This is an endless iterator. If the last call of [`next`](Iterator::next) was longer than `reset`
+/// ago, the delays start over: in [`backoff_until`](super::backoff_until), after a connection that
+/// held for an hour, the earlier failures no longer count.
 ///
 /// # Examples
 ///
@@ -20,24 +16,17 @@ use crate::{Clock, ConfigError};
 /// use keyqueue::backoff::{Backoff, ExponentialBackoffManager};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), keyqueue::ConfigError> {
-/// let backoff = Backoff {
-///     duration: Duration::from_secs(1),
-///     factor: 2.0,
-///     cap: Duration::from_secs(5),
-///     ..Backoff::default()
-/// };
+/// let (duration, cap) = (Duration::from_secs(1), Duration::from_secs(5));
+/// let backoff = Backoff { duration, cap, factor: 2.0, ..Backoff::default() };
 /// let reset = Duration::from_secs(60);
 /// let (clock, mock) = Clock::mock();
 /// let mut manager = ExponentialBackoffManager::new(backoff, reset)?.with_clock(clock);
 ///
 /// let delays: Vec<u64> = manager.by_ref().take(5).map(|delay| delay.as_secs()).collect();
 /// assert_eq!(delays, [1, 2, 4, 5, 5]);
-///
 /// mock.advance(reset + Duration::from_nanos(1));
 /// assert_eq!(manager.next(), Some(Duration::from_secs(1)));
-/// # Ok(())
-/// # }
+/// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ExponentialBackoffManager {
@@ -45,21 +34,17 @@ pub struct ExponentialBackoffManager {
     current: Backoff,
     reset: Duration,
     clock: Clock,
-    /// The time of the last call of `next`; zero before the first, when starting over changes
-    /// nothing.
+    /// The time of the last call of `next`; before the first, starting over changes nothing.
     last: Duration,
 }
 
 impl ExponentialBackoffManager {
-    /// Creates a manager whose delays are those of `backoff`, and that starts over if it is asked
-    /// after longer than `reset`.
-    ///
-    /// The delays grow without end, or up to the `cap`: the `steps` of `backoff` do not count.
+    /// Creates a manager with the delays of `backoff`, up to its `cap`; its `steps` do not count.
     ///
     /// # Errors
     ///
     /// Refuses what [`Backoff::validate`] refuses, and a `cap` below the `duration`, unless it is
-    /// zero, which means no limit.
+    /// zero.
     pub fn new(backoff: Backoff, reset: Duration) -> Result<Self, ConfigError> {
         let Backoff { duration, cap, .. } = backoff;
         if cap < duration && !cap.is_zero() {

@@ -1,8 +1,7 @@
 //! Back-off for your own loops: growing delays, retries, and loops that run until stopped.
 //!
-//! This module corresponds to apimachinery's `wait` package, and uses its names. For the delays of
-//! a queue's keys, see [`limiter`](crate::limiter); this module is for the code around a queue that
-//! connects, watches or polls.
+//! The names are those of apimachinery's `wait` package. This module is for the code around a queue
+//! that connects, watches or polls; for the delays of keys, see [`limiter`](crate::limiter).
 //!
 //! | | |
 //! | --- | --- |
@@ -14,10 +13,9 @@
 //! | [`Interval`] | whether their delays begin with a run or after it |
 //! | [`Stop`] | stops a blocking loop, and wakes it from its sleep |
 //!
-//! Delays are plain iterators over [`Duration`](std::time::Duration), so the standard adaptors work
-//! on them. Nothing here needs a specific executor: the async functions take a function that
-//! sleeps. With the feature `tokio`, off by default, the module `backoff::tokio` provides them with
-//! tokio's `sleep`.
+//! Delays are iterators over [`Duration`](std::time::Duration). The async functions take a function
+//! that sleeps, so they work with any executor; with the feature `tokio`, the module
+//! `backoff::tokio` provides them with tokio's `sleep`.
 
 mod jitter;
 mod manager;

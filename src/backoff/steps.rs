@@ -1,5 +1,3 @@
-//! `Backoff`: a sequence of growing delays.
-
 use std::time::Duration;
 
 use super::jitter;
@@ -8,15 +6,13 @@ use crate::time::nanos;
 
 /// A sequence of growing delays: apimachinery's `wait.Backoff` without its traps.
 ///
-/// There are two ways to use it. [`step`](Self::step) can be called forever: the delay changes
-/// `steps` more times, then stays the same. As an iterator, it ends after `steps` delays.
+/// [`step`](Self::step) can be called forever: the delay changes `steps` more times, then stays the
+/// same. As an iterator, it ends after `steps` delays.
 ///
-/// It differs from apimachinery as follows: the cap applies to the first delay, too; reaching the
-/// cap does not use up the remaining steps; nothing overflows; and a factor of zero does not
-/// disable the cap.
+/// Unlike in apimachinery, the cap applies to the first delay, too, and with a factor of zero;
+/// reaching it does not use up the remaining steps; and nothing overflows.
 ///
-/// The fields may have any values. [`validate`](Self::validate) refuses invalid ones; without
-/// validation, a negative or NaN `factor` or `jitter` counts as 0.
+/// A negative or NaN `factor` or `jitter`, which [`validate`](Self::validate) refuses, counts as 0.
 ///
 /// # Examples
 ///
@@ -24,15 +20,8 @@ use crate::time::nanos;
 /// use keyqueue::backoff::Backoff;
 /// use std::time::Duration;
 ///
-/// let backoff = Backoff {
-///     duration: Duration::from_secs(1),
-///     factor: 2.0,
-///     steps: 5,
-///     cap: Duration::from_secs(6),
-///     ..Backoff::default()
-/// };
-/// assert!(backoff.validate().is_ok());
-///
+/// let (duration, cap) = (Duration::from_secs(1), Duration::from_secs(6));
+/// let backoff = Backoff { duration, cap, factor: 2.0, steps: 5, ..Backoff::default() };
 /// let delays: Vec<u64> = backoff.clone().map(|delay| delay.as_secs()).collect();
 /// assert_eq!(delays, [1, 2, 4, 6, 6]);
 ///
@@ -50,8 +39,7 @@ pub struct Backoff {
     /// The product is truncated to whole nanoseconds. It is exact for a whole factor; for any other
     /// it has the 53-bit precision of an `f64`, an error below 1 ns up to 104 days.
     pub factor: f64,
-    /// The random part added to each delay, by [`jitter()`] with this factor: finite, and not
-    /// negative. Zero adds nothing.
+    /// The factor of the random part that [`jitter()`] adds to each delay: finite, and not negative.
     ///
     /// It is added after the cap, so that callers at the cap are spread out, too: a delay may be up
     /// to `cap * (1 + jitter)`. It does not affect the next delay.
@@ -78,9 +66,8 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns the next delay, with jitter, and uses up one step.
-    ///
-    /// Without steps left, it keeps returning the same delay (with fresh jitter).
+    /// Returns the next delay, with jitter, and uses up one step. Without steps left, it keeps
+    /// returning the same delay, with fresh jitter.
     pub fn step(&mut self) -> Duration {
         let delay = self.capped(self.duration);
         if self.steps > 0 {
@@ -91,26 +78,22 @@ impl Backoff {
     }
 
     fn capped(&self, delay: Duration) -> Duration {
-        if self.cap.is_zero() {
-            delay
-        } else {
-            delay.min(self.cap)
+        match self.cap {
+            Duration::ZERO => delay,
+            cap => delay.min(cap),
         }
     }
 
     fn grown(&self, delay: Duration) -> Duration {
         let nanos = delay.as_nanos();
-        if self.factor.is_nan() || self.factor <= 0.0 {
-            return delay;
-        }
-        // Float-to-integer casts saturate; an infinite factor times zero is NaN, which becomes
-        // zero.
-        let product = if self.factor.fract() == 0.0 {
+        // Casts to integers saturate, and turn NaN (an infinite factor times zero) into zero.
+        nanos::duration(if self.factor.is_nan() || self.factor <= 0.0 {
+            nanos
+        } else if self.factor.fract() == 0.0 {
             nanos.saturating_mul(self.factor as u128)
         } else {
             (nanos as f64 * self.factor) as u128
-        };
-        nanos::duration(product)
+        })
     }
 }
 
@@ -123,10 +106,8 @@ impl Iterator for Backoff {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        match usize::try_from(self.steps) {
-            Ok(left) => (left, Some(left)),
-            Err(_) => (usize::MAX, None),
-        }
+        let left = self.steps as usize;
+        (left, Some(left))
     }
 }
 

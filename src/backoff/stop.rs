@@ -1,12 +1,7 @@
-//! The token that ends a blocking loop, and on which the loop sleeps.
-//!
-//! Nothing here is on a hot path, so a mutex and a condition variable of the standard library
-//! suffice.
-
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::MockClock;
+use crate::{Clock, MockClock};
 
 /// Tells a blocking loop to stop, and wakes it if it sleeps.
 ///
@@ -27,34 +22,29 @@ use crate::MockClock;
 /// stop.stop();
 /// assert!(sleeper.join().unwrap(), "stopped, not timed out");
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     stopped: Mutex<bool>,
     changed: Condvar,
-    time: Time,
-}
-
-#[derive(Debug)]
-enum Time {
-    /// Real time, measured from an arbitrary instant.
-    Real(Instant),
-    Simulated(MockClock),
+    clock: Clock,
+    /// Advances `clock` instead of a wait, if the token is simulated.
+    mock: Option<MockClock>,
 }
 
 impl Stop {
     /// Creates a token that is not stopped.
     #[must_use]
     pub fn new() -> Self {
-        Self::over(Time::Real(Instant::now()))
+        Self::default()
     }
 
-    /// Creates a token whose waits do not sleep: each advances `clock` by its length and returns.
-    /// So a loop's timing can be tested exactly and without delay.
+    /// Creates a token whose waits do not sleep: each advances `clock` by its length and returns, so
+    /// that a test of a loop takes no time.
     ///
     /// # Examples
     ///
@@ -70,20 +60,17 @@ impl Stop {
     /// ```
     #[must_use]
     pub fn simulated(clock: MockClock) -> Self {
-        Self::over(Time::Simulated(clock))
-    }
-
-    fn over(time: Time) -> Self {
+        let shared = Shared {
+            clock: clock.clock(),
+            mock: Some(clock),
+            ..Shared::default()
+        };
         Self {
-            shared: Arc::new(Shared {
-                stopped: Mutex::new(false),
-                changed: Condvar::new(),
-                time,
-            }),
+            shared: Arc::new(shared),
         }
     }
 
-    /// Stops permanently, and wakes all waiting threads. Calling it again is harmless.
+    /// Stops permanently, and wakes all waiting threads.
     pub fn stop(&self) {
         *self.lock() = true;
         self.shared.changed.notify_all();
@@ -97,39 +84,28 @@ impl Stop {
 
     /// Waits for `d` or until stopped, whichever comes first. Returns whether it was stopped.
     ///
-    /// Returns immediately if it is already stopped. Waits without a time limit if the deadline
-    /// exceeds the range of the system's clock.
+    /// Waits without a time limit if the deadline exceeds the range of the system's clock.
     pub fn wait(&self, d: Duration) -> bool {
-        let mut stopped = self.lock();
-        match &self.shared.time {
-            Time::Real(_) => {
-                let changed = &self.shared.changed;
-                let waited = changed.wait_timeout_while(stopped, d, |stopped| !*stopped);
-                stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let stopped = self.lock();
+        if let Some(mock) = &self.shared.mock {
+            if !*stopped {
+                mock.advance(d);
             }
-            Time::Simulated(clock) if !*stopped => clock.advance(d),
-            Time::Simulated(_) => {}
+            return *stopped;
         }
-        *stopped
+        let changed = &self.shared.changed;
+        let waited = changed.wait_timeout_while(stopped, d, |stopped| !*stopped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Returns the time on the clock that measures the waits.
     pub(super) fn now(&self) -> Duration {
-        match &self.shared.time {
-            Time::Real(start) => start.elapsed(),
-            Time::Simulated(clock) => clock.clock().now(),
-        }
+        Duration::from_nanos(self.shared.clock.rough_nanos())
     }
 
     /// A flag cannot be half-changed, so a poisoned lock is used as it is.
     fn lock(&self) -> MutexGuard<'_, bool> {
         let stopped = self.shared.stopped.lock();
         stopped.unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self::new()
     }
 }

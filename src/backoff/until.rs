@@ -1,14 +1,7 @@
-//! Loops that run something repeatedly until they are stopped.
-//!
-//! | [`Interval`] | lasts from | the delay is asked for |
-//! | --- | --- | --- |
-//! | `FromEnd` | the end of a run to the start of the next | after the run |
-//! | `FromStart` | the start of a run to the start of the next, or to the end of the run if that is later | before the run |
-//!
-//! Ground rules: the loop checks `stop` before each run and not during one; once it has observed
-//! the stop, it runs nothing more.
+//! The loop checks `stop` before each run and not during one; once it has observed the stop, it runs
+//! nothing more. It asks for the delay after the run (`FromEnd`) or before it (`FromStart`).
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -18,23 +11,20 @@ use super::Stop;
 /// When the delay between two runs begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interval {
-    /// With the first of the two runs, so the time that the run takes is part of the delay. A run
-    /// that takes longer than its delay is followed by the next at once; missed runs are not made
-    /// up for. In apimachinery: `sliding` is false.
+    /// With the start of the first run. A run that takes longer than its delay is followed by the
+    /// next at once; missed runs are not made up for. In apimachinery: `sliding` is false.
     FromStart,
-    /// After the first of the two runs. In apimachinery: `sliding` is true.
+    /// With the end of the first run. In apimachinery: `sliding` is true.
     FromEnd,
 }
 
-/// Runs `f` again and again, with the delays of `manager` in between, until `stop`.
-///
-/// Runs `f` at once, unless stopped already. A delay begins as `interval` says. A stop interrupts the
+/// Runs `f` again and again, with the delays of `manager` in between, until `stop`, which interrupts a
 /// delay, but not a run.
 ///
-/// `manager` is any iterator of delays. The loop also ends when the iterator does: `n` delays make
-/// `n + 1` runs. An [`ExponentialBackoffManager`](super::ExponentialBackoffManager) never ends. A
-/// constant delay is [`std::iter::repeat`]; a delay with jitter is
-/// `std::iter::repeat_with(|| jitter(d, 0.1))`.
+/// `manager` is any iterator of delays, such as an
+/// [`ExponentialBackoffManager`](super::ExponentialBackoffManager), [`std::iter::repeat`], or
+/// `std::iter::repeat_with(|| jitter(d, 0.1))`. The loop also ends when the iterator does: `n` delays
+/// make `n + 1` runs.
 ///
 /// # Panics
 ///
@@ -50,18 +40,12 @@ pub enum Interval {
 /// let (clock, mock) = Clock::mock();
 /// let stop = Stop::simulated(mock.clone());
 /// let mut starts = Vec::new();
-/// backoff_until(
-///     || {
-///         starts.push(clock.now().as_secs());
-///         mock.advance(Duration::from_secs(1)); // the run takes a second
-///         if starts.len() == 4 {
-///             stop.stop();
-///         }
-///     },
-///     std::iter::repeat(Duration::from_secs(10)),
-///     Interval::FromStart,
-///     &stop,
-/// );
+/// let run = || {
+///     starts.push(clock.now().as_secs());
+///     mock.advance(Duration::from_secs(1)); // the run takes a second
+/// };
+/// let delays = [Duration::from_secs(10); 3];
+/// backoff_until(run, delays, Interval::FromStart, &stop);
 /// assert_eq!(starts, [0, 10, 20, 30]);
 /// ```
 pub fn backoff_until(
@@ -91,11 +75,9 @@ pub fn backoff_until(
 
 /// Like [`backoff_until`], for async code on any executor.
 ///
-/// `sleep` returns a future that is ready after the given time, such as `tokio::time::sleep`.
-/// `stop` is any future: the loop stops when it is ready; [`std::future::pending`] never stops it.
-/// A stop interrupts a delay, but not a run.
-///
-/// With [`Interval::FromStart`], the sleep is made and polled along with the run, so that both start together.
+/// `sleep` returns a future that is ready after the given time, such as `tokio::time::sleep`. The loop
+/// stops when the future `stop` is ready; [`std::future::pending`] never is. With
+/// [`Interval::FromStart`], the sleep is polled along with the run, so that both start together.
 ///
 /// # Cancel safety
 ///
@@ -113,19 +95,17 @@ pub fn backoff_until(
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
+/// use tokio::time::sleep;
+///
 /// let start = tokio::time::Instant::now();
 /// let mut starts = Vec::new();
-/// backoff_until_async(
-///     || {
-///         starts.push(start.elapsed().as_secs());
-///         async { tokio::time::sleep(Duration::from_secs(1)).await }
-///     },
-///     std::iter::repeat(Duration::from_secs(10)),
-///     Interval::FromEnd,
-///     tokio::time::sleep(Duration::from_secs(30)),
-///     tokio::time::sleep,
-/// )
-/// .await;
+/// let run = || {
+///     starts.push(start.elapsed().as_secs());
+///     sleep(Duration::from_secs(1))
+/// };
+/// let delays = std::iter::repeat(Duration::from_secs(10));
+/// let stop = sleep(Duration::from_secs(30));
+/// backoff_until_async(run, delays, Interval::FromEnd, stop, sleep).await;
 /// assert_eq!(starts, [0, 11, 22]);
 /// # }
 /// ```
@@ -141,42 +121,27 @@ pub async fn backoff_until_async<Run, Sleep>(
 {
     let mut stop = pin!(stop);
     let mut delays = manager.into_iter();
-    if is_ready(stop.as_mut()).await {
-        return;
-    }
-    loop {
+    while !stops_before(stop.as_mut(), pin!(ready(()))).await {
         let stopped = match interval {
             Interval::FromEnd => {
                 f().await;
-                match delays.next() {
-                    None => return,
-                    Some(delay) => stops_before(stop.as_mut(), pin!(sleep(delay))).await,
-                }
+                let Some(delay) = delays.next() else { return };
+                stops_before(stop.as_mut(), pin!(sleep(delay))).await
             }
-            Interval::FromStart => match delays.next() {
-                None => {
+            Interval::FromStart => {
+                let Some(delay) = delays.next() else {
                     f().await;
                     return;
-                }
-                Some(delay) => {
-                    let mut pause = pin!(sleep(delay));
-                    if alongside(pin!(f()), pause.as_mut()).await {
-                        is_ready(stop.as_mut()).await
-                    } else {
-                        stops_before(stop.as_mut(), pause).await
-                    }
-                }
-            },
+                };
+                let mut pause = pin!(sleep(delay));
+                let paused = alongside(pin!(f()), pause.as_mut()).await;
+                !paused && stops_before(stop.as_mut(), pause).await
+            }
         };
         if stopped {
             return;
         }
     }
-}
-
-/// Polls the future once, and returns whether it is ready. If so, it must not be polled again.
-async fn is_ready(mut future: Pin<&mut impl Future>) -> bool {
-    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
 }
 
 /// Waits for `pause` or `stop`, and returns whether `stop` is ready. If both are, `stop` wins.
@@ -190,15 +155,12 @@ async fn stops_before(mut stop: Pin<&mut impl Future>, mut pause: Pin<&mut impl 
     .await
 }
 
-/// Waits for the end of `run`, polling `pause` along with it. Returns whether `pause` has ended,
-/// too.
+/// Waits for the end of `run`, polling `pause` along with it, and returns whether `pause` has ended.
 async fn alongside(mut run: Pin<&mut impl Future>, mut pause: Pin<&mut impl Future>) -> bool {
     let mut paused = false;
     poll_fn(|cx| {
         // The pause is polled first, so that its time starts before the run.
-        if !paused {
-            paused = pause.as_mut().poll(cx).is_ready();
-        }
+        paused = paused || pause.as_mut().poll(cx).is_ready();
         run.as_mut().poll(cx).map(|_| paused)
     })
     .await

@@ -11,9 +11,8 @@
 //! # Units
 //!
 //! One token must be a whole number of time units; otherwise each call would round, and the errors
-//! would add up: at 3 tokens a second, by a third of a nanosecond per call. So time is counted in
-//! units that divide a token evenly. A unit is slightly shorter than a nanosecond, or exactly one
-//! nanosecond if the rate divides a second:
+//! would add up. So time is counted in units that divide a token evenly. A unit is slightly shorter
+//! than a nanosecond, or exactly one nanosecond if the rate divides a second:
 //!
 //! ```text
 //!     T = 10^9 / rate        nanoseconds per token, in general not a whole number
@@ -23,16 +22,14 @@
 //! ```
 //!
 //! The arrival time is some `now` plus a whole number of tokens, so only exact numbers accumulate.
-//! Converting `now` and the returned delay rounds by less than 2 ns per call, however long the
-//! bucket runs. The rate itself is as precise as an `f64`, one part in 2^52: 1 ns in 52 days.
-//!
-//! If the bucket takes more than 146 years to fill, the unit is longer, so that the whole burst
-//! fits in 64 bits.
+//! Converting `now` and the returned delay rounds by less than 2 ns per call. The rate itself is as
+//! precise as an `f64`: 1 ns in 52 days. If the bucket takes more than 146 years to fill, the unit
+//! is longer, so that the whole burst fits in 64 bits.
 //!
 //! # Orderings
 //!
 //! All accesses are Relaxed: the atomic publishes only its own value, and read-modify-writes of one
-//! atomic are totally ordered. Each successful exchange is one reservation.
+//! atomic are totally ordered.
 
 use std::fmt;
 use std::time::Duration;
@@ -55,16 +52,14 @@ const SCALE_ONE: u64 = 1 << SCALE_BITS;
 /// A token bucket for all keys together: at most `burst` calls at once, `per_second` in the long
 /// run.
 ///
-/// Each call reserves a token, and returns how long it takes until that token is available.
-/// Reservations queue up: a caller that does not wait is still charged, and with 10 a second and a
-/// burst of 100, the 10 000th call at the same moment waits 990 s.
-/// [`WithMaxWait`](super::WithMaxWait) limits the delay.
+/// Each call reserves a token, and returns how long it takes until that token is available. So
+/// reservations queue up: with 10 a second and a burst of 100, the 10 000th call at the same moment
+/// waits 990 s. [`WithMaxWait`](super::WithMaxWait) limits the delay.
 ///
-/// It counts nothing per key: [`forget`](RateLimiter::forget) does nothing and
-/// [`num_requeues`](RateLimiter::num_requeues) is zero.
+/// It counts nothing per key: [`num_requeues`](RateLimiter::num_requeues) is zero.
 ///
-/// Delays are exact to 2 ns at any rate, and do not drift. Rates above one token per nanosecond are
-/// lowered to that rate, and rates below one token in 584 years are raised to that.
+/// Delays are exact to 2 ns and do not drift. Rates above one token per nanosecond count as that,
+/// rates below one token in 584 years as that.
 ///
 /// # Examples
 ///
@@ -73,18 +68,14 @@ const SCALE_ONE: u64 = 1 << SCALE_BITS;
 /// use keyqueue::limiter::{Bucket, RateLimiter};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), keyqueue::ConfigError> {
 /// let (clock, mock) = Clock::mock();
 /// let bucket = Bucket::new(10.0, 2)?.with_clock(clock);
-/// assert_eq!(bucket.when("a"), Duration::ZERO);
-/// assert_eq!(bucket.when("b"), Duration::ZERO);
-/// assert_eq!(bucket.when("c"), Duration::from_millis(100));
-/// assert_eq!(bucket.when("d"), Duration::from_millis(200));
+/// let delays = ["a", "b", "c", "d"].map(|key| bucket.when(key).as_millis());
+/// assert_eq!(delays, [0, 0, 100, 200]);
 ///
 /// mock.advance(Duration::from_millis(300));
 /// assert_eq!(bucket.when("e"), Duration::ZERO);
-/// # Ok(())
-/// # }
+/// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 pub struct Bucket {
     per_second: f64,
@@ -110,13 +101,8 @@ impl Bucket {
     pub fn new(per_second: f64, burst: u32) -> Result<Self, ConfigError> {
         let part = "rate limiter";
         if !(per_second > 0.0 && per_second.is_finite()) {
-            let requirement = "must be above 0 and finite";
-            return Err(ConfigError::new(
-                part,
-                "per_second",
-                requirement,
-                per_second,
-            ));
+            let rule = "must be above 0 and finite";
+            return Err(ConfigError::new(part, "per_second", rule, per_second));
         }
         if burst == 0 {
             return Err(ConfigError::new(part, "burst", "must be above 0", burst));
@@ -148,29 +134,17 @@ impl Bucket {
     /// Reserves one token, and returns how long it takes until it is available.
     fn reserve(&self) -> Duration {
         let now = self.units(self.clock.nanos_of_this_core());
-        // Ordering: Relaxed; a first guess, which the exchange confirms.
-        let mut arrival = self.arrival.load(Ordering::Relaxed);
-        loop {
-            let next = arrival.max(now).saturating_add(self.token);
-            // Ordering: Relaxed, both; see "Orderings" in the header.
-            let exchange = self.arrival.compare_exchange_weak(
-                arrival,
-                next,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match exchange {
-                Ok(_) => return self.time(next.saturating_sub(self.full).saturating_sub(now)),
-                Err(newer) => arrival = newer,
-            }
-        }
+        let next = |arrival: u64| arrival.max(now).saturating_add(self.token);
+        let reserve = |arrival| Some(next(arrival));
+        // Ordering: Relaxed, both; see "Orderings" in the header.
+        let (Ok(arrival) | Err(arrival)) =
+            self.arrival
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        self.time(next(arrival).saturating_sub(self.full).saturating_sub(now))
     }
 
     /// Converts nanoseconds to units. Rounds down, so that no token is available early.
     fn units(&self, nanos: u64) -> u64 {
-        if self.scale == SCALE_ONE {
-            return nanos;
-        }
         let units = (u128::from(nanos) * u128::from(self.scale)) >> SCALE_BITS;
         u64::try_from(units).unwrap_or(u64::MAX)
     }

@@ -1,14 +1,10 @@
-//! Fast retries first, then slow ones, per key.
-
 use std::time::Duration;
 
 use super::{PerKeyLimiter, Policy};
 use crate::ConfigError;
 
-/// Delays a key's first failures by a short time, and all later ones by a long time.
-///
-/// A key that has been idle for longer than twice the slow delay is forgotten; see
-/// [`PerKeyLimiter`].
+/// Delays a key's first failures by a short time, and all later ones by a long time. A key that has
+/// been idle for longer than twice the slow delay is forgotten; see [`PerKeyLimiter`].
 ///
 /// # Examples
 ///
@@ -16,13 +12,10 @@ use crate::ConfigError;
 /// use keyqueue::limiter::{ItemFastSlow, RateLimiter};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), keyqueue::ConfigError> {
-/// let limiter = ItemFastSlow::<str>::new(Duration::from_millis(5), Duration::from_secs(10), 2)?;
-/// assert_eq!(limiter.when("key"), Duration::from_millis(5));
-/// assert_eq!(limiter.when("key"), Duration::from_millis(5));
-/// assert_eq!(limiter.when("key"), Duration::from_secs(10));
-/// # Ok(())
-/// # }
+/// let (fast, slow) = (Duration::from_millis(5), Duration::from_secs(10));
+/// let limiter = ItemFastSlow::<str>::new(fast, slow, 2)?;
+/// assert_eq!([0; 3].map(|_| limiter.when("key")), [fast, fast, slow]);
+/// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 pub type ItemFastSlow<K> = PerKeyLimiter<K, FastSlow>;
 
@@ -37,8 +30,6 @@ pub struct FastSlow {
 impl<K: ?Sized> ItemFastSlow<K> {
     /// Creates a limiter that returns `fast` for the first `max_fast` failures of a key, then
     /// `slow`.
-    ///
-    /// With a `max_fast` of zero, every delay is `slow`.
     ///
     /// # Errors
     ///

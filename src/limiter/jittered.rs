@@ -1,5 +1,3 @@
-//! Randomised delays, so that keys that failed together are not retried together.
-
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -13,14 +11,14 @@ use crate::time::nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Jitter {
-    /// All of it: a delay of `d` becomes a random one from zero to `d`. Spreads retries the most.
+    /// All of it: a delay of `d` becomes a random one from zero to `d`.
     Full,
-    /// Half of it: a delay of `d` becomes a random one from `d / 2` to `d`. Never retries
-    /// immediately.
+    /// Half of it: a delay of `d` becomes a random one from `d / 2` to `d`.
     Equal,
 }
 
-/// Randomises the delays of another limiter, and never exceeds them.
+/// Randomises the delays of another limiter, and never exceeds them: keys that failed together are
+/// not retried together.
 ///
 /// # Examples
 ///
@@ -28,18 +26,13 @@ pub enum Jitter {
 /// use keyqueue::limiter::{ItemExponentialFailure, Jitter, Jittered, RateLimiter};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), keyqueue::ConfigError> {
 /// let (base, max) = (Duration::from_secs(1), Duration::from_secs(1000));
 /// let inner = ItemExponentialFailure::<str>::new(base, max)?;
 /// let limiter = Jittered::new(inner, Jitter::Equal);
-/// for n in 0..5 {
-///     let exact = Duration::from_secs(1 << n);
-///     let delay = limiter.when("key");
-///     assert!(exact / 2 <= delay && delay <= exact);
+/// for exact in [base, base * 2, base * 4] {
+///     assert!((exact / 2..=exact).contains(&limiter.when("key")));
 /// }
-/// assert_eq!(limiter.num_requeues("key"), 5);
-/// # Ok(())
-/// # }
+/// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[derive(Debug)]
 pub struct Jittered<L> {
@@ -65,22 +58,18 @@ impl<L> Jittered<L> {
         self.random = Mutex::new(fastrand::Rng::with_seed(seed));
         self
     }
-
-    /// Returns a random whole number of nanoseconds from `shortest` to `longest`.
-    fn between(&self, shortest: u128, longest: u128) -> Duration {
-        // No panic under the lock can leave the generator unusable.
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        nanos::duration(random.u128(shortest..=longest))
-    }
 }
 
 impl<K: ?Sized, L: RateLimiter<K>> RateLimiter<K> for Jittered<L> {
     fn when(&self, key: &K) -> Duration {
         let longest = self.inner.when(key).as_nanos();
-        match self.jitter {
-            Jitter::Full => self.between(0, longest),
-            Jitter::Equal => self.between(longest.div_ceil(2), longest),
-        }
+        let shortest = match self.jitter {
+            Jitter::Full => 0,
+            Jitter::Equal => longest.div_ceil(2),
+        };
+        // No panic under the lock can leave the generator unusable.
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        nanos::duration(random.u128(shortest..=longest))
     }
 
     fn forget(&self, key: &K) {

@@ -1,13 +1,11 @@
-//! A maximum for the delays of another limiter.
-
 use std::time::Duration;
 
 use super::RateLimiter;
 
 /// Limits the delays of another limiter to a maximum.
 ///
-/// The inner limiter is charged in full: an inner [`Bucket`](super::Bucket) still spends a token
-/// for each call, so retries may exceed its rate.
+/// The inner limiter is charged in full: retries may exceed the rate of an inner
+/// [`Bucket`](super::Bucket), which spends a token for each.
 ///
 /// # Examples
 ///
@@ -15,14 +13,12 @@ use super::RateLimiter;
 /// use keyqueue::limiter::{ItemExponentialFailure, RateLimiter, WithMaxWait};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), keyqueue::ConfigError> {
 /// let (base, max) = (Duration::from_secs(1), Duration::from_secs(1000));
 /// let inner = ItemExponentialFailure::<str>::new(base, max)?;
 /// let limiter = WithMaxWait::new(inner, Duration::from_secs(3));
 /// let delays: Vec<u64> = (0..4).map(|_| limiter.when("key").as_secs()).collect();
 /// assert_eq!(delays, [1, 2, 3, 3]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct WithMaxWait<L> {

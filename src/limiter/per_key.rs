@@ -1,6 +1,3 @@
-//! The per-key limiters: a count of failures for each key, and a policy that turns the count into a
-//! delay.
-//!
 //! A key's `Hash` runs, and the clock is read, before a lock is taken, so no user code can panic or
 //! call back under a lock.
 
@@ -20,8 +17,7 @@ use counts::Counts;
 /// How long a limiter whose delays are all zero remembers an idle key.
 const MEMORY_WITHOUT_DELAY: Duration = Duration::from_secs(60);
 
-/// Computes the delay of a key from its number of failures: the part in which one [`PerKeyLimiter`]
-/// differs from another.
+/// Computes the delay of a key from its number of failures, for a [`PerKeyLimiter`].
 pub trait Policy: Send + Sync {
     /// Returns the delay after a failure of a key that had failed `failures` times before.
     fn delay(&self, failures: u32) -> Duration;
@@ -36,12 +32,10 @@ pub trait Policy: Send + Sync {
 ///
 /// A key that has been idle for longer than twice the longest delay is forgotten. Idle counts from
 /// the key's last [`when`](RateLimiter::when), so it includes the delay itself and the time that
-/// the next try takes; if that can be long compared with the longest delay, see
-/// [`remember_for`](Self::remember_for).
+/// the next try takes: see [`remember_for`](Self::remember_for).
 ///
-/// The limiter stores 64-bit hashes of keys, randomly seeded per limiter, not the keys themselves.
-/// Keys with the same hash share a count; among a million keys that fail at the same time, the
-/// probability of such a pair is 1 in 37 million.
+/// The limiter stores randomly seeded 64-bit hashes of keys, not the keys. Keys with the same hash
+/// share a count; among a million failing keys, such a pair has a probability of 1 in 37 million.
 ///
 /// # Examples
 ///
@@ -63,8 +57,7 @@ pub trait Policy: Send + Sync {
 /// }
 ///
 /// let limiter = PerKeyLimiter::<str, _>::with_policy(Linear);
-/// let delays: Vec<u64> = (0..3).map(|_| limiter.when("key").as_secs()).collect();
-/// assert_eq!(delays, [1, 2, 3]);
+/// assert_eq!([0; 3].map(|_| limiter.when("key").as_secs()), [1, 2, 3]);
 /// ```
 pub struct PerKeyLimiter<K: ?Sized, P> {
     policy: P,
@@ -103,23 +96,20 @@ impl<K: ?Sized, P> PerKeyLimiter<K, P> {
 
     /// Remembers an idle key for `idle`, if that is longer than twice the longest delay.
     ///
-    /// Set it if a failing try, including its wait in the queue, may take longer than that.
-    /// Otherwise the limiter forgets the failures while the try runs, and the delays never grow.
+    /// Set it if a failing try, including its wait in the queue, may take longer than that: the
+    /// failures would be forgotten meanwhile, and the delays would never grow.
     #[must_use]
     pub fn remember_for(mut self, idle: Duration) -> Self {
-        self.counts.remember_for(nanos::saturating(idle));
+        self.counts.memory = self.counts.memory.max(nanos::saturating(idle));
         self
     }
 
-    /// Returns the number of keys with failures.
-    ///
-    /// The number may include keys that have been idle for too long, until later calls drop them.
+    /// Returns the number of keys with failures, including idle ones that later calls will drop.
     #[must_use]
     pub fn tracked(&self) -> usize {
         self.counts.failing()
     }
 
-    #[inline]
     fn now(&self) -> u64 {
         self.clock.nanos_of_this_core()
     }
@@ -146,7 +136,7 @@ impl<K: ?Sized, P: fmt::Debug> fmt::Debug for PerKeyLimiter<K, P> {
         f.debug_struct("PerKeyLimiter")
             .field("policy", &self.policy)
             .field("tracked", &self.tracked())
-            .field("memory", &Duration::from_nanos(self.counts.memory()))
+            .field("memory", &Duration::from_nanos(self.counts.memory))
             .finish_non_exhaustive()
     }
 }

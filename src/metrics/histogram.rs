@@ -80,41 +80,33 @@ impl Histogram {
 }
 
 /// The (sum, count) of each bucket, over several histograms.
-type Sums = [(u64, u64); BUCKETS];
+pub(super) type Sums = [(u64, u64); BUCKETS];
+pub(super) const NO_SUMS: Sums = [(0, 0); BUCKETS];
 
-/// The part of several histograms together that has been reported.
-pub(super) struct LastReport(Sums);
-
-impl LastReport {
-    pub(super) const fn new() -> Self {
-        LastReport([(0, 0); BUCKETS])
-    }
-
-    /// Passes the new samples to `report`: for each bucket, their mean and their number. Returns
-    /// the number of all samples so far, including the new ones.
-    pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
-        &mut self,
-        histograms: H,
-        mut report: impl FnMut(u64, usize),
-    ) -> u64 {
-        let mut sums: Sums = [(0, 0); BUCKETS];
-        for histogram in histograms {
-            for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.0) {
-                *count += bucket.count.get();
-                *sum = sum.wrapping_add(bucket.sum.get());
-            }
+/// Passes the samples that are not `reported` yet to `report`: for each bucket, their mean and their
+/// number. Returns the number of all samples so far, including the new ones.
+pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
+    reported: &mut Sums,
+    histograms: H,
+    mut report: impl FnMut(u64, usize),
+) -> u64 {
+    let mut sums = NO_SUMS;
+    for histogram in histograms {
+        for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.0) {
+            *count += bucket.count.get();
+            *sum = sum.wrapping_add(bucket.sum.get());
         }
-        for (index, (reported, (sum, count))) in self.0.iter_mut().zip(sums).enumerate() {
-            let new = count - reported.1;
-            if new > 0 {
-                let (least, most) = range(index);
-                let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
-                report(mean, usize::try_from(new).unwrap_or(usize::MAX));
-                *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
-            }
-        }
-        sums.iter().map(|(_, count)| count).sum()
     }
+    for (index, (reported, (sum, count))) in reported.iter_mut().zip(sums).enumerate() {
+        let new = count - reported.1;
+        if new > 0 {
+            let (least, most) = range(index);
+            let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
+            report(mean, usize::try_from(new).unwrap_or(usize::MAX));
+            *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
+        }
+    }
+    sums.iter().map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]
@@ -136,44 +128,44 @@ mod tests {
         assert_eq!(next, 0, "the last bucket has all the rest");
     }
 
-    fn report(reported: &mut LastReport, histograms: &[Histogram]) -> (Vec<(u64, usize)>, u64) {
+    fn report(reported: &mut Sums, histograms: &[Histogram]) -> (Vec<(u64, usize)>, u64) {
         let mut new = Vec::new();
-        let all = reported.report(histograms.iter(), |ticks, count| new.push((ticks, count)));
+        let all = super::report(reported, histograms.iter(), |ticks, count| {
+            new.push((ticks, count));
+        });
         (new, all)
     }
 
     #[test]
     fn a_sample_is_told_once_and_the_sum_is_exact() {
         let histograms = [Histogram::default(), Histogram::default()];
-        let mut reported = LastReport::new();
-        assert_eq!(report(&mut reported, &histograms), (vec![], 0));
+        let mut reported = NO_SUMS;
+        let mut expect = |new: &[(u64, usize)], all| {
+            assert_eq!(report(&mut reported, &histograms), (new.to_vec(), all));
+        };
+        expect(&[], 0);
         histograms[0].record(50_000);
-        assert_eq!(report(&mut reported, &histograms), (vec![(50_000, 1)], 1));
+        expect(&[(50_000, 1)], 1);
         histograms[0].record(50_000);
         histograms[1].record(50_003);
         histograms[1].record(7);
-        assert_eq!(
-            report(&mut reported, &histograms),
-            (vec![(7, 1), (50_001, 2)], 4)
-        );
+        expect(&[(7, 1), (50_001, 2)], 4);
         // The tick that the mean lost by rounding is in the next report.
         histograms[1].record(50_000);
-        assert_eq!(report(&mut reported, &histograms), (vec![(50_001, 1)], 5));
-        assert_eq!(report(&mut reported, &histograms), (vec![], 5));
+        expect(&[(50_001, 1)], 5);
+        expect(&[], 5);
     }
 
     #[test]
     fn a_sum_without_its_count_is_kept_for_the_next_report() {
         let histograms = [Histogram::default()];
-        let mut reported = LastReport::new();
+        let mut reported = NO_SUMS;
         histograms[0].record(1000);
         let late = &histograms[0].0[bucket(1000)];
         late.sum.add(1000);
-        assert_eq!(
-            report(&mut reported, &histograms).0,
-            [(range(bucket(1000)).1, 1)]
-        );
+        let most = range(bucket(1000)).1;
+        assert_eq!(report(&mut reported, &histograms).0, [(most, 1)]);
         late.count.add(1);
-        assert_eq!(report(&mut reported, &histograms).0, [(2000 - 1023, 1)]);
+        assert_eq!(report(&mut reported, &histograms).0, [(2000 - most, 1)]);
     }
 }

@@ -48,6 +48,7 @@ mod series;
 mod stripes;
 mod tally;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub(crate) use recorder::Recorder;
@@ -64,3 +65,9 @@ pub const BUCKETS: [f64; 18] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     300.0, 900.0, 3600.0,
 ];
+
+/// Locks a mutex. What is under the mutexes of this module is valid after a panic: a recorder that
+/// panics leaves a report incomplete, which the next one completes.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -16,13 +16,9 @@ impl Tally {
         Tally
     }
 
-    #[inline]
     pub(crate) fn start(&self) {}
-    #[inline]
     pub(crate) fn got(&self, _queued: Ticks, _now: Ticks) {}
-    #[inline]
     pub(crate) fn worked(&self, _began: Ticks, _now: Ticks) {}
-    #[inline]
     pub(crate) fn count(&self, _event: Event) {}
 }
 

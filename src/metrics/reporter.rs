@@ -3,30 +3,24 @@
 //! # Protocol
 //!
 //! * A queue is on the list from its first add until it is dropped, or shut down and at rest. The
-//!   list holds a weak reference. While the thread reports for the queue, under its entry's mutex,
-//!   it holds a strong one.
+//!   list holds a weak reference, of which an entry makes a strong one while it reports, under its
+//!   mutex.
 //! * The queue's drop removes its entry from the list and waits for that mutex. So the thread never
 //!   has the last reference to a queue, and accesses none that has been dropped.
 //! * The thread ends when the list is empty. The caller that removes the last entry wakes and joins
 //!   it (S6).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::INTERVAL;
+use super::{INTERVAL, lock};
 use crate::wait::catch_panic::catch_panic;
 
-/// A queue that reports.
-pub(super) trait Report: Send + Sync {
-    /// Reports, and returns whether there will be more to report.
-    fn report(&self, now: bool) -> bool;
-}
+/// Reports for a queue, now or if it is due, and returns whether there will be more to report.
+type Report = dyn Fn(bool) -> bool + Send;
 
-/// A queue's place on the list.
-pub(super) struct Entry(
-    /// `None` once the queue is being dropped.
-    Mutex<Option<Weak<dyn Report>>>,
-);
+/// A queue's place on the list; `None` once the queue is being dropped.
+pub(super) type Entry = Mutex<Option<Box<Report>>>;
 
 struct List {
     entries: Vec<Arc<Entry>>,
@@ -42,28 +36,12 @@ static LIST: Mutex<List> = Mutex::new(List {
 /// Notified when the list becomes empty.
 static EMPTY: Condvar = Condvar::new();
 
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code under these mutexes panics, so a poisoned one is valid.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Entry {
-    pub(super) fn new(queue: Weak<impl Report + 'static>) -> Self {
-        Entry(Mutex::new(Some(queue)))
-    }
-
-    /// Reports, and returns whether the queue stays on the list.
-    fn report(&self, now: bool) -> bool {
-        let entry = lock(&self.0);
-        let Some(queue) = entry.as_ref().and_then(Weak::upgrade) else {
-            return false;
-        };
-        // A recorder is user code. One that panics is called again at the next report.
-        let stays = catch_panic(|| queue.report(now)).unwrap_or(true);
-        // Dropped before the entry's mutex is unlocked, for which the queue's drop waits.
-        drop(queue);
-        stays
-    }
+/// Reports, and returns whether the queue stays on the list.
+fn report(entry: &Entry, now: bool) -> bool {
+    let entry = lock(entry);
+    // A recorder is user code. One that panics is called again at the next report.
+    let report = |report: &Box<Report>| catch_panic(|| report(now)).unwrap_or(true);
+    entry.as_ref().is_some_and(report)
 }
 
 /// Puts a queue on the list, and starts the thread if it is not running. Returns false if the
@@ -101,7 +79,7 @@ pub(super) fn unregister(entry: &Arc<Entry>) {
             threads.append(&mut list.threads);
         }
     }
-    lock(&entry.0).take();
+    lock(entry).take();
     for thread in threads {
         if thread.thread().id() != thread::current().id() {
             // The thread catches panics of what it runs. If it panicked anyway, it has ended, too.
@@ -117,7 +95,7 @@ pub(super) fn unregister(entry: &Arc<Entry>) {
 pub fn report_all() {
     let entries = lock(&LIST).entries.clone();
     for entry in entries {
-        entry.report(true);
+        report(&entry, true);
     }
 }
 
@@ -138,7 +116,7 @@ fn run() {
         let entries = list.entries.clone();
         drop(list);
         for entry in entries {
-            if !entry.report(false) {
+            if !report(&entry, false) {
                 remove(&mut lock(&LIST), &entry);
             }
         }

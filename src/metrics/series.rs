@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 
-use super::histogram::{Histogram, LastReport};
+use super::histogram::{self, Histogram, Sums};
+use super::lock;
 use super::recorder::Name;
-use super::reporter::Report;
 use super::stripes::{Stripe, Stripes};
 use super::tally::Counters;
 use crate::engine::Core;
@@ -36,12 +36,8 @@ struct Totals<'a> {
     scan: Scan,
 }
 
-type Value = fn(&Totals<'_>) -> u64;
-
-type Samples = fn(&Stripe) -> &Histogram;
-
 /// The histograms: name, description, and where the samples are. They are client-go's.
-const HISTOGRAMS: [(&str, &str, Samples); 2] = [
+const HISTOGRAMS: [(&str, &str, fn(&Stripe) -> &Histogram); 2] = [
     (
         "workqueue_queue_duration_seconds",
         "How long a key was queued before it was delivered.",
@@ -57,7 +53,7 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Value, &str); 11] = [
+const SERIES: [(&str, fn(&Totals<'_>) -> u64, &str); 11] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,
@@ -89,8 +85,8 @@ const SHARE: u32 = 100;
 /// The exported series of one queue.
 pub(super) struct Series {
     name: Name,
-    labels: Vec<Label>,
-    histograms: [LastReport; HISTOGRAMS.len()],
+    /// The reported samples, in the order of `HISTOGRAMS`.
+    histograms: [Sums; HISTOGRAMS.len()],
     /// The reported value of each counter, in the order of `SERIES`.
     reported: [u64; SERIES.len()],
     scan: Scan,
@@ -107,9 +103,8 @@ fn seconds(nanos: u64) -> f64 {
 impl Series {
     pub(super) fn new(name: Name) -> Self {
         Series {
-            labels: vec![Label::new("name", name.name.clone())],
             name,
-            histograms: [const { LastReport::new() }; HISTOGRAMS.len()],
+            histograms: [histogram::NO_SUMS; HISTOGRAMS.len()],
             reported: [0; SERIES.len()],
             scan: Scan::default(),
             next_scan: None,
@@ -117,7 +112,7 @@ impl Series {
     }
 
     fn key(&self, name: &'static str) -> Key {
-        Key::from_parts(name, self.labels.clone())
+        Key::from_parts(name, vec![Label::new("name", self.name.name.clone())])
     }
 
     /// Passes the samples since the last report to the recorder, and returns the number of all
@@ -127,14 +122,15 @@ impl Series {
             let (name, help, samples) = HISTOGRAMS[index];
             to.describe_histogram(name.into(), Some(Unit::Seconds), help.into());
             let exported = to.register_histogram(&self.key(name), &METADATA);
-            self.histograms[index].report(stripes.each().map(samples), |ticks, count| {
+            let samples = stripes.each().map(samples);
+            histogram::report(&mut self.histograms[index], samples, |ticks, count| {
                 exported.record_many(seconds(watch.nanos(0, ticks)), count);
             })
         });
         delivered
     }
 
-    /// Sets the gauges, and raises the counters; a counter is never lowered.
+    /// Sets the gauges, and raises the counters; it never lowers one.
     fn report_totals(&mut self, to: &dyn Recorder, totals: &Totals<'_>) {
         for (index, (name, value, help)) in SERIES.into_iter().enumerate() {
             let (key, value) = (self.key(name), value(totals));
@@ -159,7 +155,7 @@ thread_local! {
 }
 
 impl<K> Core<K> {
-    fn counters(&self) -> Option<(&Watch, &Counters)> {
+    pub(super) fn counters(&self) -> Option<(&Watch, &Counters)> {
         let watch = self.watch()?;
         Some((watch, watch.tally().0.as_ref()?))
     }
@@ -172,7 +168,7 @@ impl<K> Core<K> {
             && !REPORTING.replace(true)
         {
             let report = || {
-                if let Some(series) = counters.lock().as_mut() {
+                if let Some(series) = lock(&counters.series).as_mut() {
                     self.report_series(series, watch, &counters.stripes, now);
                 }
             };
@@ -182,35 +178,33 @@ impl<K> Core<K> {
         }
     }
 
-    /// Ends the reports of other threads for this queue, which is being dropped.
-    pub(crate) fn end_reports(&self) {
-        if let Some((_, counters)) = self.counters() {
-            counters.unregister();
-        }
+    /// Reports if it is due, or `now`, and returns whether there will be more to report.
+    pub(super) fn report_due(&self, now: bool) -> bool {
+        let at_rest = self.closing.has_begun() && self.closing.all_finished();
+        self.report_now(now || at_rest);
+        !at_rest
     }
 
     /// Makes the last report of a queue that is being dropped, sets its gauges to zero, and frees
     /// its name.
     pub(crate) fn report_last(&self) {
-        let Some((watch, counters)) = self.counters() else {
-            return;
-        };
-        let Some(mut series) = counters.lock().take() else {
-            return;
-        };
-        let stripes = &counters.stripes;
-        // The recorder is user code, which may panic, and this runs in a drop.
-        let _ = catch_panic(|| {
-            self.report_series(&mut series, watch, stripes, true);
+        if let Some((watch, counters)) = self.counters()
+            && let Some(mut series) = lock(&counters.series).take()
+        {
+            let stripes = &counters.stripes;
             let nothing = Totals {
                 stripes,
                 adds: 0,
                 depth: 0,
                 scan: Scan::default(),
             };
-            let recorder = series.name.recorder.clone();
-            recorder.with(|to| series.report_totals(to, &nothing));
-        });
+            // The recorder is user code, which may panic, and this runs in a drop.
+            let _ = catch_panic(|| {
+                self.report_series(&mut series, watch, stripes, true);
+                let recorder = series.name.recorder.clone();
+                recorder.with(|to| series.report_totals(to, &nothing));
+            });
+        }
     }
 
     fn report_series(&self, series: &mut Series, watch: &Watch, stripes: &Stripes, now: bool) {
@@ -243,13 +237,5 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// calls the recorder. Does nothing if a recorder calls it during a report.
     pub fn report(&self) {
         self.core.report_now(true);
-    }
-}
-
-impl<K: Send + Sync> Report for Core<K> {
-    fn report(&self, now: bool) -> bool {
-        let at_rest = self.closing.has_begun() && self.closing.all_finished();
-        self.report_now(now || at_rest);
-        !at_rest
     }
 }

@@ -8,11 +8,12 @@
 //! (`ThreadLocal` of the crate `thread_local` panics in such a destructor, which aborts the
 //! process.)
 
-use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use super::histogram::{Count, Histogram};
+use super::lock;
 use crate::engine::timing::Event;
 
 /// The stripe of all threads without a number.
@@ -25,31 +26,24 @@ pub(super) struct Stripe {
     pub(super) events: [Count; Event::KINDS],
 }
 
-pub(super) struct Stripes {
-    /// A stripe is allocated when its thread first counts.
-    all: [OnceLock<Box<CachePadded<Stripe>>>; SHARED + 1],
-    /// Locked by the writer of the shared stripe.
-    shared: Mutex<()>,
-}
+/// The stripes of a queue, each allocated when its thread first counts.
+pub(super) struct Stripes([OnceLock<Box<CachePadded<Stripe>>>; SHARED + 1]);
 
 impl Stripes {
     pub(super) fn new() -> Self {
-        Stripes {
-            all: [const { OnceLock::new() }; SHARED + 1],
-            shared: Mutex::new(()),
-        }
+        Stripes([const { OnceLock::new() }; SHARED + 1])
     }
 
     /// Passes the calling thread's stripe to `count`, which is its only writer.
     #[inline]
     pub(super) fn with_mine(&self, count: impl FnOnce(&Stripe)) {
         let number = NUMBER.try_with(|number| number.0).unwrap_or(SHARED);
-        let _only_writer = (number == SHARED).then(|| lock(&self.shared));
-        count(self.all[number].get_or_init(Box::default));
+        let _only_writer = (number == SHARED).then(|| lock(&FREE));
+        count(self.0[number].get_or_init(Box::default));
     }
 
     pub(super) fn each(&self) -> impl Iterator<Item = &Stripe> {
-        self.all.iter().filter_map(|stripe| Some(&***stripe.get()?))
+        self.0.iter().filter_map(|stripe| Some(&***stripe.get()?))
     }
 
     /// Returns the number of events of one kind, over all threads.
@@ -59,11 +53,7 @@ impl Stripes {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code under these mutexes panics, so a poisoned one is valid.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+/// The numbers that no thread has. Its lock also makes a thread the only writer of shared stripes.
 static FREE: LazyLock<Mutex<Vec<usize>>> =
     LazyLock::new(|| Mutex::new((0..SHARED).rev().collect()));
 

@@ -1,6 +1,6 @@
 //! The counters of a named queue, and its registration as a reporter.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::recorder::{Name, Recorder};
 use super::reporter::{self, Entry};
@@ -17,7 +17,7 @@ pub(crate) struct Tally(pub(super) Option<Counters>);
 pub(super) struct Counters {
     pub(super) stripes: Stripes,
     /// The exported series, until the queue is dropped.
-    series: Mutex<Option<Box<Series>>>,
+    pub(super) series: Mutex<Option<Box<Series>>>,
     /// Whether the queue needs no start of its reports: it is on the reporter's list, or reports
     /// manually.
     started: AtomicBool,
@@ -32,11 +32,13 @@ impl Tally {
         manual: bool,
         core: &Weak<Core<K>>,
     ) -> Self {
+        let core = Weak::clone(core);
+        let report = move |now| core.upgrade().is_some_and(|core| core.report_due(now));
         Tally(name.map(|name| Counters {
             stripes: Stripes::new(),
             series: Mutex::new(Some(Box::new(Series::new(Name::take(name, to))))),
             started: AtomicBool::new(manual),
-            entry: Arc::new(Entry::new(Weak::<Core<K>>::clone(core))),
+            entry: Arc::new(Entry::new(Some(Box::new(report)))),
         }))
     }
 
@@ -78,18 +80,15 @@ impl Tally {
     }
 }
 
-impl Counters {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Box<Series>>> {
-        // A recorder that panics leaves a report incomplete; the next report completes it.
-        self.series.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl<K> Core<K> {
     /// Takes the queue off the reporter's list: from here on no other thread reports for it, or
     /// holds a reference to do so.
-    pub(super) fn unregister(&self) {
-        // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an add
-        // registers it anyway, the reporter drops the entry, which is empty.
-        self.started.store(true, Ordering::Relaxed);
-        reporter::unregister(&self.entry);
+    pub(crate) fn end_reports(&self) {
+        if let Some((_, counters)) = self.counters() {
+            // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an
+            // add registers it anyway, the reporter drops the entry, which is empty.
+            counters.started.store(true, Ordering::Relaxed);
+            reporter::unregister(&counters.entry);
+        }
     }
 }

@@ -150,7 +150,7 @@ impl<K, L, S> Builder<K, L, S> {
         mut self,
         recorder: std::sync::Arc<dyn ::metrics::Recorder + Send + Sync>,
     ) -> Self {
-        self.settings.recorder = Recorder::own(recorder);
+        self.settings.recorder = Recorder(Some(recorder));
         self
     }
 

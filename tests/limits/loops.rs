@@ -35,28 +35,20 @@ fn starts(takes: Duration, interval: Interval, until: Duration) -> Vec<Duration>
     starts
 }
 
-#[test] // L11
-fn a_sliding_interval_counts_from_the_end_of_a_run() {
-    assert_eq!(
-        starts(ms(300), FromEnd, secs(3)),
-        [0, 1300, 2600, 3900].map(ms)
-    );
-}
+/// How long a run takes, the interval, how long the loop runs, and when its runs start.
+const STARTS: [(u64, Interval, u64, &[u64]); 3] = [
+    (300, FromEnd, 3950, &[0, 1300, 2600, 3900]),
+    (300, FromStart, 3050, &[0, 1000, 2000, 3000]),
+    // Longer than its interval: followed by the next at once.
+    (2500, FromStart, 5050, &[0, 2500, 5000]),
+];
 
 #[test] // L11
-fn an_interval_that_does_not_slide_counts_from_the_start_of_a_run() {
-    assert_eq!(
-        starts(ms(300), FromStart, secs(3)),
-        [0, 1000, 2000, 3000].map(ms)
-    );
-}
-
-#[test] // L11
-fn a_run_longer_than_its_interval_is_followed_by_the_next_at_once() {
-    assert_eq!(
-        starts(ms(2500), FromStart, secs(6)),
-        [0, 2500, 5000].map(ms)
-    );
+fn an_interval_counts_from_the_end_of_a_run_or_from_its_start() {
+    for (takes, interval, until, expected) in STARTS {
+        let expected: Vec<_> = expected.iter().copied().map(ms).collect();
+        assert_eq!(starts(ms(takes), interval, ms(until)), expected);
+    }
 }
 
 #[test] // L11
@@ -143,11 +135,7 @@ fn a_long_run_starts_the_back_off_over() {
 // ---- async loops
 
 /// `starts`, async and under tokio's paused clock.
-async fn starts_async(takes: Duration, interval: Interval, until: Duration) -> Vec<Duration> {
-    starts_with(takes, interval, until, tokio::time::sleep).await
-}
-
-async fn starts_with<S: Future>(
+async fn starts_async<S: Future>(
     takes: Duration,
     interval: Interval,
     until: Duration,
@@ -166,20 +154,15 @@ async fn starts_with<S: Future>(
 
 #[tokio::test(start_paused = true)] // L11
 async fn async_intervals_slide_or_not_as_the_blocking_ones() {
-    let after = starts_async(ms(300), FromEnd, ms(3950)).await;
-    assert_eq!(after, [0, 1300, 2600, 3900].map(ms));
-    let fixed = starts_async(ms(300), FromStart, ms(3050)).await;
-    assert_eq!(fixed, [0, 1000, 2000, 3000].map(ms));
-    let slow = starts_async(ms(2500), FromStart, ms(5050)).await;
-    assert_eq!(slow, [0, 2500, 5000].map(ms));
-}
-
-// A sleep whose time begins when it is first polled begins with the run, not after it.
-#[tokio::test(start_paused = true)] // L11
-async fn an_async_interval_holds_for_sleeps_that_begin_when_polled() {
-    let sleep = async |time| tokio::time::sleep(time).await;
-    let fixed = starts_with(ms(300), FromStart, ms(2050), sleep).await;
-    assert_eq!(fixed, [0, 1000, 2000].map(ms));
+    for (takes, interval, until, expected) in STARTS {
+        let expected: Vec<_> = expected.iter().copied().map(ms).collect();
+        let starts = starts_async(ms(takes), interval, ms(until), tokio::time::sleep).await;
+        assert_eq!(starts, expected);
+        // A sleep whose time begins when it is first polled begins with the run, not after it.
+        let sleep = async |time| tokio::time::sleep(time).await;
+        let starts = starts_async(ms(takes), interval, ms(until), sleep).await;
+        assert_eq!(starts, expected);
+    }
 }
 
 /// A future that is ready once `flag` is set, and must not be polled again then.

@@ -47,9 +47,9 @@ impl Recorded {
     /// The samples of a histogram, in order.
     pub(crate) fn samples(&self, series: &str, name: &str) -> Vec<f64> {
         let values = self.0.values.lock().unwrap();
-        let of = |id: &&Id| id.1 == series && id.2 == name;
-        let id = values.keys().find(of).cloned();
-        id.map(|id| values[&id].clone()).unwrap_or_default()
+        let mut all = values.iter();
+        let found = all.find(|(id, _)| id.1 == series && id.2 == name);
+        found.map(|(_, values)| values.clone()).unwrap_or_default()
     }
 
     pub(crate) fn try_value(&self, series: &str, name: &str) -> Option<f64> {
@@ -124,11 +124,8 @@ impl Series {
         assert_eq!(labels.len(), 1, "{key}");
         assert_eq!(labels[0].key(), "name");
         let id = (kind, key.name().to_owned(), labels[0].value().to_owned());
-        let first = if kind == "histogram" {
-            vec![]
-        } else {
-            vec![0.0]
-        };
+        // A histogram has a list of samples, any other series one value.
+        let first = vec![0.0; usize::from(kind != "histogram")];
         let mut values = self.values.lock().unwrap();
         values.entry(id.clone()).or_insert(first);
         Arc::new(One {

@@ -1,4 +1,5 @@
 //! The series of a named queue, as an exporter gets them (promises M1 to M4).
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -25,18 +26,54 @@ fn builder(recorded: &Recorded) -> (Builder<&'static str, NoLimit, DefaultHasher
     (builder, time)
 }
 
-fn queue() -> (WorkQueue<&'static str>, MockClock, Recorded) {
-    let recorded = Recorded::default();
-    let (builder, time) = builder(&recorded);
-    (builder.build().unwrap(), time, recorded)
+/// A queue, its clock, and what it reports, at any time.
+struct Watched {
+    queue: WorkQueue<&'static str>,
+    time: MockClock,
+    recorded: Recorded,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let recorded = Recorded::default();
+        let (builder, time) = builder(&recorded);
+        Watched {
+            queue: builder.build().unwrap(),
+            time,
+            recorded,
+        }
+    }
+
+    /// The value of `workqueue_{series}`.
+    fn value(&self, series: &str) -> f64 {
+        self.queue.report();
+        self.recorded.value(&format!("workqueue_{series}"), "pods")
+    }
+
+    /// The samples of `workqueue_{series}_duration_seconds`.
+    fn samples(&self, series: &str) -> Vec<f64> {
+        self.queue.report();
+        let series = format!("workqueue_{series}_duration_seconds");
+        self.recorded.samples(&series, "pods")
+    }
+
+    /// How long keys have been processing: in total, and the longest.
+    fn in_flight(&self) -> (f64, f64) {
+        (
+            self.value("unfinished_work_seconds"),
+            self.value("longest_running_processor_seconds"),
+        )
+    }
 }
 
 #[test] // M1
 fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
-    let (queue, _, recorded) = queue();
+    let Watched {
+        queue, recorded, ..
+    } = Watched::new();
     queue.report();
-    let mut names = recorded.series();
-    names.retain(|(_, _, name)| name == "pods");
+    let names = recorded.series();
+    assert!(names.iter().all(|(_, _, name)| name == "pods"));
     let kinds: Vec<(&str, &str)> = names
         .iter()
         .map(|(kind, series, _)| (*kind, series.as_str()))
@@ -59,61 +96,48 @@ fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
 
 #[test] // M2: the walk of client-go's TestMetrics.
 fn the_series_follow_a_key_as_client_gos_do() {
-    let (queue, time, recorded) = queue();
-    let value = |series: &str| {
-        queue.report();
-        recorded.value(series, "pods")
-    };
-    let samples = |series: &str| {
-        queue.report();
-        recorded.samples(series, "pods")
-    };
-    let (depth, adds) = ("workqueue_depth", "workqueue_adds_total");
-    let latency = "workqueue_queue_duration_seconds";
-    let work = "workqueue_work_duration_seconds";
+    let watched = Watched::new();
+    let Watched { queue, time, .. } = &watched;
+    let adds_and_depth = || (watched.value("adds_total"), watched.value("depth"));
 
     queue.add("foo");
-    assert_eq!((value(adds), value(depth)), (1.0, 1.0));
+    assert_eq!(adds_and_depth(), (1.0, 1.0));
     time.advance(us(50));
 
     let item = queue.get().unwrap();
-    assert_eq!(samples(latency), [50e-6]);
-    assert_eq!(value(depth), 0.0);
+    assert_eq!(watched.samples("queue"), [50e-6]);
+    assert_eq!(adds_and_depth(), (1.0, 0.0));
 
     // Re-added while it is processed, any number of times.
     time.advance(us(25));
     for _ in 0..5 {
         queue.add("foo");
     }
-    assert_eq!((value(adds), value(depth)), (2.0, 1.0));
+    assert_eq!(adds_and_depth(), (2.0, 1.0));
 
     item.done();
-    assert_eq!(samples(work), [25e-6]);
-    assert_eq!(value(depth), 1.0, "it is queued now");
+    assert_eq!(watched.samples("work"), [25e-6]);
+    assert_eq!(adds_and_depth(), (2.0, 1.0), "it is queued now");
 
     time.advance(us(25));
     let item = queue.get().unwrap();
-    assert_eq!(
-        samples(latency),
-        [50e-6, 25e-6],
-        "from the add, not from the done"
-    );
-    assert_eq!(value(depth), 0.0);
+    let waited = watched.samples("queue");
+    assert_eq!(waited, [50e-6, 25e-6], "from the add, not from the done");
+    assert_eq!(adds_and_depth(), (2.0, 0.0));
 
     time.advance(us(1000));
-    assert_eq!(value("workqueue_unfinished_work_seconds"), 0.001);
-    assert_eq!(value("workqueue_longest_running_processor_seconds"), 0.001);
+    assert_eq!(watched.in_flight(), (0.001, 0.001));
     item.done();
-    assert_eq!(samples(work), [25e-6, 0.001]);
-    assert_eq!(value("workqueue_unfinished_work_seconds"), 0.0);
-    assert_eq!(value("workqueue_longest_running_processor_seconds"), 0.0);
-    assert_eq!((value(adds), value(depth)), (2.0, 0.0));
-    assert_eq!(value("workqueue_retries_total"), 0.0);
+    assert_eq!(watched.samples("work"), [25e-6, 0.001]);
+    assert_eq!(watched.in_flight(), (0.0, 0.0));
+    assert_eq!(adds_and_depth(), (2.0, 0.0));
+    assert_eq!(watched.value("retries_total"), 0.0);
 }
 
 #[test] // M2: what client-go's test does not tell apart, for there the key is done at once.
 fn a_key_added_while_it_is_processed_waits_from_that_add_on() {
-    let (queue, time, recorded) = queue();
+    let watched = Watched::new();
+    let Watched { queue, time, .. } = &watched;
     queue.add("a");
     let item = queue.get().unwrap();
     time.advance(us(10));
@@ -122,97 +146,84 @@ fn a_key_added_while_it_is_processed_waits_from_that_add_on() {
     item.done();
     time.advance(us(1));
     drop(queue.get());
-    queue.report();
-    let waited = recorded.samples("workqueue_queue_duration_seconds", "pods");
-    assert_eq!(waited, [0.0, 101e-6]);
-    let worked = recorded.samples("workqueue_work_duration_seconds", "pods");
-    assert_eq!(worked, [0.0, 110e-6]);
+    assert_eq!(watched.samples("queue"), [0.0, 101e-6]);
+    assert_eq!(watched.samples("work"), [0.0, 110e-6]);
 }
 
 #[test] // M2
 fn unfinished_is_the_sum_and_longest_the_maximum_of_what_is_in_flight() {
-    let (queue, time, recorded) = queue();
+    let watched = Watched::new();
+    let Watched { queue, time, .. } = &watched;
     queue.add_all(["a", "b"]);
     let a = queue.get().unwrap();
     time.advance(us(3_000_000));
     let b = queue.get().unwrap();
     time.advance(us(1_000_000));
-    queue.report();
-    let values = || {
-        let value = |series| recorded.value(series, "pods");
-        (
-            value("workqueue_unfinished_work_seconds"),
-            value("workqueue_longest_running_processor_seconds"),
-        )
-    };
-    assert_eq!(values(), (5.0, 4.0));
+    assert_eq!(watched.in_flight(), (5.0, 4.0));
     a.done();
-    queue.report();
-    assert_eq!(values(), (1.0, 1.0));
+    assert_eq!(watched.in_flight(), (1.0, 1.0));
     // client-go's freeze at a shut-down; these go on, and end at 0.
     queue.shut_down();
     time.advance(us(1_000_000));
-    queue.report();
-    assert_eq!(values(), (2.0, 2.0));
+    assert_eq!(watched.in_flight(), (2.0, 2.0));
     b.done();
-    queue.report();
-    assert_eq!(values(), (0.0, 0.0));
+    assert_eq!(watched.in_flight(), (0.0, 0.0));
 }
 
 // Retries are accepted adds with a delay, also of none, and also those that lose to another.
 #[test] // M2
 fn every_accepted_add_with_a_delay_is_a_retry() {
-    let (queue, _, recorded) = queue();
+    let watched = Watched::new();
+    let queue = &watched.queue;
     queue.add_after("a", us(5000));
     queue.add_after("a", us(9000));
     queue.add_after("b", Duration::ZERO);
     queue.add_rate_limited("c");
     queue.get().unwrap().retry();
     queue.add("a");
-    queue.report();
-    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 5.0);
+    assert_eq!(watched.value("retries_total"), 5.0);
     queue.shut_down();
     queue.add_after("a", us(5000));
     queue.add_after("b", Duration::ZERO);
-    queue.report();
-    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 5.0);
+    assert_eq!(watched.value("retries_total"), 5.0);
 }
 
 #[test] // M3
 fn delays_merges_cancels_sweeps_and_the_oldest_key_are_reported() {
-    let (queue, time, recorded) = queue();
-    let value = |series: &str| {
-        queue.report();
-        recorded.value(series, "pods")
+    let watched = Watched::new();
+    let Watched { queue, time, .. } = &watched;
+    let delays = || {
+        (
+            watched.value("delayed"),
+            watched.value("cancelled_delays_total"),
+        )
     };
     queue.add_after("late", us(5_000_000));
     queue.add_after("later", us(9_000_000));
-    assert_eq!(value("workqueue_delayed"), 2.0);
+    assert_eq!(delays(), (2.0, 0.0));
     assert!(queue.cancel("later"));
-    assert_eq!(value("workqueue_delayed"), 1.0);
-    assert_eq!(value("workqueue_cancelled_delays_total"), 1.0);
+    assert_eq!(delays(), (1.0, 1.0));
     time.advance(us(5_000_000));
     queue.fire_due();
-    assert_eq!(value("workqueue_delayed"), 0.0);
-    assert_eq!(value("workqueue_cancelled_delays_total"), 1.0);
+    assert_eq!(delays(), (0.0, 1.0));
 
     time.advance(us(2_000_000));
     queue.add("young");
-    assert_eq!(value("workqueue_oldest_queued_seconds"), 2.0);
-    assert_eq!(value("workqueue_merged_adds_total"), 0.0);
+    assert_eq!(watched.value("oldest_queued_seconds"), 2.0);
+    assert_eq!(watched.value("merged_adds_total"), 0.0);
     queue.add("young");
     queue.add_ref(&"young");
     queue.handle("young").add();
-    assert_eq!(value("workqueue_merged_adds_total"), 3.0);
+    assert_eq!(watched.value("merged_adds_total"), 3.0);
     drop(queue.get());
     drop(queue.get());
-    assert_eq!(value("workqueue_oldest_queued_seconds"), 0.0);
+    assert_eq!(watched.value("oldest_queued_seconds"), 0.0);
 
-    let before = value("workqueue_sweeps_total");
+    let before = watched.value("sweeps_total");
     queue.shrink();
-    assert!(value("workqueue_sweeps_total") > before);
+    assert!(watched.value("sweeps_total") > before);
     assert_eq!(
-        value("workqueue_adds_total"),
+        watched.value("adds_total"),
         2.0,
         "all of this were two adds"
     );

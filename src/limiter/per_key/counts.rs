@@ -19,14 +19,11 @@
 //! count, plus [`SPARE_ENTRIES`], is rebuilt without the zero entries.
 //!
 //! A count is valid until its key has been idle for longer than `memory`; every reader checks that.
-//! Invalid counts are freed a shard at a time: each `record`, and each `forget` that does not find
-//! its key among others, rebuilds one shard that has counts and was not swept for longer than
-//! `memory`, if there is one. So an invalid count is freed within another `memory`. A thread
-//! considers its key's own shard last, so that repeated calls of `forget` for one key sweep all
-//! shards.
-//!
-//! A call rebuilds at most one shard, which takes as long as an insertion that grows the shard's
-//! table.
+//! Each `record`, and each `forget` that does not find its key among others, rebuilds one shard that
+//! has counts and was not swept for longer than `memory`, if there is one. So an invalid count is
+//! freed within another `memory`. A thread considers its key's own shard last, so that repeated
+//! calls of `forget` for one key sweep all shards. To rebuild a shard takes as long as an insertion
+//! that grows it.
 
 use std::collections::HashMap;
 
@@ -44,14 +41,14 @@ pub(super) const SPARE_ENTRIES: usize = 64;
 pub(super) struct Counts {
     shards: Box<[CachePadded<Shard>]>,
     /// How long a key may be idle before it is forgotten.
-    memory: u64,
+    pub(super) memory: u64,
     /// No shard has to be swept before this time.
     next_look: CachePadded<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Failures {
-    /// When the key last failed, in nanoseconds.
+    /// When the key last failed.
     last: u64,
     count: u32,
 }
@@ -60,7 +57,7 @@ struct Shard {
     failures: SpinLock<HashMap<u64, Failures, DefaultHasher>>,
     /// The number of entries with a count above zero, valid or not.
     failing: AtomicUsize,
-    /// When the shard was last swept, in nanoseconds.
+    /// When the shard was last swept.
     swept: AtomicU64,
 }
 
@@ -78,15 +75,6 @@ impl Counts {
             memory,
             next_look: CachePadded::new(AtomicU64::new(0)),
         }
-    }
-
-    /// Remembers an idle key for at least `memory`.
-    pub(super) fn remember_for(&mut self, memory: u64) {
-        self.memory = self.memory.max(memory);
-    }
-
-    pub(super) fn memory(&self) -> u64 {
-        self.memory
     }
 
     /// The number of keys with a count, valid or not.

@@ -55,17 +55,6 @@ fn a_burst_that_is_forgotten_leaves_a_few_entries_in_each_shard() {
     assert!(entries(&limiter) <= SHARDS * SPARE_ENTRIES);
 }
 
-// L12: a shard keeps no more entries without a count than with one, plus `SPARE_ENTRIES`.
-#[test]
-fn keys_that_fail_and_succeed_one_after_the_other_take_no_room() {
-    let (limiter, _mock) = mocked();
-    for key in 0..scaled(100_000) as u64 {
-        limiter.when(&key);
-        limiter.forget(&key);
-        assert!(entries(&limiter) <= SHARDS * (SPARE_ENTRIES + 2));
-    }
-}
-
 // L12
 #[test]
 fn a_sweep_frees_the_entries_of_idle_keys_and_keeps_the_others() {
