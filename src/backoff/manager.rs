@@ -45,20 +45,17 @@ impl ExponentialBackoffManager {
     ///
     /// Refuses what [`Backoff::validate`] refuses, and a `cap` below the `duration`, unless it is
     /// zero.
-    pub fn new(backoff: Backoff, reset: Duration) -> Result<Self, ConfigError> {
+    pub fn new(mut backoff: Backoff, reset: Duration) -> Result<Self, ConfigError> {
         let Backoff { duration, cap, .. } = backoff;
         if cap < duration && !cap.is_zero() {
             let requirement = format!("must not be below `duration`, {duration:?}");
             return Err(ConfigError::new("back-off", "cap", requirement, cap));
         }
-        let start = Backoff {
-            steps: u32::MAX,
-            ..backoff
-        };
-        start.validate()?;
+        backoff.validate()?;
+        backoff.steps = u32::MAX;
         Ok(Self {
-            current: start.clone(),
-            start,
+            current: backoff.clone(),
+            start: backoff,
             reset,
             clock: Clock::new(),
             last: Duration::ZERO,

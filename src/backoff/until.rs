@@ -1,6 +1,3 @@
-//! The loop checks `stop` before each run and not during one; once it has observed the stop, it runs
-//! nothing more. It asks for the delay after the run (`FromEnd`) or before it (`FromStart`).
-
 use std::future::{Future, poll_fn, ready};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -18,8 +15,8 @@ pub enum Interval {
     FromEnd,
 }
 
-/// Runs `f` again and again, with the delays of `manager` in between, until `stop`, which interrupts a
-/// delay, but not a run.
+/// Runs `f` again and again, with the delays of `manager` in between, until `stop`. A stop interrupts
+/// a delay, but not a run; it is checked before each run.
 ///
 /// `manager` is any iterator of delays, such as an
 /// [`ExponentialBackoffManager`](super::ExponentialBackoffManager), [`std::iter::repeat`], or

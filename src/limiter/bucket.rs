@@ -25,11 +25,6 @@
 //! Converting `now` and the returned delay rounds by less than 2 ns per call. The rate itself is as
 //! precise as an `f64`: 1 ns in 52 days. If the bucket takes more than 146 years to fill, the unit
 //! is longer, so that the whole burst fits in 64 bits.
-//!
-//! # Orderings
-//!
-//! All accesses are Relaxed: the atomic publishes only its own value, and read-modify-writes of one
-//! atomic are totally ordered.
 
 use std::fmt;
 use std::time::Duration;
@@ -39,8 +34,6 @@ use crossbeam_utils::CachePadded;
 use super::RateLimiter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Clock, ConfigError};
-
-const NANOS_PER_SECOND: f64 = 1e9;
 
 /// The longest time in units that a whole burst may take: a quarter of the range of `arrival`.
 const LONGEST_BURST: f64 = (1_u64 << 62) as f64;
@@ -107,7 +100,7 @@ impl Bucket {
         if burst == 0 {
             return Err(ConfigError::new(part, "burst", "must be above 0", burst));
         }
-        let nanos_per_token = (NANOS_PER_SECOND / per_second).clamp(1.0, u64::MAX as f64);
+        let nanos_per_token = (1e9 / per_second).clamp(1.0, u64::MAX as f64);
         let nanos_per_unit = (nanos_per_token * f64::from(burst) / LONGEST_BURST).max(1.0);
         let token = (nanos_per_token / nanos_per_unit).ceil();
         let scale = token / nanos_per_token * SCALE_ONE as f64;
@@ -136,7 +129,8 @@ impl Bucket {
         let now = self.units(self.clock.nanos_of_this_core());
         let next = |arrival: u64| arrival.max(now).saturating_add(self.token);
         let reserve = |arrival| Some(next(arrival));
-        // Ordering: Relaxed, both; see "Orderings" in the header.
+        // Ordering: Relaxed, both; read-modify-writes of one atomic are totally ordered, and it
+        // publishes only its own value.
         let (Ok(arrival) | Err(arrival)) =
             self.arrival
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);

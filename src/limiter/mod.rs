@@ -157,9 +157,6 @@ pub fn default_controller_with_clock<K: Hash + ?Sized + 'static>(clock: Clock) -
     let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
     let exponential = ItemExponentialFailure::<K>::new(base, max).expect("these are in range");
     let bucket = Bucket::new(10.0, 100).expect("these are in range");
-    let limiters: [Box<dyn RateLimiter<K>>; 2] = [
-        Box::new(exponential.with_clock(clock.clone())),
-        Box::new(bucket.with_clock(clock)),
-    ];
-    MaxOf::new(limiters)
+    let exponential: Box<dyn RateLimiter<K>> = Box::new(exponential.with_clock(clock.clone()));
+    MaxOf::new([exponential, Box::new(bucket.with_clock(clock))])
 }

@@ -99,12 +99,13 @@ pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
     }
     for (index, (reported, (sum, count))) in reported.iter_mut().zip(sums).enumerate() {
         let new = count - reported.1;
-        if new > 0 {
-            let (least, most) = range(index);
-            let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
-            report(mean, usize::try_from(new).unwrap_or(usize::MAX));
-            *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
+        if new == 0 {
+            continue;
         }
+        let (least, most) = range(index);
+        let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
+        report(mean, usize::try_from(new).unwrap_or(usize::MAX));
+        *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
     }
     sums.iter().map(|(_, count)| count).sum()
 }

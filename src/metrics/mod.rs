@@ -28,14 +28,6 @@
 //! # }
 //! ```
 //!
-//! # Names
-//!
-//! The label `name` is the queue's name. If another live queue reports to the same recorder under
-//! that name already, the later queue gets a number: `pods#2`. The number is free again once that
-//! queue is dropped.
-//!
-//! # When
-//!
 //! One thread reports for all queues of the process, every [`INTERVAL`]. The first add to a named
 //! queue starts it. It ends when every such queue is dropped, or shut down and at rest. A queue
 //! with [`manual_timers`](crate::Builder::manual_timers) starts no thread: call

@@ -40,8 +40,9 @@ static EMPTY: Condvar = Condvar::new();
 fn report(entry: &Entry, now: bool) -> bool {
     let entry = lock(entry);
     // A recorder is user code. One that panics is called again at the next report.
-    let report = |report: &Box<Report>| catch_panic(|| report(now)).unwrap_or(true);
-    entry.as_ref().is_some_and(report)
+    entry
+        .as_deref()
+        .is_some_and(|report| catch_panic(|| report(now)).unwrap_or(true))
 }
 
 /// Puts a queue on the list, and starts the thread if it is not running. Returns false if the

@@ -36,8 +36,12 @@ struct Totals<'a> {
     scan: Scan,
 }
 
+type Value = fn(&Totals<'_>) -> u64;
+
+type Samples = fn(&Stripe) -> &Histogram;
+
 /// The histograms: name, description, and where the samples are. They are client-go's.
-const HISTOGRAMS: [(&str, &str, fn(&Stripe) -> &Histogram); 2] = [
+const HISTOGRAMS: [(&str, &str, Samples); 2] = [
     (
         "workqueue_queue_duration_seconds",
         "How long a key was queued before it was delivered.",
@@ -53,7 +57,7 @@ const HISTOGRAMS: [(&str, &str, fn(&Stripe) -> &Histogram); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, fn(&Totals<'_>) -> u64, &str); 11] = [
+const SERIES: [(&str, Value, &str); 11] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,

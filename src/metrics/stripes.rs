@@ -73,6 +73,7 @@ impl Drop for Number {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scaled::scaled;
     use std::cell::RefCell;
     use std::sync::{Arc, Barrier};
     use std::thread;
@@ -84,16 +85,17 @@ mod tests {
     #[test]
     fn more_threads_than_stripes_lose_nothing() {
         const THREADS: usize = SHARED + 20;
+        let each = scaled(1000);
         let stripes = Stripes::new();
         // The second round gets the numbers of the first, and counts on.
         for round in 1..=2 {
             let together = Barrier::new(THREADS);
             let work = || {
-                (0..1000).for_each(|_| count(&stripes, Event::Merged));
+                (0..each).for_each(|_| count(&stripes, Event::Merged));
                 together.wait();
             };
             thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
-            assert_eq!(stripes.sum(Event::Merged), round * THREADS as u64 * 1000);
+            assert_eq!(stripes.sum(Event::Merged), (round * THREADS * each) as u64);
         }
         assert_eq!(stripes.sum(Event::Retried), 0);
     }
@@ -113,7 +115,7 @@ mod tests {
         let stripes = Arc::new(Stripes::new());
         let at_exit = || Some(AtExit(Arc::clone(&stripes)));
         thread::scope(|scope| {
-            // Not awaited by the scope alone: it does not wait for the destructors.
+            // The scope alone does not wait for the destructors.
             let thread = scope.spawn(|| {
                 BEFORE.set(at_exit());
                 count(&stripes, Event::Merged);

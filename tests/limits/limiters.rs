@@ -137,22 +137,6 @@ fn every_failure_is_forgotten_while_other_keys_fail_and_are_forgotten() {
     assert_eq!(limiter.tracked(), 0);
 }
 
-#[test] // L2: a count of each key among very many, so no two of them share one.
-#[cfg_attr(miri, ignore = "no unsafe, and memory counted in keys")]
-fn two_hundred_thousand_keys_do_not_get_into_each_others_way() {
-    let (limiter, _mock) = mocked_exponential(secs(1000));
-    for key in 0..200_000_u64 {
-        assert_eq!(limiter.when(&key), NS);
-    }
-    for key in (0..200_000_u64).step_by(2) {
-        limiter.forget(&key);
-    }
-    for key in 0..200_000_u64 {
-        assert_eq!(limiter.num_requeues(&key), u32::from(key % 2 == 1));
-    }
-    assert_eq!(limiter.tracked(), 100_000);
-}
-
 #[test] // L4
 fn without_fast_retries_a_key_is_slow_from_the_first() {
     assert_eq!(fast_slow(ms(1), secs(1), 0).when("key"), secs(1));

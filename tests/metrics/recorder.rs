@@ -1,7 +1,6 @@
 //! A recorder that keeps what was recorded.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use metrics::{
@@ -17,8 +16,6 @@ type Values = Arc<Mutex<BTreeMap<Id, Vec<f64>>>>;
 struct Series {
     values: Values,
     help: Mutex<BTreeMap<String, String>>,
-    panic: AtomicBool,
-    panicked: AtomicBool,
     called_back: Mutex<Option<CallBack>>,
 }
 
@@ -65,26 +62,14 @@ impl Recorded {
         }
     }
 
-    /// What to call whenever a gauge is registered, in the middle of a report.
+    /// What to call when the next gauge is registered, in the middle of a report.
     pub(crate) fn call_back(&self, f: impl Fn() + Send + 'static) {
         *self.0.called_back.lock().unwrap() = Some(Box::new(f));
-    }
-
-    pub(crate) fn panic_next(&self) {
-        self.0.panic.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn has_panicked(&self) -> bool {
-        self.0.panicked.load(Ordering::SeqCst)
     }
 }
 
 impl Recorder for Series {
     fn describe_counter(&self, key: KeyName, _: Option<Unit>, help: SharedString) {
-        if self.panic.swap(false, Ordering::SeqCst) {
-            self.panicked.store(true, Ordering::SeqCst);
-            panic!("the recorder has a bad day");
-        }
         self.describe(key, help);
     }
 

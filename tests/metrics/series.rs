@@ -5,25 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::timed::built_of;
 use crate::common::{alone, eventually, watchdog};
 use crate::recorder::Recorded;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::limiter::NoLimit;
 use keyqueue::worker::Workers;
-use keyqueue::{Builder, Clock, DefaultHasher, MockClock, WorkQueue};
+use keyqueue::{MockClock, WorkQueue};
 
 const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-fn builder(recorded: &Recorded) -> (Builder<&'static str, NoLimit, DefaultHasher>, MockClock) {
-    let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder()
-        .name("pods")
-        .clock(clock)
-        .manual_timers()
-        .recorder(recorded.recorder());
-    (builder, time)
+fn pods(recorded: &Recorded) -> (WorkQueue<&'static str>, MockClock) {
+    built_of(|builder| builder.name("pods").recorder(recorded.recorder()))
 }
 
 /// A queue, its clock, and what it reports, at any time.
@@ -36,9 +30,9 @@ struct Watched {
 impl Watched {
     fn new() -> Self {
         let recorded = Recorded::default();
-        let (builder, time) = builder(&recorded);
+        let (queue, time) = pods(&recorded);
         Watched {
-            queue: builder.build().unwrap(),
+            queue,
             time,
             recorded,
         }
@@ -313,7 +307,7 @@ fn nothing_is_lost_under_load() {
 #[test]
 fn two_queues_of_one_name_are_told_apart_and_a_name_is_free_again() {
     let recorded = Recorded::default();
-    let queue = || builder(&recorded).0.build().unwrap();
+    let queue = || pods(&recorded).0;
     let (first, second) = (queue(), queue());
     first.add("a");
     second.add_all(["a", "b"]);
@@ -328,16 +322,14 @@ fn two_queues_of_one_name_are_told_apart_and_a_name_is_free_again() {
     assert_eq!((depth("pods"), depth("pods#2")), (3.0, 2.0));
     // Another recorder is another matter.
     let elsewhere = Recorded::default();
-    let other = builder(&elsewhere).0.build().unwrap();
-    other.report();
+    pods(&elsewhere).0.report();
     assert_eq!(elsewhere.value("workqueue_depth", "pods"), 0.0);
 }
 
 #[test]
 fn the_gauges_of_a_dropped_queue_are_zero_and_its_counters_stay() {
     let recorded = Recorded::default();
-    let (builder, time) = builder(&recorded);
-    let queue = builder.build().unwrap();
+    let (queue, time) = pods(&recorded);
     queue.add_all(["a", "b", "c"]);
     queue.add_after("d", us(1000));
     drop(queue.get());
@@ -442,14 +434,21 @@ fn a_drop_does_not_wait_for_the_next_report() {
 fn a_recorder_that_panics_is_called_again() {
     let _watchdog = watchdog(60);
     let recorded = Recorded::default();
-    recorded.panic_next();
+    let panicked = Arc::new(AtomicUsize::new(0));
+    recorded.call_back({
+        let panicked = Arc::clone(&panicked);
+        move || {
+            panicked.fetch_add(1, Ordering::Relaxed);
+            panic!("the recorder has a bad day");
+        }
+    });
     let builder = WorkQueue::builder().name("panics");
     let queue = builder.recorder(recorded.recorder()).build().unwrap();
     queue.add("a");
-    eventually("the panic", || recorded.has_panicked());
     eventually("a report", || {
         recorded.try_value("workqueue_depth", "panics") == Some(1.0)
     });
+    assert_eq!(panicked.load(Ordering::Relaxed), 1);
 }
 
 /// A recorder may use the queue that reports to it.
