@@ -5,9 +5,9 @@ use crate::{Clock, ConfigError};
 
 /// Exponential back-off that goes back to its start after an idle time.
 ///
-/// This is an endless iterator. If the last call of [`next`](Iterator::next) was longer than `reset`
-/// ago, the delays start over: in [`backoff_until`](super::backoff_until), after a connection that
-/// held for an hour, the earlier failures no longer count.
+/// This is an endless iterator. If the last call of [`next`](Iterator::next) was longer than
+/// `reset` ago, the delays start over: in [`backoff_until`](super::backoff_until), after a
+/// connection that held for an hour, the earlier failures no longer count.
 ///
 /// # Examples
 ///

@@ -39,7 +39,8 @@ pub struct Backoff {
     /// The product is truncated to whole nanoseconds. It is exact for a whole factor; for any other
     /// it has the 53-bit precision of an `f64`, an error below 1 ns up to 104 days.
     pub factor: f64,
-    /// The factor of the random part that [`jitter()`] adds to each delay: finite, and not negative.
+    /// The factor of the random part that [`jitter()`] adds to each delay: finite, and not
+    /// negative.
     ///
     /// It is added after the cap, so that callers at the cap are spread out, too: a delay may be up
     /// to `cap * (1 + jitter)`. It does not affect the next delay.

@@ -43,8 +43,8 @@ impl Stop {
         Self::default()
     }
 
-    /// Creates a token whose waits do not sleep: each advances `clock` by its length and returns, so
-    /// that a test of a loop takes no time.
+    /// Creates a token whose waits do not sleep: each advances `clock` by its length and returns,
+    /// so that a test of a loop takes no time.
     ///
     /// # Examples
     ///

@@ -15,13 +15,13 @@ pub enum Interval {
     FromEnd,
 }
 
-/// Runs `f` again and again, with the delays of `manager` in between, until `stop`. A stop interrupts
-/// a delay, but not a run; it is checked before each run.
+/// Runs `f` again and again, with the delays of `manager` in between, until `stop`. A stop
+/// interrupts a delay, but not a run; it is checked before each run.
 ///
 /// `manager` is any iterator of delays, such as an
 /// [`ExponentialBackoffManager`](super::ExponentialBackoffManager), [`std::iter::repeat`], or
-/// `std::iter::repeat_with(|| jitter(d, 0.1))`. The loop also ends when the iterator does: `n` delays
-/// make `n + 1` runs.
+/// `std::iter::repeat_with(|| jitter(d, 0.1))`. The loop also ends when the iterator does: `n`
+/// delays make `n + 1` runs.
 ///
 /// # Panics
 ///
@@ -72,8 +72,8 @@ pub fn backoff_until(
 
 /// Like [`backoff_until`], for async code on any executor.
 ///
-/// `sleep` returns a future that is ready after the given time, such as `tokio::time::sleep`. The loop
-/// stops when the future `stop` is ready; [`std::future::pending`] never is. With
+/// `sleep` returns a future that is ready after the given time, such as `tokio::time::sleep`. The
+/// loop stops when the future `stop` is ready; [`std::future::pending`] never is. With
 /// [`Interval::FromStart`], the sleep is polled along with the run, so that both start together.
 ///
 /// # Cancel safety
@@ -152,7 +152,8 @@ async fn stops_before(mut stop: Pin<&mut impl Future>, mut pause: Pin<&mut impl 
     .await
 }
 
-/// Waits for the end of `run`, polling `pause` along with it, and returns whether `pause` has ended.
+/// Waits for the end of `run`, polling `pause` along with it, and returns whether `pause` has
+/// ended.
 async fn alongside(mut run: Pin<&mut impl Future>, mut pause: Pin<&mut impl Future>) -> bool {
     let mut paused = false;
     poll_fn(|cx| {

@@ -4,13 +4,13 @@
 //!
 //! An untimed queue has no [`Watch`]: each operation checks whether there is one, and that is all.
 //! What it does if there is one is out of line, in separate functions (`timed.rs`): inlined, they
-//! cost untimed queues 5 ns a key. Such a queue reads no clock for this, and its nodes have no room for
-//! times (M4).
+//! cost untimed queues 5 ns a key. Such a queue reads no clock for this, and its nodes have no room
+//! for times (M4).
 //!
 //! A timed queue reads its clock three times for a delivered key (queued, delivered, done), keeps
 //! the readings next to the node ([`crate::keys::times`]), and adds the two durations to
-//! counters in the thread's own stripe (`metrics::stripes`), by plain loads and stores. A merged add
-//! reads no clock.
+//! counters in the thread's own stripe (`metrics::stripes`), by plain loads and stores. A merged
+//! add reads no clock.
 //!
 //! Values over all keys (how many are dirty, how old the oldest is, how long keys have been
 //! processing) come from a scan of the keys, when a report is due ([`crate::engine`], `scan.rs`).

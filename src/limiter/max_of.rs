@@ -5,8 +5,8 @@ use super::RateLimiter;
 
 /// Combines several limiters, and returns the longest of their delays.
 ///
-/// Every call reaches every child. [`num_requeues`](RateLimiter::num_requeues) returns the largest of
-/// their counts. Without children, every delay is zero.
+/// Every call reaches every child. [`num_requeues`](RateLimiter::num_requeues) returns the largest
+/// of their counts. Without children, every delay is zero.
 ///
 /// # Examples
 ///

@@ -15,8 +15,8 @@
 //! | [`WithMaxWait`] | the inner limiter's delay, up to a maximum | what the inner limiter does |
 //! | [`Jittered`] | a random part of the inner limiter's delay | what the inner limiter does |
 //!
-//! No limiter clones or stores keys. Those that remember each key are [`PerKeyLimiter`]s, and forget
-//! a key once it has been idle for longer than twice their longest delay.
+//! No limiter clones or stores keys. Those that remember each key are [`PerKeyLimiter`]s, and
+//! forget a key once it has been idle for longer than twice their longest delay.
 //!
 //! # Examples
 //!

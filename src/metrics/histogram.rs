@@ -83,8 +83,8 @@ impl Histogram {
 pub(super) type Sums = [(u64, u64); BUCKETS];
 pub(super) const NO_SUMS: Sums = [(0, 0); BUCKETS];
 
-/// Passes the samples that are not `reported` yet to `report`: for each bucket, their mean and their
-/// number. Returns the number of all samples so far, including the new ones.
+/// Passes the samples that are not `reported` yet to `report`: for each bucket, their mean and
+/// their number. Returns the number of all samples so far, including the new ones.
 pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
     reported: &mut Sums,
     histograms: H,

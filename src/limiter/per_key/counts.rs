@@ -19,9 +19,9 @@
 //! count, plus [`SPARE_ENTRIES`], is rebuilt without the zero entries.
 //!
 //! A count is valid until its key has been idle for longer than `memory`; every reader checks that.
-//! Each `record`, and each `forget` that does not find its key among others, rebuilds one shard that
-//! has counts and was not swept for longer than `memory`, if there is one. So an invalid count is
-//! freed within another `memory`. A thread considers its key's own shard last, so that repeated
+//! Each `record`, and each `forget` that does not find its key among others, rebuilds one shard
+//! that has counts and was not swept for longer than `memory`, if there is one. So an invalid count
+//! is freed within another `memory`. A thread considers its key's own shard last, so that repeated
 //! calls of `forget` for one key sweep all shards. To rebuild a shard takes as long as an insertion
 //! that grows it.
 
