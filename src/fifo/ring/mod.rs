@@ -78,6 +78,9 @@ pub(crate) struct Ring {
     slot_bits: u32,
 }
 
+/// The logarithm of the number of words in a cache line of 64 bytes.
+const WORD_BITS: u32 = 3;
+
 /// The number of bits of an address that a word has room for: as many as 64-bit targets use, unless
 /// they tag pointers.
 const ADDRESS_BITS: u32 = if usize::BITS == 64 { 48 } else { usize::BITS };
@@ -147,9 +150,15 @@ impl Ring {
         }
     }
 
+    /// Returns the slot of a position. Neighbouring positions have their slots in different cache
+    /// lines, so that a pusher and a popper who are close do not exchange words of the same line.
     #[inline]
     fn slot(&self, position: u64) -> &AtomicU64 {
-        let index = position as usize & (self.slots.len() - 1);
+        let mask = self.slots.len() - 1;
+        let position = position as usize & mask;
+        // The highest `WORD_BITS` of the position select the word, the others the line.
+        let word = position >> self.slot_bits.saturating_sub(WORD_BITS);
+        let index = ((position << WORD_BITS) | word) & mask;
         // SAFETY: the index is the remainder by the number of slots, which is a power of two.
         unsafe { self.slots.get_unchecked(index) }
     }
