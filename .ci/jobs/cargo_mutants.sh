@@ -22,7 +22,7 @@ table|src/keys/table.rs|--lib -- table::|--lib -- keys::
 slab|src/keys/slab/mod.rs|--lib -- slab::|--test=memory
 fifo|src/{fifo/*.rs,fifo/ring/mod.rs,keys/hash.rs}|--lib -- -- ring:: fifo:: overflow:: hash::|--test=core
 waiting|src/wait/mod.rs|--lib -- wait::|--test=waiting
-timer|src/timer/{wheel/mod,level,slot}.rs|--lib -- timer::|--test=delays --test=memory
+timer|src/timer/{wheel/mod,slot}.rs|--lib -- timer::|--test=delays --test=memory
 limiter|src/limiter/*.rs|--test=limits|--lib -- limiter::|-- --doc limiter::
 backoff|src/backoff/*.rs --features tokio|--test=limits|-- --doc backoff::
 END

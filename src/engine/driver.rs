@@ -4,20 +4,19 @@
 //! thread; the drop waits for it. Until then the thread holds a reference to the core, never to the
 //! queue itself, so it does not keep the queue from being dropped.
 
-use std::sync::PoisonError;
-
 use crate::engine::Core;
 use crate::keys::node::Added;
 use crate::keys::node::Pin;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, Thread, ThreadParker};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Arc, Mutex, ThreadParker};
 use crate::timer::{Ended, Timer, Turn};
 
 /// The timer thread of one queue, once it is started.
 pub(crate) struct Driver {
     started: AtomicBool,
     stopped: AtomicBool,
-    thread: Mutex<Option<Thread>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Driver {
@@ -42,15 +41,18 @@ impl Driver {
 
     #[cold]
     fn start_slow<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.is_some() || self.is_stopped() {
             return;
         }
         // A thread's name must not contain NUL, which a queue's name may.
         let name = core.name().unwrap_or_default().replace('\0', "");
-        let name = format!("keyqueue-timer {name}");
+        let name = format!("keyqueue-timer {name}").trim_end().to_owned();
         let core = Arc::clone(core);
-        if let Ok(started) = Thread::spawn(name.trim_end(), move || drive(&core)) {
+        if let Ok(started) = thread::Builder::new()
+            .name(name)
+            .spawn(move || drive(&core))
+        {
             *thread = Some(started);
             // Ordering: Relaxed; as above.
             self.started.store(true, Ordering::Relaxed);
@@ -73,31 +75,26 @@ impl Driver {
     /// Waits for the thread to end. Does not wait for itself: a waker that the thread runs may
     /// drop the queue.
     pub(crate) fn join(&self) {
-        let thread = {
-            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-            thread.take()
-        };
-        if let Some(thread) = thread {
-            thread.join_unless_current();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // If the thread panicked, it has ended, too.
+            let _ = thread.join();
         }
     }
 }
 
 fn drive<K>(core: &Core<K>) {
-    ThreadParker::with(|parker| {
-        while !core.driver.is_stopped() {
-            match core.turn() {
-                (0, Turn::Rest(until)) => {
-                    let _more = core.look();
-                    let is_stopped = || core.driver.is_stopped();
-                    core.timer
-                        .sleep(until, core.next_look(), parker, is_stopped);
-                }
-                (_, Turn::Ended) => return,
-                _ => {}
-            }
+    let parker = ThreadParker::current();
+    while !core.driver.is_stopped() {
+        if let (0, Turn::Rest(until)) = core.turn() {
+            let _more = core.look();
+            let is_stopped = || core.driver.is_stopped();
+            core.timer
+                .sleep(until, core.next_look(), &parker, is_stopped);
         }
-    });
+    }
 }
 
 impl<K> Core<K> {

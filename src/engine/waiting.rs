@@ -19,33 +19,32 @@ impl<K> Core<K> {
 
     #[cold]
     fn wait(&self, deadline: Option<Instant>) -> Taken<K> {
-        sync::ThreadParker::with(|parker| {
-            loop {
-                let taken = self.look_and_take().or_else(|| self.spin());
-                if !taken.is_empty() {
-                    return taken;
-                }
-                let waiter = self.getters.register(parker.waker());
-                let taken = self.take();
-                if !taken.is_empty() {
-                    self.leave(waiter);
-                    return taken;
-                }
-                let until = deadline.into_iter().chain(self.next_look()).min();
-                let mut in_time = true;
-                while in_time && !waiter.is_notified(parker.waker()) {
-                    parker.park(until);
-                    in_time = until.is_none_or(|until| Instant::now() < until);
-                }
-                // The thread is off the list now and takes once more, so a notification that came at
-                // the last moment is not lost: its key is found here, or another getter has it.
-                let taken = self.take_back(waiter);
-                let too_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                if !taken.is_empty() || too_late() {
-                    return taken;
-                }
+        let parker = sync::ThreadParker::current();
+        loop {
+            let taken = self.look_and_take().or_else(|| self.spin());
+            if !taken.is_empty() {
+                return taken;
             }
-        })
+            let waiter = self.getters.register(parker.waker());
+            let taken = self.take();
+            if !taken.is_empty() {
+                self.leave(waiter);
+                return taken;
+            }
+            let until = deadline.into_iter().chain(self.next_look()).min();
+            let mut in_time = true;
+            while in_time && !waiter.is_notified(parker.waker()) {
+                parker.park(until);
+                in_time = until.is_none_or(|until| Instant::now() < until);
+            }
+            // The thread is off the list now and takes once more, so a notification that came at
+            // the last moment is not lost: its key is found here, or another getter has it.
+            let taken = self.take_back(waiter);
+            let too_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if !taken.is_empty() || too_late() {
+                return taken;
+            }
+        }
     }
 
     /// Sweeps some idle keys if that is due, and returns whether there are more to sweep now.
@@ -88,18 +87,10 @@ impl<K> Core<K> {
 
     /// Polls for a key for a short time before the thread sleeps.
     fn spin(&self) -> Taken<K> {
-        for poll in 0..sync::POLLS_SPINNING + sync::POLLS_YIELDING {
-            if poll < sync::POLLS_SPINNING {
-                (0..sync::PAUSES_PER_POLL).for_each(|_| sync::pause());
-            } else {
-                sync::yield_now();
-            }
-            let taken = self.take();
-            if !taken.is_empty() {
-                return taken;
-            }
-        }
-        Taken::Empty
+        let mut polls = sync::polls().map(|()| self.take());
+        polls
+            .find(|taken| !taken.is_empty())
+            .unwrap_or(Taken::Empty)
     }
 
     /// Takes a getter that stops waiting off the list, and passes on a notification that it may

@@ -38,7 +38,6 @@
 pub(crate) mod overflow;
 pub(crate) mod ring;
 
-use std::sync::PoisonError;
 
 use crate::fifo::overflow::Overflow;
 use crate::fifo::ring::Ring;
@@ -143,8 +142,7 @@ impl<K> Fifo<K> {
     /// overflow is empty, returns the value of `backlog` that shows it.
     #[cold]
     fn refill(&self) -> Result<Option<Queued<K>>, u64> {
-        // No code under the mutex panics, so a poisoned one is valid.
-        let mut left_over = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_over = self.refill.lock();
         // Ordering: Acquire; as in `pop_slow`.
         let backlog = self.backlog.load(Ordering::Acquire);
         if entries(backlog) == 0 {
@@ -194,7 +192,7 @@ impl<K> Fifo<K> {
         if entries(self.backlog.load(Ordering::Acquire)) == 0 {
             return self.ring.len();
         }
-        let _no_refill = self.refill.lock().unwrap_or_else(PoisonError::into_inner);
+        let _no_refill = self.refill.lock();
         // Ordering: Relaxed; a snapshot.
         self.ring.len() + entries(self.backlog.load(Ordering::Relaxed)) as usize
     }

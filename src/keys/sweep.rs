@@ -134,7 +134,7 @@ impl<K> Keys<K> {
     /// once if a pass has stopped half-way; otherwise when the next pass is due by time. If another
     /// thread is in a look now, which may never wait, that is [`REST`] from now.
     pub(crate) fn next_look(&self, now: impl Fn() -> u64) -> Option<u64> {
-        let Ok(next) = self.next.try_lock() else {
+        let Some(next) = self.next.try_lock() else {
             return Some(now().saturating_add(REST));
         };
         // Ordering: Relaxed; the mutex is held, so what the last pass wrote is seen. A later note
@@ -150,7 +150,7 @@ impl<K> Keys<K> {
     fn look_at_litter(&self, burst: bool, now: impl Fn() -> u64) -> bool {
         // One thread at a time works on the pass, and others do not wait for it. The drop of a key
         // may call the queue and reach this point again.
-        let Ok(mut next) = self.next.try_lock() else {
+        let Some(mut next) = self.next.try_lock() else {
             return false;
         };
         let mut pass = match next.pass.take() {

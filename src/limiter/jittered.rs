@@ -1,4 +1,3 @@
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::RateLimiter;
@@ -67,9 +66,7 @@ impl<K: ?Sized, L: RateLimiter<K>> RateLimiter<K> for Jittered<L> {
             Jitter::Full => 0,
             Jitter::Equal => longest.div_ceil(2),
         };
-        // No panic under the lock can leave the generator unusable.
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        nanos::duration(random.u128(shortest..=longest))
+        nanos::duration(self.random.lock().u128(shortest..=longest))
     }
 
     fn forget(&self, key: &K) {

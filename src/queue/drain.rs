@@ -68,18 +68,17 @@ impl<'q, K> Drain<'q, K> {
 
     /// Blocks until the end or the deadline.
     pub(crate) fn wait(mut self, deadline: Option<Instant>) -> Drained {
-        ThreadParker::with(|parker| {
-            loop {
-                if let Some(end) = self.step(parker.waker()) {
-                    return self.drained(end);
-                }
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    self.leave();
-                    return self.drained(DrainEnd::TimedOut);
-                }
-                parker.park(deadline);
+        let parker = ThreadParker::current();
+        loop {
+            if let Some(end) = self.step(parker.waker()) {
+                return self.drained(end);
             }
-        })
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.leave();
+                return self.drained(DrainEnd::TimedOut);
+            }
+            parker.park(deadline);
+        }
     }
 
     /// Returns the result of a drain that ends like this. If nothing is left by now, it has

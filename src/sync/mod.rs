@@ -15,9 +15,36 @@
 #[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
 mod real;
 #[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
-pub(crate) use real::*;
+use real as base;
 
 #[cfg(any(keyqueue_loom, keyqueue_shuttle))]
 mod model;
 #[cfg(any(keyqueue_loom, keyqueue_shuttle))]
-pub(crate) use model::*;
+use model as base;
+
+use std::sync::{PoisonError, TryLockError};
+
+pub(crate) use base::*;
+
+/// A mutex without poisoning: a panic of the holder unlocks it, and leaves the value as it is.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(base::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(base::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `None` if the mutex is locked.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}

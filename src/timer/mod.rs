@@ -43,20 +43,18 @@
 //! sleep past it, while the registering thread misses that the driver sleeps. `cleared` and the
 //! registrations are another such pair, between a caller that delays a key and a shut-down.
 
-mod level;
 mod slot;
 mod wheel;
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::keys::delay::{DelayPolicy, LAST_TICK, Set, Stamp};
 use crate::keys::node::Pin;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{self, AtomicWaker, Mutex, MutexGuard, SegQueue, ThreadParker, fence_after_rmw};
+use crate::sync::{AtomicWaker, Mutex, SegQueue, ThreadParker, fence_after_rmw, thread};
 use crate::time::clock::{self, Clock};
 use crate::time::nanos;
-use wheel::{Cursor, Polled, Wheel};
+use wheel::{Polled, Wheel};
 
 /// The most registrations that a registering thread moves to the wheel for the driver.
 const HELP: usize = 4096;
@@ -94,23 +92,17 @@ pub(crate) struct Timer<K> {
     sleeps_until: AtomicU64,
     sleeper: AtomicWaker,
     /// `None` once the queue is shut down.
-    wheel: Mutex<Option<Filed<K>>>,
+    wheel: Mutex<Option<Wheel<Entry<K>>>>,
     /// The number of stale entries in the wheel or among the registrations: an estimate.
     stale: AtomicUsize,
     /// Whether a shut-down has dropped all entries; see `register`.
     cleared: AtomicBool,
 }
 
-/// The wheel, and the position of the sweep of its stale entries, if one is under way.
-struct Filed<K> {
-    wheel: Wheel<Entry<K>>,
-    sweep: Option<Cursor>,
-}
-
 /// The entries that waited when the queue was shut down. Their nodes stay pinned until
 /// [`Timer::clear`].
 #[must_use]
-pub(crate) struct Ended<K>(Option<Filed<K>>);
+pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 
 /// The result of a turn of the driver.
 pub(crate) enum Turn {
@@ -118,8 +110,6 @@ pub(crate) enum Turn {
     More,
     /// There is nothing to do until this tick, or with `None` until a delay is registered.
     Rest(Option<u64>),
-    /// The queue is shut down, and there is nothing more to do.
-    Ended,
 }
 
 impl<K> Timer<K> {
@@ -134,18 +124,10 @@ impl<K> Timer<K> {
             registered: AtomicUsize::new(0),
             sleeps_until: AtomicU64::new(AWAKE),
             sleeper: AtomicWaker::new(),
-            wheel: Mutex::new(Some(Filed {
-                wheel: Wheel::new(0),
-                sweep: None,
-            })),
+            wheel: Mutex::new(Some(Wheel::new(0))),
             stale: AtomicUsize::new(0),
             cleared: AtomicBool::new(false),
         }
-    }
-
-    fn wheel(&self) -> MutexGuard<'_, Option<Filed<K>>> {
-        // No code under the mutex panics, so a poisoned one is valid.
-        self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether `fire_due` drives the timer instead of a thread.
@@ -233,7 +215,7 @@ impl<K> Timer<K> {
             return self.help();
         }
         for _ in 0..YIELDS {
-            sync::yield_now();
+            thread::yield_now();
             // Ordering: Relaxed; a hint.
             if self.registered.load(Ordering::Relaxed) < CROWD {
                 return;
@@ -244,11 +226,11 @@ impl<K> Timer<K> {
     /// Moves a batch of registrations to the wheel on behalf of a manual driver, unless another
     /// thread holds the wheel.
     fn help(&self) {
-        if let Ok(mut filed) = self.wheel.try_lock()
-            && let Some(filed) = filed.as_mut()
+        if let Some(mut wheel) = self.wheel.try_lock()
+            && let Some(wheel) = wheel.as_mut()
         {
-            let taken = self.take_registrations(&mut filed.wheel, HELP);
-            self.sweep_if_due(filed, taken);
+            let taken = self.take_registrations(wheel, HELP);
+            self.sweep_if_due(wheel, taken);
         }
     }
 
@@ -263,18 +245,17 @@ impl<K> Timer<K> {
     /// is, ends their delays and passes their pins to `add`, under the mutex. The caller then calls
     /// again or sleeps.
     pub(crate) fn turn(&self, mut add: impl FnMut(Pin<K>)) -> Turn {
-        let mut filed = self.wheel();
-        let Some(filed) = filed.as_mut() else {
-            return Turn::Ended;
+        let mut wheel = self.wheel.lock();
+        let Some(wheel) = wheel.as_mut() else {
+            return Turn::Rest(None);
         };
         // Read the clock before counting the registrations: see the ground rules.
         let now = self.now();
         // Ordering: Relaxed; counts every registration that this thread knows to have been made.
         // Later ones are for the next turn, however fast they come.
-        let taken =
-            self.take_registrations(&mut filed.wheel, self.registered.load(Ordering::Relaxed));
-        let swept = self.sweep_if_due(filed, taken);
-        let wheel = &mut filed.wheel;
+        let registered = self.registered.load(Ordering::Relaxed);
+        let taken = self.take_registrations(wheel, registered);
+        let swept = self.sweep_if_due(wheel, taken);
         match wheel.poll(now, WORK, |_, entry| self.fire(entry, &mut add)) {
             Polled::CaughtUp if swept => Turn::Rest(wheel.next_wake()),
             _ => Turn::More,
@@ -284,10 +265,9 @@ impl<K> Timer<K> {
     /// Moves up to this many registrations to the wheel, and returns how many those were.
     fn take_registrations(&self, wheel: &mut Wheel<Entry<K>>, most: usize) -> usize {
         let mut taken = 0;
-        while taken < most {
-            let Some((due, entry)) = self.registrations.pop() else {
-                break;
-            };
+        while taken < most
+            && let Some((due, entry)) = self.registrations.pop()
+        {
             wheel.insert(due, entry);
             taken += 1;
         }
@@ -314,19 +294,16 @@ impl<K> Timer<K> {
 
     /// Visits a batch of entries if too many are stale, and removes those. Returns whether that was
     /// all. The batch is twice as large as what the turn has taken, so that sweeps keep pace.
-    fn sweep_if_due(&self, filed: &mut Filed<K>, taken: usize) -> bool {
-        if filed.sweep.is_none() {
+    fn sweep_if_due(&self, wheel: &mut Wheel<Entry<K>>, taken: usize) -> bool {
+        if !wheel.is_sweeping() {
             // Ordering: Relaxed; an estimate. It is briefly below zero when an entry fires before
             // the thread that made it stale has counted it.
             let stale = self.stale.load(Ordering::Relaxed).cast_signed().max(0) as usize;
-            if stale <= CROWD || stale <= filed.wheel.len() / 2 {
+            if stale <= CROWD || stale <= wheel.len() / 2 {
                 return true;
             }
         }
-        let from = filed.sweep.unwrap_or_default();
-        let budget = WORK.max(2 * taken);
-        filed.sweep = filed.wheel.sweep(from, budget, |entry| self.keeps(entry));
-        filed.sweep.is_none()
+        wheel.sweep(WORK.max(2 * taken), |entry| self.keeps(entry))
     }
 
     /// Returns whether an entry's delay is pending. Discards a stale entry.
@@ -340,11 +317,10 @@ impl<K> Timer<K> {
 
     /// Removes every stale entry, so that none keeps its key interned.
     pub(crate) fn shrink(&self) {
-        if let Some(filed) = self.wheel().as_mut() {
+        if let Some(wheel) = self.wheel.lock().as_mut() {
             // Ordering: Relaxed; as in `turn`.
-            self.take_registrations(&mut filed.wheel, self.registered.load(Ordering::Relaxed));
-            filed.wheel.retain(|entry| self.keeps(entry));
-            filed.sweep = None;
+            self.take_registrations(wheel, self.registered.load(Ordering::Relaxed));
+            wheel.retain(|entry| self.keeps(entry));
         }
     }
 
@@ -377,7 +353,7 @@ impl<K> Timer<K> {
         if !self.prepare_sleep(until, parker.waker()) {
             if self.registrations.is_empty() {
                 // A thread has counted its registration but not pushed it yet.
-                sync::yield_now();
+                thread::yield_now();
             }
             return;
         }
@@ -415,12 +391,12 @@ impl<K> Timer<K> {
     ///
     /// Waits for a turn in progress.
     pub(crate) fn end(&self, add: Option<impl FnMut(Pin<K>)>) -> Ended<K> {
-        let mut filed = self.wheel();
-        if let (Some(filed), Some(mut add)) = (filed.as_mut(), add) {
-            self.take_registrations(&mut filed.wheel, usize::MAX);
-            filed.wheel.take_all(|_, entry| self.fire(entry, &mut add));
+        let mut wheel = self.wheel.lock();
+        if let (Some(wheel), Some(mut add)) = (wheel.as_mut(), add) {
+            self.take_registrations(wheel, usize::MAX);
+            wheel.take_all(|_, entry| self.fire(entry, &mut add));
         }
-        Ended(filed.take())
+        Ended(wheel.take())
     }
 
     /// Drops the entries of `ended`, once no delay is pending any more.
@@ -431,8 +407,8 @@ impl<K> Timer<K> {
         // this call drops the registrations itself.
         fence(Ordering::SeqCst);
         self.drop_registrations();
-        if let Some(mut filed) = ended.0 {
-            filed.wheel.take_all(|_, entry| entry.pin.unpin());
+        if let Some(mut wheel) = ended.0 {
+            wheel.take_all(|_, entry| entry.pin.unpin());
         }
     }
 

@@ -70,7 +70,7 @@ fn a_turn_takes_every_registration_before_it_fires_any() {
     let timed = Timed::new();
     {
         // No thread helps while the wheel is locked.
-        let _wheel = timed.timer.wheel();
+        let _wheel = timed.timer.wheel.lock();
         for key in 0..5000 {
             timed.delay(key, 2);
         }

@@ -33,13 +33,12 @@
 pub(crate) mod catch_panic;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::PoisonError;
 use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use crate::sync::{Arc, AtomicWaker, Mutex, MutexGuard, fence_after_rmw};
+use crate::sync::{Arc, AtomicWaker, Mutex, fence_after_rmw};
 use crate::wait::catch_panic::catch_panic;
 
 /// The waiters for one event, in the order of their registration.
@@ -91,11 +90,6 @@ impl WaitList {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, List> {
-        // No code under the lock panics, so a poisoned one is valid.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Called when the list has changed.
     fn note_length(&self, list: &List) {
         // Ordering: Relaxed; the fence in `register` orders an increase before the caller's second
@@ -111,7 +105,7 @@ impl WaitList {
             waker: AtomicWaker::new(),
         });
         slot.waker.register(waker);
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         let ticket = list.next_ticket;
         list.next_ticket += 1;
         list.waiters.insert(ticket, Arc::clone(&slot));
@@ -128,7 +122,7 @@ impl WaitList {
     /// Cancels a waiter. Returns whether it had been notified; the caller then passes the
     /// notification on, unless nothing is left to wait for.
     pub(crate) fn cancel(&self, waiter: Waiter) -> bool {
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         let listed = list.waiters.remove(&waiter.ticket).is_some();
         list.away.retain(|ticket| *ticket != waiter.ticket);
         self.note_length(&list);
@@ -139,7 +133,7 @@ impl WaitList {
     /// notified before it and have not come back; each of them is counted once. The caller notifies
     /// as many others if anything is left.
     pub(crate) fn come_back(&self, waiter: Waiter) -> usize {
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         list.waiters.remove(&waiter.ticket);
         self.note_length(&list);
         let place = list.away.iter().position(|&away| away == waiter.ticket);
@@ -178,7 +172,7 @@ impl WaitList {
         let all = most == usize::MAX;
         while most > 0 {
             let mut batch = [const { None }; BATCH];
-            let mut list = self.lock();
+            let mut list = self.list.lock();
             for place in batch.iter_mut().take(most) {
                 let Some((ticket, slot)) = list.waiters.pop_first() else {
                     most = 0;

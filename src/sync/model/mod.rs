@@ -1,7 +1,7 @@
 //! The types of a model check: the checker's types, and stand-ins for those that it cannot observe.
 //!
-//! The checker is loom ([`on_loom`]) or shuttle (`on_shuttle`); the rest of this module is the same
-//! for both.
+//! The checker is loom (few threads, every interleaving, weak memory) or shuttle (`on_shuttle`); the
+//! rest of this module is the same for both.
 //!
 //! The stand-ins are as weak as the originals where the protocols depend on it, so that a model
 //! fails when an ordering is missing. The list of registrations is behind a mutex.
@@ -10,33 +10,33 @@
 //! immediately and under shuttle after a few steps of other threads.
 
 #[cfg(keyqueue_loom)]
-mod on_loom;
+use loom as checker;
 #[cfg(keyqueue_loom)]
-use on_loom as checker;
+use loom::sync::Notify;
 
 #[cfg(keyqueue_shuttle)]
 mod on_shuttle;
 #[cfg(keyqueue_shuttle)]
-use on_shuttle as checker;
+use on_shuttle::Notify;
+#[cfg(keyqueue_shuttle)]
+use shuttle as checker;
 
-pub(crate) use checker::{Mutex, MutexGuard, MutexGuard as SpinLockGuard, atomic, yield_now};
+// No model is about how a spin lock works.
+pub(crate) use super::Mutex as SpinLock;
+pub(crate) use checker::sync::{Mutex, MutexGuard, MutexGuard as SpinLockGuard, atomic};
+pub(crate) use checker::thread;
 // The reference counts of `Arc` are not part of any protocol here.
 pub(crate) use std::sync::Arc;
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::rc::Rc;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-// Statics, not constants: clippy warns about a range that is known to be empty.
-pub(crate) static PAUSES_PER_POLL: u32 = 0;
-pub(crate) static POLLS_SPINNING: u32 = 0;
-pub(crate) static POLLS_YIELDING: u32 = 0;
-
 pub(crate) static LIMITER_SHARDS: usize = 1;
 
-pub(crate) fn pause() {
-    yield_now();
+pub(crate) fn polls() -> impl Iterator<Item = ()> {
+    std::iter::empty()
 }
 
 /// Waits for another thread's next step.
@@ -48,7 +48,7 @@ impl Backoff {
     }
 
     pub(crate) fn snooze(&self) {
-        yield_now();
+        thread::yield_now();
     }
 }
 
@@ -58,51 +58,32 @@ pub(crate) fn fence_after_rmw() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
-/// A mutex of the checker: no model is about how the lock works.
-pub(crate) struct SpinLock<T>(Mutex<T>);
-
-impl<T> SpinLock<T> {
-    pub(crate) fn new(value: T) -> Self {
-        SpinLock(Mutex::new(value))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
-    }
-}
-
 /// The contract of atomic-waker, implemented with a mutex.
 ///
 /// It does not use loom's own type: that one drops wakers, which is a step of the model, under a
 /// real lock, and spins during a concurrent `wake`.
-pub(crate) struct AtomicWaker(Mutex<Option<Waker>>);
+pub(crate) struct AtomicWaker(super::Mutex<Option<Waker>>);
 
 impl AtomicWaker {
     pub(crate) fn new() -> Self {
-        AtomicWaker(Mutex::new(None))
-    }
-
-    fn replace(&self, waker: Option<Waker>) -> Option<Waker> {
-        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *stored, waker)
+        AtomicWaker(super::Mutex::new(None))
     }
 
     pub(crate) fn register(&self, waker: &Waker) {
-        drop(self.replace(Some(waker.clone())));
+        let waker = waker.clone();
+        let before = self.0.lock().replace(waker);
+        drop(before);
     }
 
     pub(crate) fn wake(&self) {
-        if let Some(waker) = self.replace(None) {
+        let waker = self.0.lock().take();
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
 }
 
-struct Unpark(checker::Notify);
+struct Unpark(Notify);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
@@ -118,10 +99,10 @@ pub(crate) struct ThreadParker {
 }
 
 impl ThreadParker {
-    pub(crate) fn with<R>(f: impl FnOnce(&ThreadParker) -> R) -> R {
-        let unpark = Arc::new(Unpark(checker::Notify::new()));
+    pub(crate) fn current() -> Rc<Self> {
+        let unpark = Arc::new(Unpark(Notify::new()));
         let waker = Waker::from(Arc::clone(&unpark));
-        f(&ThreadParker { unpark, waker })
+        Rc::new(ThreadParker { unpark, waker })
     }
 
     pub(crate) fn waker(&self) -> &Waker {
@@ -130,45 +111,32 @@ impl ThreadParker {
 
     pub(crate) fn park(&self, deadline: Option<Instant>) {
         match deadline {
-            Some(_) => checker::pass_time(),
             None => self.unpark.0.wait(),
+            #[cfg(keyqueue_shuttle)]
+            Some(_) => on_shuttle::pass_time(),
+            #[cfg(keyqueue_loom)]
+            Some(_) => {}
         }
     }
 }
 
-pub(crate) struct Thread(checker::JoinHandle<()>);
-
-impl Thread {
-    pub(crate) fn spawn(_name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
-        Ok(Thread(checker::spawn(run)))
-    }
-
-    pub(crate) fn join_unless_current(self) {
-        let _ = self.0.join();
-    }
-}
-
 /// A stand-in for crossbeam's unbounded queue.
-pub(crate) struct SegQueue<T>(Mutex<VecDeque<T>>);
+pub(crate) struct SegQueue<T>(super::Mutex<VecDeque<T>>);
 
 impl<T> SegQueue<T> {
     pub(crate) fn new() -> Self {
-        SegQueue(Mutex::new(VecDeque::new()))
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        SegQueue(super::Mutex::new(VecDeque::new()))
     }
 
     pub(crate) fn push(&self, value: T) {
-        self.queue().push_back(value);
+        self.0.lock().push_back(value);
     }
 
     pub(crate) fn pop(&self) -> Option<T> {
-        self.queue().pop_front()
+        self.0.lock().pop_front()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue().is_empty()
+        self.0.lock().is_empty()
     }
 }

@@ -3,6 +3,7 @@
 //! It does not use the standard library's `park`, whose token belongs to the user's code on this
 //! thread.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Instant;
@@ -38,17 +39,11 @@ impl ThreadParker {
         ThreadParker { parker, waker }
     }
 
-    /// Runs `f` with the parker of this thread, which is created once per thread.
-    ///
-    /// While a thread is being torn down its stored parker may be gone; then `f` gets a fresh one.
-    pub(crate) fn with<R>(f: impl FnOnce(&ThreadParker) -> R) -> R {
-        thread_local!(static PARKER: ThreadParker = ThreadParker::new());
-        let mut f = Some(f);
-        let mut run = |parker: &ThreadParker| f.take().map(|f| f(parker));
-        match PARKER.try_with(&mut run) {
-            Ok(Some(result)) => result,
-            _ => run(&ThreadParker::new()).expect("the closure has not run yet"),
-        }
+    /// Returns the parker of this thread. While the thread is being torn down, it may be a fresh one.
+    pub(crate) fn current() -> Rc<Self> {
+        thread_local!(static PARKER: Rc<ThreadParker> = Rc::new(ThreadParker::new()));
+        let parker = PARKER.try_with(Rc::clone);
+        parker.unwrap_or_else(|_| Rc::new(ThreadParker::new()))
     }
 
     pub(crate) fn waker(&self) -> &Waker {
@@ -75,7 +70,7 @@ mod tests {
     fn a_token_of_the_users_is_left_alone() {
         thread::current().unpark();
         let in_a_moment = Instant::now() + Duration::from_millis(5);
-        ThreadParker::with(|parker| parker.park(Some(in_a_moment)));
+        ThreadParker::current().park(Some(in_a_moment));
         // If the token had been consumed, this would last a minute.
         let before = Instant::now();
         thread::park_timeout(Duration::from_secs(60));

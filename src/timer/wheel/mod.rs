@@ -2,7 +2,7 @@
 //! order.
 //!
 //! The wheel has no clock, thread or lock. Time is a tick count that the caller passes in; the
-//! caller decides how long a tick is. Its one owner has it as `&mut`.
+//! caller decides how long a tick is. Its one owner has it as `&mut`. No callback may panic.
 //!
 //! # The order
 //!
@@ -22,52 +22,53 @@
 //! | level 0 | `due` and `current` differ in bits 0..6 at most | a tick | 64 ms |
 //! | level 1 | highest differing bit in 6..12 | 64 ticks | 4 s |
 //! | level 2 | 12..18 | 4096 ticks | 4 min |
-//! | level 3 | 18..24 | 2^18 ticks | 4.6 h |
-//! | level 4 | 24..30 | 2^24 ticks | 12 days |
-//! | level 5 | 30..36 | 2^30 ticks | 2.2 years |
-//! | `outer` | 36..64 | 2^36 ticks | unlimited |
+//! | level `n` | `6n..6n + 6` | `64^n` ticks | |
+//! | level 7 | 42..48 | 2^42 ticks | 8900 years |
 //!
-//! `late` and `outer` are maps from tick or span to slot, since neither has a bound; both are empty
-//! or tiny in ordinary use. All entries of a place are due before all entries of the places below
-//! it in the table, so the next slot is the first slot of the first place that holds entries. The
-//! entries of a level 0 slot (or of a slot of `late`) fire. Any other slot is *cascaded* when
-//! `current` reaches its first tick: its entries are reinserted by the rule above, into a place
-//! further up. An entry cascades at most six times, and keeps its order each time.
+//! Slots are absolute: slot `k` of level `n` holds ticks whose bits `6n..6n + 6` are `k`, and whose
+//! higher bits are those of `current`. Nothing wraps around, so the first occupied slot of a level
+//! is the lowest set bit of its bitmap.
+//!
+//! All entries of a place are due before all entries of the places below it in the table, so the
+//! next slot is the first slot of the first place that holds entries. The entries of a level 0 slot
+//! fire. Any other slot is *cascaded* when `current` reaches its first tick: its entries are
+//! reinserted by the rule above, into a lower level. An entry cascades at most seven times, and
+//! keeps its order each time.
 //!
 //! # Stopping half-way
 //!
 //! A cascade counts against the budget of `poll`, so it can stop in the middle of a slot. Then
 //! `draining` is the level of that slot and `current` its first tick. Until the slot is empty,
-//! nothing after it fires, and an insert with a tick of that slot goes to its tail, because further
-//! up it would overtake earlier calls. An insert for a tick before it goes to `late`, which fires
-//! first anyway.
+//! nothing after it fires, and an insert with a tick of that slot goes to its tail, because in a
+//! lower level it would overtake earlier calls. An insert for a tick before it goes to `late`, which
+//! fires first anyway.
 //!
 //! # Invariants
 //!
 //! 1. An entry in `late` is due before `current`, any other at or after it.
-//! 2. An entry in a level or in `outer` is in the place that the table gives, unless it is in the
-//!    slot being drained.
-//! 3. `draining` is not 0 only while that slot is marked as occupied.
-//! 4. `len` is the number of entries, even after a callback panicked.
+//! 2. An entry in a level is in the slot that the table gives, unless it is in the slot being
+//!    drained.
+//! 3. `draining` is not 0 only while that slot holds entries.
+//! 4. A bit of `occupied` is set exactly while its slot holds entries.
 
 use std::collections::BTreeMap;
 
-use super::level::{Level, SLOT_BITS};
 use super::slot::{Entry, Slot};
-pub(crate) use sweep::Cursor;
 
-mod sweep;
 #[cfg(test)]
 mod tests;
 
-/// Levels of 64 slots.
-const LEVELS: usize = 6;
+/// Bits of a tick that one level resolves.
+const SLOT_BITS: usize = 6;
 
-/// The number of `outer` in the order of places.
-const OUTER: usize = LEVELS;
+/// Slots of a level.
+const SLOTS: usize = 1 << SLOT_BITS;
 
-/// Bits of a tick below its span, the unit of `outer`.
-const SPAN_BITS: u32 = SLOT_BITS * 6;
+/// Levels: all that a tick of 48 bits needs.
+const LEVELS: usize = 8;
+
+/// The latest tick.
+const LAST: u64 = (1 << (LEVELS * SLOT_BITS)) - 1;
 
 /// The result of a [`Wheel::poll`].
 #[must_use]
@@ -82,20 +83,32 @@ pub(crate) enum Polled {
 /// Values of type `T` that wait for a tick.
 ///
 /// An entry takes 8 bytes + `T`. The queue of a slot grows by doubling up to 256 entries, and by
-/// chunks of 256 beyond. A wheel allocates nothing until its first insert, and 24 KiB then. After a
-/// burst, room for at most 8 entries per slot (48 KiB for a `T` of 8 bytes) stays allocated.
+/// chunks of up to 256 beyond. A wheel allocates nothing until its first insert, and 16 KiB then.
+/// After a burst, room for at most 8 entries per slot stays allocated.
 pub(crate) struct Wheel<T> {
     /// Every tick before this one is finished.
     current: u64,
-    /// The level (or [`OUTER`]) whose slot of `current` is partly cascaded; 0 if none is.
+    /// The level whose slot of `current` is partly cascaded; 0 if none is.
     draining: usize,
     len: usize,
-    /// Due tick to entries, for entries inserted after their tick was finished.
-    late: BTreeMap<u64, Slot<T>>,
-    /// [`LEVELS`] levels; empty before the first insert.
-    levels: Vec<Level<T>>,
-    /// Span (`due >> 36`) to entries, beyond the last level.
-    outer: BTreeMap<u64, Slot<T>>,
+    /// Entries inserted after their tick was finished, by due tick and call. There is hardly ever
+    /// one.
+    late: BTreeMap<(u64, u64), T>,
+    /// The number of late inserts.
+    late_calls: u64,
+    /// A bit for each slot of each level.
+    occupied: [u64; LEVELS],
+    /// The slots of level 0, those of level 1, and so on; empty before the first insert.
+    slots: Vec<Slot<T>>,
+    /// Where the sweep under way continues.
+    sweeping: Option<Cursor>,
+}
+
+/// The position of a sweep.
+#[derive(Default)]
+struct Cursor {
+    slot: usize,
+    chunk: usize,
 }
 
 impl<T> Wheel<T> {
@@ -106,8 +119,10 @@ impl<T> Wheel<T> {
             draining: 0,
             len: 0,
             late: BTreeMap::new(),
-            levels: Vec::new(),
-            outer: BTreeMap::new(),
+            late_calls: 0,
+            occupied: [0; LEVELS],
+            slots: Vec::new(),
+            sweeping: None,
         }
     }
 
@@ -116,49 +131,37 @@ impl<T> Wheel<T> {
         self.len
     }
 
-    /// Returns whether no entry is waiting.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Adds `value`, to fire at `due_tick`, or at the next poll if that tick has passed.
+    /// Adds `value`, to fire at `due_tick`, at most 2^48 - 1, or at the next poll if that tick has
+    /// passed.
     ///
-    /// Amortised O(1). For an entry that is late or more than 2^36 ticks away, O(log n) in the
-    /// number of distinct ticks or spans in the same place.
+    /// Amortised O(1); for a late entry O(log n) in the number of late entries.
     pub(crate) fn insert(&mut self, due_tick: u64, value: T) {
-        if self.levels.is_empty() {
-            // One at a time: all of them at once would take 24 KiB of stack on the way to the heap.
-            self.levels.extend((0..LEVELS).map(Level::new));
+        debug_assert!(due_tick <= LAST, "due {due_tick}");
+        self.len += 1;
+        if due_tick < self.current {
+            self.late.insert((due_tick, self.late_calls), value);
+            self.late_calls += 1;
+            return;
+        }
+        if self.slots.is_empty() {
+            self.slots.resize_with(LEVELS * SLOTS, Slot::new);
         }
         let entry = Entry {
             due: due_tick,
             value,
         };
-        if due_tick < self.current {
-            self.late.entry(due_tick).or_default().push(entry);
-        } else {
-            let level = level_of(self.current, due_tick).max(self.draining);
-            if let Some(level) = self.levels.get_mut(level) {
-                level.push(entry);
-            } else {
-                let span = due_tick >> SPAN_BITS;
-                self.outer.entry(span).or_default().push(entry);
-            }
-        }
-        self.len += 1;
+        self.file(level_of(self.current, due_tick).max(self.draining), entry);
     }
 
     /// Calls `fire` with the due tick and value of entries due at or before `now_tick`, in order.
     ///
-    /// Does at most `budget` units of work, each of them an entry that fires or moves one level
-    /// down, and returns whether there is more to do at `now_tick`. With a budget of 0, it only
-    /// returns that. An entry costs at most 7 units between its insert and its firing, so repeated
+    /// Does at most `budget` units of work, each of them an entry that fires or moves to a lower
+    /// level, and returns whether there is more to do at `now_tick`. With a budget of 0, it only
+    /// returns that. An entry costs at most 8 units between its insert and its firing, so repeated
     /// polls with a budget above 0 always catch up.
     ///
     /// A `now_tick` earlier than before does not move the wheel back: the poll fires what is due at
     /// that earlier time, which after a poll that caught up can only be entries inserted since.
-    ///
-    /// If `fire` panics, its entry is removed and the others wait as before.
     pub(crate) fn poll(
         &mut self,
         now_tick: u64,
@@ -166,19 +169,20 @@ impl<T> Wheel<T> {
         mut fire: impl FnMut(u64, T),
     ) -> Polled {
         let mut left = budget;
-        while let Some((start, place)) = self.next() {
+        while let Some((start, level)) = self.next() {
             if start > now_tick {
                 break;
             }
             if left == 0 {
                 return Polled::More;
             }
-            left -= match place {
-                Place::Late => self.fire_late(left, &mut fire),
-                Place::Level(0) => self.fire_slot(start, left, &mut fire),
-                Place::Level(level) => self.cascade(level, start, left),
-                Place::Outer => self.cascade_outer(start, left),
-            };
+            if let Some(level) = level {
+                left -= self.empty_slot(level, start, left, &mut fire);
+            } else if let Some(((due, _), value)) = self.late.pop_first() {
+                self.len -= 1;
+                left -= 1;
+                fire(due, value);
+            }
         }
         // No slot begins at or before `now_tick`, so every entry stays in the place that the table
         // gives.
@@ -191,22 +195,13 @@ impl<T> Wheel<T> {
     /// It is never later than the earliest due tick, and equal to it if that tick is in the current
     /// 64 ticks, or has passed, or if few entries share its slot. Otherwise it is the first tick of
     /// a slot with more than 16 entries, which the poll cascades. An owner that polls at each of
-    /// these ticks wakes at most 7 times per entry, and rarely more than once. O(1).
+    /// these ticks wakes at most 8 times per entry, and rarely more than once. O(1).
     pub(crate) fn next_wake(&self) -> Option<u64> {
-        // A panic may have left an empty slot marked as occupied.
-        if self.is_empty() {
-            return None;
-        }
-        let (start, place) = self.next()?;
-        if self.draining != 0 {
-            // Entries that were already moved may be due before those left in the slot.
-            return Some(start);
-        }
-        let earliest = match place {
-            Place::Late | Place::Level(0) => Some(start),
-            Place::Level(level) => self.levels[level].slot(start).earliest_of_few(),
-            Place::Outer => self.outer[&(start >> SPAN_BITS)].earliest_of_few(),
-        };
+        let (start, level) = self.next()?;
+        // While a slot is drained, entries that were already moved may be due before those left.
+        let earliest = level
+            .filter(|_| self.draining == 0)
+            .and_then(|level| self.slots[slot_of(level, start)].earliest_of_few());
         Some(earliest.unwrap_or(start))
     }
 
@@ -214,114 +209,121 @@ impl<T> Wheel<T> {
     /// wheel's time does not change.
     pub(crate) fn take_all(&mut self, f: impl FnMut(u64, T)) {
         let current = self.current;
-        // Six cascades and the firing of each entry cannot exhaust this budget.
+        // The cascades and the firing of each entry cannot exhaust this budget.
         let polled = self.poll(u64::MAX, usize::MAX, f);
         debug_assert_eq!(polled, Polled::CaughtUp);
         self.current = current;
     }
 
-    /// Returns the place of the next slot, and that slot's first tick.
-    fn next(&self) -> Option<(u64, Place)> {
-        if let Some((&due, _)) = self.late.first_key_value() {
-            return Some((due, Place::Late));
-        }
-        // The levels before the one being drained wait for it.
-        for (level, slots) in self.levels.iter().enumerate().skip(self.draining) {
-            if let Some(start) = slots.first(self.current) {
-                return Some((start, Place::Level(level)));
+    /// Returns whether a [sweep](Self::sweep) has stopped before the end.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.sweeping.is_some()
+    }
+
+    /// Drops entries whose value `keep` refuses, until it has visited `budget` slots and entries,
+    /// or up to a chunk more. The other entries keep their order. Returns whether it has reached
+    /// the end; the next call continues where this one stops.
+    ///
+    /// Polls and inserts in between move entries, so a sweep that stops in between may miss some.
+    /// It leaves out late entries: the next poll fires them.
+    pub(crate) fn sweep(&mut self, budget: usize, mut keep: impl FnMut(&T) -> bool) -> bool {
+        let mut at = self.sweeping.take().unwrap_or_default();
+        let mut visited = 0;
+        while at.slot < self.slots.len() {
+            if visited >= budget {
+                self.sweeping = Some(at);
+                return false;
+            }
+            visited += 1;
+            if let Some((seen, kept)) = self.slots[at.slot].retain(at.chunk, &mut keep) {
+                self.len -= seen - kept;
+                self.settle(at.slot);
+                visited += seen;
+                at.chunk += usize::from(kept > 0);
+            } else {
+                at.slot += 1;
+                at.chunk = 0;
             }
         }
-        let (&span, _) = self.outer.first_key_value()?;
-        Some((span << SPAN_BITS, Place::Outer))
+        true
     }
 
-    /// Fires at most `budget` entries of the earliest late tick.
-    fn fire_late(&mut self, budget: usize, fire: impl FnMut(u64, T)) -> usize {
-        let Some(mut earliest) = self.late.first_entry() else {
-            return 0;
-        };
-        let fired = fire_entries(earliest.get_mut(), &mut self.len, budget, fire);
-        if earliest.get().is_empty() {
-            earliest.remove();
+    /// Drops every entry whose value `keep` refuses.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        let before = self.late.len();
+        self.late.retain(|_, value| keep(value));
+        self.len -= before - self.late.len();
+        self.sweeping = None;
+        self.sweep(usize::MAX, keep);
+    }
+
+    /// Returns the first tick of the next slot, and its level; `None` as the level is `late`.
+    fn next(&self) -> Option<(u64, Option<usize>)> {
+        if let Some((&(due, _), _)) = self.late.first_key_value() {
+            return Some((due, None));
         }
-        fired
+        // The levels before the one being drained wait for it.
+        let level = (self.draining..LEVELS).find(|&level| self.occupied[level] != 0)?;
+        let slot = u64::from(self.occupied[level].trailing_zeros());
+        let (shift, above) = (SLOT_BITS * level, SLOT_BITS * (level + 1));
+        let start = (self.current >> above << above) | (slot << shift);
+        Some((start, Some(level)))
     }
 
-    /// Fires at most `budget` entries of the level 0 slot of `tick`.
-    fn fire_slot(&mut self, tick: u64, budget: usize, fire: impl FnMut(u64, T)) -> usize {
-        self.current = tick;
-        let level = &mut self.levels[0];
-        let fired = fire_entries(level.slot_mut(tick), &mut self.len, budget, fire);
-        level.settle(tick);
-        fired
-    }
-
-    /// Reinserts at most `budget` entries of the slot of `level` that begins at `start` into lower
-    /// levels.
-    fn cascade(&mut self, level: usize, start: u64, budget: usize) -> usize {
+    /// Takes at most `budget` entries from the head of the slot of `level` that begins at `start`.
+    /// Fires those of level 0, and reinserts others into lower levels. Returns their number.
+    fn empty_slot(
+        &mut self,
+        level: usize,
+        start: u64,
+        budget: usize,
+        mut fire: impl FnMut(u64, T),
+    ) -> usize {
+        let slot = slot_of(level, start);
         self.current = start;
-        let (below, rest) = self.levels.split_at_mut(level);
-        let moved = reinsert(rest[0].slot_mut(start), below, start, budget);
-        self.draining = if rest[0].settle(start) { 0 } else { level };
-        moved
+        self.draining = level;
+        let mut taken = 0;
+        while taken < budget
+            && let Some(entry) = self.slots[slot].pop()
+        {
+            taken += 1;
+            if level == 0 {
+                self.len -= 1;
+                fire(entry.due, entry.value);
+            } else {
+                self.file(level_of(start, entry.due), entry);
+            }
+        }
+        self.settle(slot);
+        taken
     }
 
-    /// Reinserts at most `budget` entries of the first span of `outer`, which begins at `start`,
-    /// into the levels.
-    fn cascade_outer(&mut self, start: u64, budget: usize) -> usize {
-        self.current = start;
-        let Some(mut span) = self.outer.first_entry() else {
-            return 0;
-        };
-        let moved = reinsert(span.get_mut(), &mut self.levels[..], start, budget);
-        self.draining = if span.get().is_empty() {
-            span.remove();
-            0
-        } else {
-            OUTER
-        };
-        moved
+    /// Appends an entry to its slot of `level`.
+    fn file(&mut self, level: usize, entry: Entry<T>) {
+        let slot = slot_of(level, entry.due);
+        self.occupied[level] |= 1 << (slot % SLOTS);
+        self.slots[slot].push(entry);
+    }
+
+    /// Restores the invariants after entries were removed from this slot.
+    fn settle(&mut self, slot: usize) {
+        if self.slots[slot].is_empty() {
+            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+            if slot == slot_of(self.draining, self.current) {
+                self.draining = 0;
+            }
+        }
     }
 }
 
-/// Where a slot is.
-enum Place {
-    Late,
-    Level(usize),
-    Outer,
-}
-
-/// Returns the level for a tick at or after `current`; [`OUTER`] or more beyond the last.
+/// Returns the level for a tick at or after `current`.
 fn level_of(current: u64, due: u64) -> usize {
     // A difference in the lowest six bits, or none, is level 0.
-    let differing = (current ^ due) | ((1 << SLOT_BITS) - 1);
-    (differing.ilog2() / SLOT_BITS) as usize
+    let differing = (current ^ due) | (SLOTS as u64 - 1);
+    differing.ilog2() as usize / SLOT_BITS
 }
 
-/// Fires at most `budget` entries from the head of `slot`, and returns their number.
-fn fire_entries<T>(
-    slot: &mut Slot<T>,
-    len: &mut usize,
-    budget: usize,
-    mut fire: impl FnMut(u64, T),
-) -> usize {
-    let mut fired = 0;
-    // Pops one entry at a time, since `fire` may panic and the others must stay.
-    while fired < budget {
-        let Some(Entry { due, value }) = slot.pop() else {
-            break;
-        };
-        *len -= 1;
-        fired += 1;
-        fire(due, value);
-    }
-    fired
-}
-
-/// Moves at most `budget` entries from the head of `slot` to `levels`, by the rule for tick
-/// `current`, and returns their number.
-fn reinsert<T>(slot: &mut Slot<T>, levels: &mut [Level<T>], current: u64, budget: usize) -> usize {
-    slot.drain(budget, |entry| {
-        levels[level_of(current, entry.due)].push(entry);
-    })
+/// Returns the slot of `level` that `tick` falls into.
+fn slot_of(level: usize, tick: u64) -> usize {
+    SLOTS * level + (tick >> (SLOT_BITS * level)) as usize % SLOTS
 }

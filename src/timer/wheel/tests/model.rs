@@ -13,8 +13,8 @@ const MOST: usize = if cfg!(miri) { 6 } else { 60 };
 /// The distances at which the wheel's behaviour changes, and their neighbours.
 fn distance() -> impl Strategy<Value = u64> {
     let edge = prop_oneof![
-        5 => (0..=7u32).prop_map(|level| 1u64 << (level * SLOT_BITS)),
-        2 => (0..64u32).prop_map(|bit| 1u64 << bit),
+        5 => (0..LEVELS).prop_map(|level| 1u64 << (level * SLOT_BITS)),
+        2 => (0..48u32).prop_map(|bit| 1u64 << bit),
         1 => Just(u64::MAX),
     ];
     prop_oneof![
@@ -73,7 +73,7 @@ fn start() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
         distance(),
-        distance().prop_map(|back| u64::MAX - back)
+        distance().prop_map(|back| LAST.saturating_sub(back))
     ]
 }
 
@@ -94,6 +94,7 @@ impl Pair {
     }
 
     fn insert(&mut self, due: u64) {
+        let due = due.min(LAST);
         self.wheel.insert(due, self.calls);
         self.model.insert((due, self.calls), self.calls);
         self.calls += 1;
@@ -143,10 +144,8 @@ impl Pair {
     }
 
     fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let before = self.model.len();
         self.model.retain(|_, value| keep(*value));
-        let dropped = self.wheel.retain(|&value| keep(value));
-        assert_eq!(dropped, before - self.model.len());
+        self.wheel.retain(|&value| keep(value));
     }
 
     fn check(&self) {
@@ -157,7 +156,6 @@ impl Pair {
     /// Compares what an owner sees without a poll.
     fn check_face(&self) {
         assert_eq!(self.wheel.len(), self.model.len());
-        assert_eq!(self.wheel.is_empty(), self.model.is_empty());
         let (wake, earliest) = (self.wheel.next_wake(), self.earliest());
         assert_eq!(wake.is_some(), earliest.is_some());
         assert!(wake <= earliest, "wake-up at {wake:?}, after {earliest:?}");
