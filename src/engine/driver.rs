@@ -106,7 +106,7 @@ impl<K> Core<K> {
             fired += 1;
             queued += self.add_and_unpin(&pin);
         });
-        self.announce(queued);
+        self.getters.notify(queued);
         (fired, turn)
     }
 
@@ -135,7 +135,8 @@ impl<K> Core<K> {
     /// no getter.
     fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
         let added = pin.add();
-        self.note_added_by_pin(pin, &added);
+        // SAFETY: the key is pinned.
+        unsafe { self.note_added(&added) };
         // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();
         let Added::Queued(entry) = added else {

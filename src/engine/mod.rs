@@ -30,7 +30,6 @@ pub(crate) mod driver;
 #[cfg(feature = "metrics")]
 pub(crate) mod scan;
 pub(crate) mod shutdown;
-mod timed;
 pub(crate) mod timing;
 mod waiting;
 
@@ -199,19 +198,10 @@ impl<K> Core<K> {
 
     /// Adds the key for which `eq` holds, if it is interned.
     #[inline]
-    pub(crate) fn add_interned(&self, hash: u64, eq: impl Fn(&K) -> bool) -> Option<Added> {
+    pub(crate) fn add_interned(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
-        if !self.is_plain() {
-            return self.add_interned_slow(hash, eq);
-        }
-        let added = self.keys.lock(hash).add(hash, eq)?;
-        Some(self.settle(added))
-    }
-
-    #[cold]
-    fn add_interned_slow(&self, hash: u64, eq: impl Fn(&K) -> bool) -> Option<Added> {
         let shard = self.keys.lock(hash);
         let added = self.add_known(&shard, hash, eq)?;
         drop(shard);
@@ -239,7 +229,8 @@ impl<K> Core<K> {
         } else {
             shard.add(hash, eq)?
         };
-        self.note_added(shard, &added);
+        // SAFETY: the shard is locked.
+        unsafe { self.note_added(&added) };
         Some(added)
     }
 
@@ -249,17 +240,17 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        if self.is_plain() {
-            self.settle(pin.add())
+        let added = if self.is_plain() {
+            pin.add()
         } else {
             self.add_pinned_slow(pin, hash)
-        }
+        };
+        self.settle(added)
     }
 
-    /// Adds the pinned key of this hash: cancels its pending delay first, if adds supersede delays,
-    /// and records the add, if the queue is timed.
+    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
     #[cold]
-    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
+    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> node::Added<K> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
         let supersedes = self.supersede && pin.delay().due().is_some();
@@ -269,8 +260,9 @@ impl<K> Core<K> {
         }
         let added = pin.add();
         drop(shard);
-        self.note_added_by_pin(pin, &added);
-        self.settle(added)
+        // SAFETY: the key is pinned.
+        unsafe { self.note_added(&added) };
+        added
     }
 
     /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
@@ -308,30 +300,18 @@ impl<K> Core<K> {
 
     #[inline]
     fn enqueue(&self, entry: Queued<K>) {
-        if self.watch.is_some() {
-            return self.enqueue_watched(entry);
-        }
-        self.push(entry);
-    }
-
-    #[inline]
-    pub(crate) fn push(&self, entry: Queued<K>) {
-        self.fifo.push(entry);
+        self.enqueue_unannounced(entry);
         self.getters.notify(1);
     }
 
-    /// Queues a key without a notification: the caller announces what it has queued, and runs no
-    /// user code before that.
-    pub(crate) fn enqueue_unannounced(&self, entry: Queued<K>) {
+    /// Queues a key without a notification: the caller notifies a getter for each key that it has
+    /// queued, and runs no user code before that.
+    #[inline]
+    fn enqueue_unannounced(&self, entry: Queued<K>) {
         if let Some(watch) = &self.watch {
             watch.queued(&entry);
         }
         self.fifo.push(entry);
-    }
-
-    /// Notifies getters of `queued` keys.
-    pub(crate) fn announce(&self, queued: usize) {
-        self.getters.notify(queued);
     }
 
     // ---- delaying ---------------------------------------------------------------------------
@@ -380,42 +360,29 @@ impl<K> Core<K> {
 
     #[inline]
     fn begin(&self, entry: Queued<K>) -> Held<K> {
-        if let Some(watch) = &self.watch {
-            return self.begin_watched(watch, entry);
-        }
-        let (held, closed) = entry.begin();
-        self.begun(closed);
-        held
-    }
-
-    #[inline]
-    pub(crate) fn begun(&self, closed: bool) {
+        let (held, closed) = match &self.watch {
+            None => entry.begin(),
+            Some(watch) => watch.begin(entry),
+        };
         if closed && self.closing.delivered() {
             self.getters.notify_all();
         }
+        held
     }
 
     /// Ends the processing of a key.
     #[inline]
     pub(crate) fn finish(&self, held: Held<K>) {
-        if let Some(watch) = &self.watch {
-            return self.finish_watched(watch, held);
-        }
-        let (entry, closed) = held.finish();
-        self.finished(entry, closed);
-    }
-
-    #[inline]
-    pub(crate) fn finished(&self, entry: Option<Queued<K>>, closed: bool) {
-        match (entry, closed) {
-            // Not `enqueue`: in a timed queue the entry already has its time (`Watch::finish`).
-            (Some(entry), _) => self.push(entry),
-            (None, false) => {}
-            (None, true) => {
-                if self.closing.finished() {
-                    self.closing.drainers.notify_all();
-                }
-            }
+        let (entry, closed) = match &self.watch {
+            None => held.finish(),
+            Some(watch) => watch.finish(held),
+        };
+        if let Some(entry) = entry {
+            // Not `enqueue`: in a timed queue the entry already has its time.
+            self.fifo.push(entry);
+            self.getters.notify(1);
+        } else if closed && self.closing.finished() {
+            self.closing.drainers.notify_all();
         }
     }
 
@@ -452,7 +419,6 @@ impl<K> Core<K> {
                 self.enqueue_unannounced(entry);
             }
             self.timer.clear(ended);
-            self.closing.note_dropped(census.delayed);
             let finished = self.closing.walked(&census);
             // If every key is delivered, every getter must end. If not, there may be keys whose
             // delays ended just now; and a getter that was notified before may be a future that is

@@ -104,13 +104,6 @@ impl Closing {
         !self.begun.swap(true, Ordering::AcqRel)
     }
 
-    /// Stores the number of delays that the walk has dropped. Called before
-    /// [`walked`](Self::walked).
-    pub(crate) fn note_dropped(&self, delays: usize) {
-        // Ordering: Relaxed; released by the changes of the counters in `walked`.
-        self.dropped.store(delays, Ordering::Relaxed);
-    }
-
     /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.
     pub(crate) fn dropped(&self) -> usize {
         // Ordering: Relaxed; a drain that has finished reads it after `all_finished`, which acquires.
@@ -120,6 +113,8 @@ impl Closing {
 
     /// Ends the walk. Returns whether nothing is unfinished now.
     pub(crate) fn walked(&self, census: &Census) -> bool {
+        // Ordering: Relaxed; released by the changes of the counters below.
+        self.dropped.store(census.delayed, Ordering::Relaxed);
         let undelivered = census.queued + census.dirty;
         let unfinished = undelivered + census.processing;
         // Ordering: AcqRel; pairs with the other changes of the counter and the Acquire loads

@@ -3,9 +3,8 @@
 //! # Costs
 //!
 //! An untimed queue has no [`Watch`]: each operation checks whether there is one, and that is all.
-//! What it does if there is one is out of line, in separate functions (`timed.rs`): inlined, they
-//! cost untimed queues 5 ns a key. Such a queue reads no clock for this, and its nodes have no room
-//! for times (M4).
+//! What it does if there is one is out of line (`#[cold]`): inlined, it cost untimed queues 5 ns a
+//! key. Such a queue reads no clock for this, and its nodes have no room for times (M4).
 //!
 //! A timed queue reads its clock three times for a delivered key (queued, delivered, done), keeps
 //! the readings next to the node ([`crate::keys::times`]), and adds the two durations to
@@ -22,7 +21,8 @@
 
 use std::time::Duration;
 
-use crate::keys::node::{Held, Queued};
+use crate::engine::Core;
+use crate::keys::node::{Added, Held, Queued};
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::Tally;
 use crate::time::clock::Clock;
@@ -87,14 +87,14 @@ impl Watch {
     }
 
     /// Records that the key has become queued. Called before the push.
-    #[inline]
+    #[cold]
     pub(crate) fn queued<K>(&self, entry: &Queued<K>) {
         entry.times(&self.timed).queued(self.now());
         self.tally.start();
     }
 
     /// Begins the delivery, and records it.
-    #[inline]
+    #[cold]
     pub(crate) fn begin<K>(&self, entry: Queued<K>) -> (Held<K>, bool) {
         let now = self.now();
         let queued = entry.times(&self.timed).begin(now);
@@ -105,7 +105,7 @@ impl Watch {
     }
 
     /// Ends the processing of the key, and records it; see [`Held::finish`].
-    #[inline]
+    #[cold]
     pub(crate) fn finish<K>(&self, held: Held<K>) -> (Option<Queued<K>>, bool) {
         let began = held.times(&self.timed).began();
         let now = self.now();
@@ -115,5 +115,40 @@ impl Watch {
         }
         self.tally.worked(began, now);
         (queued, closed)
+    }
+}
+
+impl<K> Core<K> {
+    /// Records what an add did, if the queue is timed.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock of the key's shard, or a pin of the key.
+    #[cold]
+    pub(crate) unsafe fn note_added(&self, added: &Added<K>) {
+        if let Some(watch) = self.watch() {
+            match *added {
+                Added::Deferred(node) => {
+                    // SAFETY: by the caller's promise.
+                    unsafe { node.times(watch.timed()) }.deferred(watch.now());
+                }
+                Added::Merged => watch.tally().count(Event::Merged),
+                Added::Queued(_) | Added::Closed => {}
+            }
+        }
+    }
+
+    /// Counts an event, if the queue has a name.
+    #[cold]
+    pub(crate) fn note(&self, event: Event) {
+        if let Some(watch) = self.watch() {
+            watch.tally().count(event);
+        }
+    }
+
+    /// Counts a pending delay that was cancelled.
+    pub(crate) fn note_cancelled(&self) {
+        self.timer.note_stale();
+        self.note(Event::Cancelled);
     }
 }

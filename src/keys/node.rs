@@ -222,11 +222,6 @@ impl<K> Pin<K> {
         unsafe { self.0.get() }.state.phase()
     }
 
-    pub(crate) fn times(&self, timed: &Timed) -> &Times {
-        // SAFETY: pinned.
-        unsafe { self.0.times(timed) }
-    }
-
     pub(crate) fn unpin(&self) {
         // SAFETY: pinned until here.
         unsafe { self.0.get() }.state.unpin();
