@@ -11,8 +11,7 @@
 //!   line that all threads share; code that only compares ages uses `nanos_of_this_core`, which
 //!   does not.
 //!
-//! Ground rules: all clones of a clock share one time; only `RealTime::nanos` accesses `latest`,
-//! and only `MockClock::advance` moves a mocked time.
+//! All clones of a clock share one time.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -162,8 +161,7 @@ impl Clock {
         }
     }
 
-    /// Returns the instant of a [rough](Self::rough_nanos) reading; `None` for a mocked clock,
-    /// whose time only [`MockClock::advance`] moves.
+    /// Returns the instant of a [rough](Self::rough_nanos) reading; `None` for a mocked clock.
     pub(crate) fn instant(&self, rough_nanos: u64) -> Option<Instant> {
         match &self.time {
             Time::Real(real) => real.created.checked_add(Duration::from_nanos(rough_nanos)),
@@ -184,7 +182,7 @@ impl Clock {
     /// Use it for ages that saturate at zero: it writes no memory that other threads access.
     pub(crate) fn nanos_of_this_core(&self) -> u64 {
         match &self.time {
-            Time::Real(real) => real.nanos_of_this_core(),
+            Time::Real(real) => real.counter().nanos(),
             Time::Mock(time) => time.nanos(),
         }
     }
@@ -248,12 +246,8 @@ impl RealTime {
         self.counter.get_or_init(|| Counter::anchored(self.created))
     }
 
-    fn nanos_of_this_core(&self) -> u64 {
-        self.counter().nanos()
-    }
-
     fn nanos(&self) -> u64 {
-        let now = self.nanos_of_this_core();
+        let now = self.counter().nanos();
         // Ordering: Relaxed; read-modify-writes of one atomic are totally ordered, and it publishes
         // only its own value.
         let earlier = self.latest.fetch_max(now, Ordering::Relaxed);
@@ -286,19 +280,14 @@ mod tests {
     use crate::scaled::scaled;
     use std::thread;
 
-    #[test]
-    #[cfg_attr(miri, ignore = "reads the cycle counter")]
-    fn a_clock_that_is_not_read_does_not_calibrate() {
-        let clock = Clock::new();
-        let Time::Real(real) = &clock.time else {
-            unreachable!("Clock::new makes real time")
-        };
-        assert!(real.counter.get().is_none());
-        let _ = clock.now();
-        assert!(real.counter.get().is_some());
+    fn real(clock: &Clock) -> &RealTime {
+        match &clock.time {
+            Time::Real(real) => real,
+            Time::Mock(_) => unreachable!("made by Clock::new"),
+        }
     }
 
-    // M4
+    // M4. Nor does a clock calibrate that is not read.
     #[test]
     #[cfg_attr(miri, ignore = "reads the cycle counter")]
     fn a_queue_without_a_name_reads_no_clock() {
@@ -313,10 +302,8 @@ mod tests {
             queue.handle(1).add();
             item.done();
             drop(queue.get_batch(1));
-            let Time::Real(real) = &queue.core.timer.clock().time else {
-                unreachable!("Clock::new makes real time")
-            };
-            assert_eq!(real.counter.get().is_some(), read);
+            let counter = real(queue.core.timer.clock()).counter.get();
+            assert_eq!(counter.is_some(), read);
         }
     }
 
@@ -337,12 +324,9 @@ mod tests {
     #[cfg_attr(miri, ignore = "reads the cycle counter")]
     fn a_reading_is_raised_to_the_latest_of_any_core() {
         let clock = Clock::new();
-        let Time::Real(real) = &clock.time else {
-            unreachable!("Clock::new makes real time")
-        };
         let ahead = clock.nanos() + 1_000_000_000_000;
         // Ordering: Relaxed; one thread.
-        real.latest.store(ahead, Ordering::Relaxed);
+        real(&clock).latest.store(ahead, Ordering::Relaxed);
         assert_eq!(clock.nanos(), ahead);
         assert_eq!(clock.clone().nanos(), ahead);
     }

@@ -108,7 +108,8 @@ pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 pub(crate) enum Turn {
     /// There is more to do now.
     More,
-    /// There is nothing to do until this tick, or with `None` until a delay is registered.
+    /// There is nothing to do until this tick, or with `None` until a delay is registered. After a
+    /// shut-down there is nothing to do any more.
     Rest(Option<u64>),
 }
 

@@ -92,26 +92,6 @@ fn entries_of_one_tick_keep_the_order_of_the_calls_wherever_they_were_filed() {
     assert_eq!(due(&mut wheel, tick), all);
 }
 
-// D8
-#[test]
-fn ten_years_of_milliseconds_work() {
-    let ten_years = 10 * 366 * 24 * 3600 * 1000;
-    let mut wheel = Wheel::new(123_456_789);
-    let tick = 123_456_789 + ten_years;
-    wheel.insert(tick + 1, "after");
-    wheel.insert(tick, "first");
-    wheel.insert(tick, "second");
-    let mut wakes = 0;
-    let mut out = Vec::new();
-    while let Some(now) = wheel.next_wake() {
-        wakes += 1;
-        out.extend(due(&mut wheel, now).into_iter().map(|entry| (now, entry)));
-    }
-    let expected = [(tick, "first"), (tick, "second"), (tick + 1, "after")];
-    assert_eq!(out, expected.map(|entry| (entry.0, entry)));
-    assert_eq!(wakes, 2, "one for each tick");
-}
-
 #[test]
 fn few_entries_are_woken_for_at_their_tick_and_no_sooner() {
     for exponent in 0..48 {
