@@ -5,8 +5,7 @@
 //! queue itself, so it does not keep the queue from being dropped.
 
 use crate::engine::Core;
-use crate::keys::node::Added;
-use crate::keys::node::Pin;
+use crate::keys::node::{Added, Pin};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Mutex, ThreadParker};

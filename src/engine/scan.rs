@@ -8,8 +8,8 @@
 
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::keys::state::{KeyState, Phase};
-use crate::keys::times::{Ticks, Times};
+use crate::keys::state::Phase;
+use crate::keys::times::Ticks;
 
 /// The number of places of a shard's table that are visited at a time under its lock.
 const PORTION: usize = 1024;
@@ -41,10 +41,14 @@ impl<K> Core<K> {
                 place = shard.visit(from, PORTION, |node| {
                     // SAFETY: the node is in the table of a shard whose lock is held.
                     let (node, times) = unsafe { (node.get(), node.times(watch.timed())) };
+                    let seen = times.read(&node.state);
+                    let age = |since: Option<Ticks>| since.map_or(0, |from| watch.nanos(from, now));
+                    let (dirty, held) = (age(seen.dirty), age(seen.held));
+                    scan.dirty += u64::from(seen.phase == Phase::Dirty);
+                    scan.oldest = scan.oldest.max(dirty);
+                    scan.unfinished = scan.unfinished.saturating_add(held);
+                    scan.longest = scan.longest.max(held);
                     scan.delayed += u64::from(node.delay.due().is_some());
-                    if node.state.phase() != Phase::Idle {
-                        scan.see(watch, times, &node.state, now);
-                    }
                 });
                 if place.is_none() {
                     scan.sweeps += shard.sweeps();
@@ -52,17 +56,5 @@ impl<K> Core<K> {
             }
         }
         scan
-    }
-}
-
-impl Scan {
-    fn see(&mut self, watch: &Watch, times: &Times, state: &KeyState, now: Ticks) {
-        let seen = times.read(state);
-        let age = |since: Option<Ticks>| since.map_or(0, |since| watch.nanos(since, now));
-        self.dirty += u64::from(seen.phase == Phase::Dirty);
-        self.oldest = self.oldest.max(age(seen.dirty));
-        let held = age(seen.held);
-        self.unfinished = self.unfinished.saturating_add(held);
-        self.longest = self.longest.max(held);
     }
 }
