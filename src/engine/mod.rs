@@ -202,6 +202,15 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
+        if !self.is_plain() {
+            return self.add_interned_slow(hash, eq);
+        }
+        let added = self.keys.lock(hash).add(hash, eq)?;
+        Some(self.settle(added))
+    }
+
+    #[cold]
+    fn add_interned_slow(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
         let shard = self.keys.lock(hash);
         let added = self.add_known(&shard, hash, eq)?;
         drop(shard);
@@ -240,17 +249,16 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let added = if self.is_plain() {
-            pin.add()
+        if self.is_plain() {
+            self.settle(pin.add())
         } else {
             self.add_pinned_slow(pin, hash)
-        };
-        self.settle(added)
+        }
     }
 
     /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
     #[cold]
-    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> node::Added<K> {
+    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
         let supersedes = self.supersede && pin.delay().due().is_some();
@@ -262,7 +270,7 @@ impl<K> Core<K> {
         drop(shard);
         // SAFETY: the key is pinned.
         unsafe { self.note_added(&added) };
-        added
+        self.settle(added)
     }
 
     /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
@@ -300,13 +308,26 @@ impl<K> Core<K> {
 
     #[inline]
     fn enqueue(&self, entry: Queued<K>) {
+        if self.watch.is_some() {
+            return self.enqueue_watched(entry);
+        }
+        self.push(entry);
+    }
+
+    #[cold]
+    fn enqueue_watched(&self, entry: Queued<K>) {
         self.enqueue_unannounced(entry);
+        self.getters.notify(1);
+    }
+
+    #[inline]
+    fn push(&self, entry: Queued<K>) {
+        self.fifo.push(entry);
         self.getters.notify(1);
     }
 
     /// Queues a key without a notification: the caller notifies a getter for each key that it has
     /// queued, and runs no user code before that.
-    #[inline]
     fn enqueue_unannounced(&self, entry: Queued<K>) {
         if let Some(watch) = &self.watch {
             watch.queued(&entry);
@@ -379,8 +400,7 @@ impl<K> Core<K> {
         };
         if let Some(entry) = entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
-            self.fifo.push(entry);
-            self.getters.notify(1);
+            self.push(entry);
         } else if closed && self.closing.finished() {
             self.closing.drainers.notify_all();
         }

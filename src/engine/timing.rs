@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use crate::engine::Core;
-use crate::keys::node::{Added, Held, Queued};
+use crate::keys::node::{Added, Held, NodeRef, Queued};
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::Tally;
 use crate::time::clock::Clock;
@@ -124,17 +124,26 @@ impl<K> Core<K> {
     /// # Safety
     ///
     /// The caller holds the lock of the key's shard, or a pin of the key.
-    #[cold]
+    #[inline]
     pub(crate) unsafe fn note_added(&self, added: &Added<K>) {
-        if let Some(watch) = self.watch() {
+        if self.watch().is_some() {
             match *added {
-                Added::Deferred(node) => {
-                    // SAFETY: by the caller's promise.
-                    unsafe { node.times(watch.timed()) }.deferred(watch.now());
-                }
-                Added::Merged => watch.tally().count(Event::Merged),
+                // SAFETY: by the caller's promise.
+                Added::Deferred(node) => unsafe { self.note_deferred(node) },
+                Added::Merged => self.note(Event::Merged),
                 Added::Queued(_) | Added::Closed => {}
             }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`NodeRef::get`].
+    #[cold]
+    unsafe fn note_deferred(&self, node: NodeRef<K>) {
+        if let Some(watch) = self.watch() {
+            // SAFETY: by the caller's promise.
+            unsafe { node.times(watch.timed()) }.deferred(watch.now());
         }
     }
 

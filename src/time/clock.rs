@@ -182,7 +182,7 @@ impl Clock {
     /// Use it for ages that saturate at zero: it writes no memory that other threads access.
     pub(crate) fn nanos_of_this_core(&self) -> u64 {
         match &self.time {
-            Time::Real(real) => real.counter().nanos(),
+            Time::Real(real) => real.nanos_of_this_core(),
             Time::Mock(time) => time.nanos(),
         }
     }
@@ -246,8 +246,12 @@ impl RealTime {
         self.counter.get_or_init(|| Counter::anchored(self.created))
     }
 
+    fn nanos_of_this_core(&self) -> u64 {
+        self.counter().nanos()
+    }
+
     fn nanos(&self) -> u64 {
-        let now = self.counter().nanos();
+        let now = self.nanos_of_this_core();
         // Ordering: Relaxed; read-modify-writes of one atomic are totally ordered, and it publishes
         // only its own value.
         let earlier = self.latest.fetch_max(now, Ordering::Relaxed);
