@@ -1,10 +1,9 @@
 //! A scan of all keys, for a report: to keep its values up to date, every operation would have to
 //! write a counter.
 //!
-//! The scan takes the shards' locks one after the other, each for a portion of its keys only, so an
-//! adder waits for some microseconds at most. Keys are added and swept meanwhile: each is read as
-//! it is at some moment, and a key whose shard's table changes during the scan may be missed or counted
-//! twice.
+//! The scan locks one shard at a time, each for a portion of its keys only, so an adder waits for
+//! some microseconds at most. Each key is read as it is at some moment, and a key whose shard's
+//! table changes during the scan may be missed or counted twice.
 
 use crate::engine::Core;
 use crate::engine::timing::Watch;

@@ -25,10 +25,6 @@
 //!
 //! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
 //! for it: a `None` is final.
-//!
-//! # Releases
-//!
-//! `shut_down` raises `releases`; a drainer that sees it rise after it began returns at once.
 
 use crate::keys::state::Phase;
 use crate::queue::added::Remaining;
@@ -42,6 +38,7 @@ pub(crate) struct Closing {
     begun: AtomicBool,
     undelivered: AtomicUsize,
     unfinished: AtomicUsize,
+    /// Raised by each `shut_down`: a drainer that sees it rise returns at once.
     releases: AtomicUsize,
     /// The delays that the shut-down has dropped.
     dropped: AtomicUsize,

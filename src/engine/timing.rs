@@ -11,13 +11,8 @@
 //! counters in the thread's own stripe (`metrics::stripes`), by plain loads and stores. A merged
 //! add reads no clock.
 //!
-//! Values over all keys (how many are dirty, how old the oldest is, how long keys have been
-//! processing) come from a scan of the keys, when a report is due ([`crate::engine`], `scan.rs`).
-//!
-//! # Ticks
-//!
-//! The clock's readings are in ticks, the unit in which the processor counts, and durations stay in
-//! ticks until a report converts them to nanoseconds.
+//! Readings and durations are in ticks, the unit in which the processor counts, until a report
+//! converts them to nanoseconds.
 
 use std::time::Duration;
 

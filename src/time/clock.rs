@@ -10,8 +10,6 @@
 //!   is raised to the highest one that any clone of the clock has returned. That writes a cache
 //!   line that all threads share; code that only compares ages uses `nanos_of_this_core`, which
 //!   does not.
-//!
-//! All clones of a clock share one time.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -79,8 +77,7 @@ struct RealTime {
     created: Instant,
     /// Set by the first reading.
     counter: OnceLock<Counter>,
-    /// The highest reading returned so far. Each reading writes it, so it has a cache line to
-    /// itself.
+    /// The highest reading returned so far.
     latest: CachePadded<AtomicU64>,
 }
 
@@ -177,9 +174,8 @@ impl Clock {
         }
     }
 
-    /// Like [`nanos`](Self::nanos), but may be some nanoseconds behind the reading of another core.
-    ///
-    /// Use it for ages that saturate at zero: it writes no memory that other threads access.
+    /// Like [`nanos`](Self::nanos), but may be some nanoseconds behind the reading of another core,
+    /// and writes no memory that other threads access: for ages that saturate at zero.
     pub(crate) fn nanos_of_this_core(&self) -> u64 {
         match &self.time {
             Time::Real(real) => real.nanos_of_this_core(),
