@@ -1,9 +1,9 @@
 //! The crate's error types. Each message names what was refused, and why.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Why [`WorkQueue::try_get`](crate::WorkQueue::try_get) has no key.
@@ -84,10 +84,8 @@ impl Error for GetTimeoutError {}
 
 /// A setting that a constructor or builder refused.
 ///
-/// The error names the field and carries the value as it was given, so the message alone is enough
-/// to find a bad line in a configuration file.
-///
-/// # Examples
+/// The message names the setting and carries the value as it was given. Errors with the same
+/// message are equal, whatever their [`source`](Error::source).
 ///
 /// ```
 /// use keyqueue::WorkQueue;
@@ -103,10 +101,9 @@ impl Error for GetTimeoutError {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConfigError {
-    part: &'static str,
     field: &'static str,
-    requirement: Cow<'static, str>,
     value: String,
+    message: String,
     cause: Option<Arc<io::Error>>,
 }
 
@@ -115,18 +112,33 @@ impl ConfigError {
     /// `requirement` ("must be above 0").
     #[cold]
     pub(crate) fn new(
-        part: &'static str,
+        part: &str,
         field: &'static str,
-        requirement: impl Into<Cow<'static, str>>,
+        requirement: impl fmt::Display,
         value: impl fmt::Debug,
     ) -> Self {
+        let value = format!("{value:?}");
         Self {
-            part,
+            message: format!("{part} `{field}` {requirement}, but is {value}"),
             field,
-            requirement: requirement.into(),
-            value: format!("{value:?}"),
+            value,
             cause: None,
         }
+    }
+
+    /// Refuses a `value` outside `range`.
+    pub(crate) fn check_range<T: PartialOrd + fmt::Debug>(
+        part: &str,
+        field: &'static str,
+        range: RangeInclusive<T>,
+        value: T,
+    ) -> Result<(), Self> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let (least, most) = range.into_inner();
+        let requirement = format!("must be between {least:?} and {most:?}");
+        Err(Self::new(part, field, requirement, value))
     }
 
     /// Sets the operating system's error as the [`source`](Error::source).
@@ -150,14 +162,7 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            part,
-            field,
-            requirement,
-            value,
-            cause: _,
-        } = self;
-        write!(f, "{part} `{field}` {requirement}, but is {value}")
+        f.write_str(&self.message)
     }
 }
 
@@ -168,12 +173,9 @@ impl Error for ConfigError {
     }
 }
 
-/// Two errors are equal if they refuse the same value of the same field by the same requirement;
-/// the [`source`](Error::source) is not compared.
 impl PartialEq for ConfigError {
     fn eq(&self, other: &Self) -> bool {
-        (self.part, self.field) == (other.part, other.field)
-            && (&self.requirement, &self.value) == (&other.requirement, &other.value)
+        self.message == other.message
     }
 }
 

@@ -179,7 +179,8 @@ pub use queue::get::GetAsync;
 pub use queue::handle::KeyHandle;
 pub use queue::item::{Batch, Item};
 pub use queue::iter::Iter;
-pub use queue::snapshot::{KeySnapshot, State};
+pub use keys::state::State;
+pub use queue::snapshot::KeySnapshot;
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};

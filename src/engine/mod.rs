@@ -103,14 +103,6 @@ impl<K> Taken<K> {
     pub(crate) fn or_else(self, take: impl FnOnce() -> Self) -> Self {
         if self.is_empty() { take() } else { self }
     }
-
-    #[inline]
-    pub(crate) fn key(self) -> Option<Held<K>> {
-        match self {
-            Taken::Key(held) => Some(held),
-            Taken::Empty | Taken::Ended => None,
-        }
-    }
 }
 
 impl<K> Core<K> {
@@ -342,7 +334,8 @@ impl<K> Core<K> {
     where
         K: Send + Sync + 'static,
     {
-        if delay.is_zero() {
+        if delay.is_zero() || self.is_shutting_down() {
+            // A queue that is shut down refuses this, too.
             let added = self.add_pinned(&pin, hash);
             pin.unpin();
             if added.is_accepted() {

@@ -50,14 +50,6 @@ pub struct Remaining {
 }
 
 impl Remaining {
-    /// Creates the value for a queue that has only dropped delays.
-    pub(crate) fn dropped(delayed: usize) -> Self {
-        Remaining {
-            delayed,
-            ..Remaining::default()
-        }
-    }
-
     /// Returns whether nothing is left.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -91,14 +83,10 @@ pub enum DrainEnd {
 /// Writes every count: `keys left: 2 queued, 1 processing, 0 delayed`.
 impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Remaining {
-            queued,
-            processing,
-            delayed,
-        } = self;
         write!(
             f,
-            "keys left: {queued} queued, {processing} processing, {delayed} delayed"
+            "keys left: {} queued, {} processing, {} delayed",
+            self.queued, self.processing, self.delayed
         )
     }
 }

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::engine::{Core, Settings};
-use crate::error::ConfigError;
-use crate::keys::delay::DelayPolicy;
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
-use crate::queue::WorkQueue;
-use crate::time::clock::Clock;
+use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
 
 const DEFAULT_RING: usize = 1024;
 const LARGEST_RING: usize = 1 << 24;
@@ -38,18 +35,16 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     _keys: PhantomData<fn(K)>,
 }
 
-impl<K> Builder<K> {
-    pub(crate) fn new() -> Self {
+impl<K, L, S> Builder<K, L, S> {
+    pub(crate) fn new(limiter: L, hasher: S, settings: Settings) -> Self {
         Builder {
-            limiter: NoLimit,
-            hasher: DefaultHasher::default(),
-            settings: Settings::default(),
+            limiter,
+            hasher,
+            settings,
             _keys: PhantomData,
         }
     }
-}
 
-impl<K, L, S> Builder<K, L, S> {
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
     /// `metrics`, reports under that name.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
@@ -64,25 +59,14 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Default: [`DefaultHasher`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
-        self.with(|limiter, _| (limiter, hasher))
+        Builder::new(self.limiter, hasher, self.settings)
     }
 
     /// Delays retries by `limiter`. Default: [`NoLimit`].
     ///
     /// A limiter that depends on time should use the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
-        self.with(|_, hasher| (limiter, hasher))
-    }
-
-    /// Returns the same settings with another limiter and hasher.
-    fn with<L2, S2>(self, change: impl FnOnce(L, S) -> (L2, S2)) -> Builder<K, L2, S2> {
-        let (limiter, hasher) = change(self.limiter, self.hasher);
-        Builder {
-            limiter,
-            hasher,
-            settings: self.settings,
-            _keys: PhantomData,
-        }
+        Builder::new(limiter, self.hasher, self.settings)
     }
 
     /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
@@ -187,24 +171,15 @@ impl<K, L, S> Builder<K, L, S> {
         K: Hash + Eq + Send + Sync + 'static,
         S: BuildHasher,
     {
-        let refuse = |field, requirement: String, value: usize| {
-            Err(ConfigError::new("queue", field, requirement, value))
-        };
         let Settings {
             shards, ring, tick, ..
         } = self.settings;
         if !shards.is_power_of_two() || !(2..=MOST_SHARDS).contains(&shards) {
             let requirement = format!("must be a power of two between 2 and {MOST_SHARDS}");
-            return refuse("shards", requirement, shards);
+            return Err(ConfigError::new("queue", "shards", requirement, shards));
         }
-        if !(1..=LARGEST_RING).contains(&ring) {
-            let requirement = format!("must be between 1 and {LARGEST_RING}");
-            return refuse("ring", requirement, ring);
-        }
-        if !(SHORTEST_TICK..=LONGEST_TICK).contains(&tick) {
-            let requirement = format!("must be between {SHORTEST_TICK:?} and {LONGEST_TICK:?}");
-            return Err(ConfigError::new("queue", "tick", requirement, tick));
-        }
+        ConfigError::check_range("queue", "ring", 1..=LARGEST_RING, ring)?;
+        ConfigError::check_range("queue", "tick", SHORTEST_TICK..=LONGEST_TICK, tick)?;
         Ok(WorkQueue {
             core: Core::new(self.settings),
             hasher: self.hasher,
@@ -231,7 +206,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             name: None,
-            shards: default_shards(),
+            shards: *DEFAULT_SHARDS,
             ring: DEFAULT_RING,
             clock: None,
             tick: DEFAULT_TICK,
@@ -245,13 +220,9 @@ impl Default for Settings {
     }
 }
 
-/// Returns four shards for each processor, so that threads seldom meet in one.
-fn default_shards() -> usize {
-    use std::sync::OnceLock;
-    // The number of processors is read from files, so it is read once.
-    static SHARDS: OnceLock<usize> = OnceLock::new();
-    *SHARDS.get_or_init(|| {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
-    })
-}
+/// Four shards for each processor, so that threads seldom meet in one. The number of processors is
+/// read from files, so it is read once.
+static DEFAULT_SHARDS: LazyLock<usize> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
+});

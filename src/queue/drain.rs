@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::engine::Core;
-use crate::queue::added::{DrainEnd, Drained, Remaining};
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
+use crate::{DrainEnd, Drained, Remaining};
 
 /// One drainer. Drainers have their own wait list, with the protocol of [`crate::wait`].
 pub(crate) struct Drain<'q, K> {
@@ -40,41 +40,15 @@ impl<'q, K> Drain<'q, K> {
         }
     }
 
-    fn leave(&mut self) {
-        // A notification of drainers goes to all of them, so there is none to pass on.
-        if let Some(waiter) = self.waiter.take() {
-            self.core.closing.drainers.cancel(waiter);
-        }
-    }
-
-    /// Takes one step of waiting: returns the end, or registers and returns `None`.
-    fn step(&mut self, waker: &std::task::Waker) -> Option<DrainEnd> {
-        if let Some(waiter) = &self.waiter {
-            if !waiter.is_notified(waker) {
-                return None;
-            }
-            self.waiter = None;
-        }
-        if let Some(end) = self.end() {
-            return Some(end);
-        }
-        self.waiter = Some(self.core.closing.drainers.register(waker));
-        let end = self.end();
-        if end.is_some() {
-            self.leave();
-        }
-        end
-    }
-
     /// Blocks until the end or the deadline.
     pub(crate) fn wait(mut self, deadline: Option<Instant>) -> Drained {
         let parker = ThreadParker::current();
+        let mut context = Context::from_waker(parker.waker());
         loop {
-            if let Some(end) = self.step(parker.waker()) {
-                return self.drained(end);
+            if let Poll::Ready(drained) = Pin::new(&mut self).poll(&mut context) {
+                return drained;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.leave();
                 return self.drained(DrainEnd::TimedOut);
             }
             parker.park(deadline);
@@ -86,13 +60,15 @@ impl<'q, K> Drain<'q, K> {
     fn drained(&self, end: DrainEnd) -> Drained {
         let left = match end {
             // Counting visits every key, and none is left to count.
-            DrainEnd::Finished => Remaining::dropped(self.core.closing.dropped()),
-            _ => self.core.remaining(),
+            DrainEnd::Finished => Remaining {
+                delayed: self.core.closing.dropped(),
+                ..Remaining::default()
+            },
+            DrainEnd::Released | DrainEnd::TimedOut => self.core.remaining(),
         };
-        let end = if left.queued == 0 && left.processing == 0 {
-            DrainEnd::Finished
-        } else {
-            end
+        let end = match left.queued + left.processing {
+            0 => DrainEnd::Finished,
+            _ => end,
         };
         Drained { end, left }
     }
@@ -102,7 +78,18 @@ impl<K> Future for Drain<'_, K> {
     type Output = Drained;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Drained> {
-        match self.step(context.waker()) {
+        let waker = context.waker();
+        if let Some(waiter) = &self.waiter
+            && !waiter.is_notified(waker)
+        {
+            return Poll::Pending;
+        }
+        self.waiter = None;
+        let end = self.end().or_else(|| {
+            self.waiter = Some(self.core.closing.drainers.register(waker));
+            self.end()
+        });
+        match end {
             Some(end) => Poll::Ready(self.drained(end)),
             None => Poll::Pending,
         }
@@ -111,7 +98,10 @@ impl<K> Future for Drain<'_, K> {
 
 impl<K> Drop for Drain<'_, K> {
     fn drop(&mut self) {
-        self.leave();
+        // A notification of drainers goes to all of them, so there is none to pass on.
+        if let Some(waiter) = self.waiter.take() {
+            self.core.closing.drainers.cancel(waiter);
+        }
     }
 }
 

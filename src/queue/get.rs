@@ -5,14 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::engine::Taken;
-use crate::error::{GetTimeoutError, TryGetError};
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
-use crate::queue::WorkQueue;
 use crate::queue::drain::deadline_in;
-use crate::queue::item::{Batch, Item};
 use crate::wait::Waiter;
+use crate::{Batch, DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
 
 /// The number of items that a batch has room for at first.
 const BATCH_ROOM: usize = 64;
@@ -38,8 +34,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use = "dropping the item at once finishes its key"]
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
         let core = &*self.core;
-        let held = core.take_wait(None).key()?;
-        Some(Item::new(self, core, held))
+        Item::new(self, core, core.take_wait(None)).ok()
     }
 
     /// Takes the key at the head of the queue, without waiting.
@@ -61,11 +56,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[inline]
     pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
         let core = &*self.core;
-        match core.take().or_else(|| core.look_and_take()) {
-            Taken::Key(held) => Ok(Item::new(self, core, held)),
-            Taken::Ended => Err(TryGetError::ShutDown),
-            Taken::Empty => Err(TryGetError::Empty),
-        }
+        Item::new(self, core, core.take().or_else(|| core.look_and_take()))
     }
 
     /// Like [`get`](Self::get), but waits for at most `limit`.
@@ -84,11 +75,11 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
         let core = &*self.core;
-        match core.take_wait(deadline_in(limit)) {
-            Taken::Key(held) => Ok(Item::new(self, core, held)),
-            Taken::Ended => Err(GetTimeoutError::ShutDown),
-            Taken::Empty => Err(GetTimeoutError::Timeout),
-        }
+        let item = Item::new(self, core, core.take_wait(deadline_in(limit)));
+        item.map_err(|error| match error {
+            TryGetError::Empty => GetTimeoutError::Timeout,
+            TryGetError::ShutDown => GetTimeoutError::ShutDown,
+        })
     }
 
     /// Like [`get`](Self::get), for tasks of any executor.
@@ -138,13 +129,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
         let mut items = Vec::with_capacity(max.clamp(1, BATCH_ROOM));
         items.push(first);
         let core = &*self.core;
-        while items.len() < max {
-            let Taken::Key(held) = core.take() else {
-                break;
-            };
-            items.push(Item::new(self, core, held));
+        while items.len() < max
+            && let Ok(item) = Item::new(self, core, core.take())
+        {
+            items.push(item);
         }
-        Some(Batch::new(items))
+        Some(Batch { items })
     }
 }
 
@@ -185,10 +175,9 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
             }
             taken
         });
-        match taken {
-            Taken::Key(held) => Poll::Ready(Some(Item::new(queue, core, held))),
-            Taken::Ended => Poll::Ready(None),
-            Taken::Empty => Poll::Pending,
+        match Item::new(queue, core, taken) {
+            Err(TryGetError::Empty) => Poll::Pending,
+            item => Poll::Ready(item.ok()),
         }
     }
 }

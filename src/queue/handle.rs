@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use crate::Added;
 use crate::engine::Core;
 use crate::keys::node::Pin;
-use crate::queue::added::Added;
 use crate::sync::Arc;
 
 /// A handle to one key of a queue, created by [`WorkQueue::handle`](crate::WorkQueue::handle)
@@ -52,9 +52,6 @@ impl<K> KeyHandle<K> {
     where
         K: Send + Sync + 'static,
     {
-        if self.core.is_shutting_down() {
-            return Added::ShutDown;
-        }
         self.core.delay(self.pin.clone(), self.hash, delay)
     }
 
@@ -77,11 +74,7 @@ impl<K> Clone for KeyHandle<K> {
     ///
     /// Panics if 2^31 handles to the key are alive.
     fn clone(&self) -> Self {
-        KeyHandle {
-            core: Arc::clone(&self.core),
-            pin: self.pin.clone(),
-            hash: self.hash,
-        }
+        KeyHandle::new(Arc::clone(&self.core), self.pin.clone(), self.hash)
     }
 }
 

@@ -7,13 +7,11 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::Core;
+use crate::engine::{Core, Taken};
 use crate::keys::hash::hash_of;
-use crate::keys::hasher::DefaultHasher;
 use crate::keys::node::Held;
 use crate::limiter::NoLimit;
-use crate::queue::WorkQueue;
-use crate::queue::added::Added;
+use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -36,7 +34,7 @@ use crate::queue::added::Added;
 /// ```
 #[must_use = "dropping the item at once finishes its key"]
 pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, L, S>,
+    pub(super) queue: &'q WorkQueue<K, L, S>,
     /// The queue's core, here to save a load.
     core: &'q Core<K>,
     /// Taken out once, by the drop.
@@ -44,17 +42,22 @@ pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
 }
 
 impl<'q, K, L, S> Item<'q, K, L, S> {
+    /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(crate) fn new(queue: &'q WorkQueue<K, L, S>, core: &'q Core<K>, held: Held<K>) -> Self {
-        Item {
-            queue,
-            core,
-            held: ManuallyDrop::new(held),
+    pub(super) fn new(
+        queue: &'q WorkQueue<K, L, S>,
+        core: &'q Core<K>,
+        taken: Taken<K>,
+    ) -> Result<Self, TryGetError> {
+        match taken {
+            Taken::Key(held) => Ok(Item {
+                queue,
+                core,
+                held: ManuallyDrop::new(held),
+            }),
+            Taken::Empty => Err(TryGetError::Empty),
+            Taken::Ended => Err(TryGetError::ShutDown),
         }
-    }
-
-    pub(crate) fn queue(&self) -> &'q WorkQueue<K, L, S> {
-        self.queue
     }
 
     /// Returns the key.
@@ -104,11 +107,7 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     }
 }
 
-impl<K, L, S> Item<'_, K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> {
     /// Adds the key again after `delay`, and finishes it.
     ///
     /// Returns what [`add_after`](WorkQueue::add_after) does. With a delay of zero the key is
@@ -130,12 +129,8 @@ where
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
-        let core = &self.queue.core;
-        if core.is_shutting_down() {
-            return Added::ShutDown;
-        }
         let hash = hash_of(&self.queue.hasher, self.key());
-        core.delay(self.held.pin(), hash, delay)
+        self.queue.core.delay(self.held.pin(), hash, delay)
     }
 }
 
@@ -173,14 +168,10 @@ impl<K: fmt::Debug, L, S> fmt::Debug for Item<'_, K, L, S> {
 /// Iterate over it to take the items out. Dropping it finishes those that are left in it.
 #[must_use = "dropping a batch finishes all of its keys"]
 pub struct Batch<'q, K, L = NoLimit, S = DefaultHasher> {
-    items: Vec<Item<'q, K, L, S>>,
+    pub(super) items: Vec<Item<'q, K, L, S>>,
 }
 
 impl<'q, K, L, S> Batch<'q, K, L, S> {
-    pub(crate) fn new(items: Vec<Item<'q, K, L, S>>) -> Self {
-        Batch { items }
-    }
-
     /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -4,10 +4,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::iter::{self, FusedIterator};
 
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
-use crate::queue::WorkQueue;
-use crate::queue::item::Item;
+use crate::{DefaultHasher, Item, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns an iterator that takes keys by [`get`](Self::get): it waits for each, and ends when
@@ -74,21 +72,14 @@ impl<'q, K, L, S> IntoIterator for &'q WorkQueue<K, L, S> {
 }
 
 /// Adds every key, as [`WorkQueue::add_all`] does, which needs no `&mut`.
-impl<K, L, S> Extend<K> for WorkQueue<K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Extend<K> for WorkQueue<K, L, S> {
     fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
         self.add_all(keys);
     }
 }
 
 /// Creates a queue with the default settings, and adds every key.
-impl<K> FromIterator<K> for WorkQueue<K>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Send + Sync + 'static> FromIterator<K> for WorkQueue<K> {
     fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
         let queue = WorkQueue::new();
         queue.add_all(keys);

@@ -21,13 +21,10 @@ use std::time::Duration;
 
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
-use crate::queue::added::{Added, DrainEnd, Drained, Remaining};
-use crate::queue::builder::Builder;
 use crate::queue::drain::{Drain, deadline_in};
-use crate::queue::handle::KeyHandle;
 use crate::sync::Arc;
+use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining};
 
 /// A keyed work queue.
 ///
@@ -79,10 +76,7 @@ pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) limiter: L,
 }
 
-impl<K> WorkQueue<K>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
     /// Creates an empty queue with the default settings. Starts no thread.
     #[inline]
     #[must_use]
@@ -96,24 +90,17 @@ where
 
     /// Returns a builder for a queue with other settings.
     pub fn builder() -> Builder<K> {
-        Builder::new()
+        Builder::new(NoLimit, DefaultHasher::default(), Settings::default())
     }
 }
 
-impl<K> Default for WorkQueue<K>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Send + Sync + 'static> Default for WorkQueue<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K, L, S> WorkQueue<K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S> {
     /// Adds a key.
     ///
     /// | the key is | what happens | returns |

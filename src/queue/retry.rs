@@ -3,9 +3,7 @@
 use std::hash::{BuildHasher, Hash};
 
 use crate::limiter::RateLimiter;
-use crate::queue::WorkQueue;
-use crate::queue::added::Added;
-use crate::queue::item::Item;
+use crate::{Added, Item, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S>
 where
@@ -91,7 +89,7 @@ where
 
     /// Like [`retry`](Self::retry), but keeps the item.
     pub(crate) fn add_rate_limited(&self) -> Added {
-        let queue = self.queue();
+        let queue = self.queue;
         if queue.core.is_shutting_down() {
             return Added::ShutDown;
         }

@@ -10,40 +10,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use crate::WorkQueue;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::keys::node::Pin;
-use crate::keys::state::Phase;
+use crate::keys::state::State;
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
-use crate::queue::WorkQueue;
-
-/// The state of a key in a [`snapshot`](WorkQueue::snapshot).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
-#[non_exhaustive]
-pub enum State {
-    /// Neither queued nor processing: the key waits for its delay.
-    Idle,
-    /// Queued.
-    Queued,
-    /// Processing: a worker holds the key.
-    Processing,
-    /// Processing, and added again meanwhile.
-    Dirty,
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            State::Idle => "idle",
-            State::Queued => "queued",
-            State::Processing => "processing",
-            State::Dirty => "dirty",
-        })
-    }
-}
 
 /// One key in a [`snapshot`](WorkQueue::snapshot), as it was at some moment during the call.
 ///
@@ -149,7 +122,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Vec<KeySnapshot<'_, K>> {
-        self.keys_that(|seen, delayed, _| seen.phase != Phase::Idle || delayed)
+        self.keys_that(|seen, delayed, _| seen.phase != State::Idle || delayed)
     }
 
     /// Returns the keys that have been processing for `older_than` or longer, to find stuck
@@ -200,11 +173,26 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     },
                 };
                 let due = at.delay.due();
-                if wanted(&seen, due.is_some(), now) {
-                    // SAFETY: as above.
-                    let pin = unsafe { Pin::new(node) };
-                    keys.push(KeySnapshot::new(pin, &seen, watch, now, due));
+                if !wanted(&seen, due.is_some(), now) {
+                    return;
                 }
+                let since = match seen.phase {
+                    State::Idle => None,
+                    State::Queued | State::Dirty => Some(seen.dirty.unwrap_or(now)),
+                    State::Processing => seen.held,
+                };
+                let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
+                keys.push(KeySnapshot {
+                    // SAFETY: as above.
+                    pin: unsafe { Pin::new(node) },
+                    state: seen.phase,
+                    age: age(since),
+                    held: age(seen.held),
+                    requeues: 0,
+                    due,
+                    due_in: None,
+                    _queue: PhantomData,
+                });
             });
         }
         // No lock is held from here on: the limiter is user code.
@@ -216,56 +204,20 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     }
 }
 
-impl<K> KeySnapshot<'_, K> {
-    fn new(pin: Pin<K>, seen: &Seen, watch: Option<&Watch>, now: Ticks, due: Option<u64>) -> Self {
-        let state = match seen.phase {
-            Phase::Idle => State::Idle,
-            Phase::Queued => State::Queued,
-            Phase::Processing => State::Processing,
-            Phase::Dirty => State::Dirty,
-        };
-        let since = match state {
-            State::Idle => None,
-            State::Queued | State::Dirty => Some(seen.dirty.unwrap_or(now)),
-            State::Processing => seen.held,
-        };
-        let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
-        KeySnapshot {
-            state,
-            age: age(since),
-            held: age(seen.held),
-            requeues: 0,
-            due,
-            due_in: None,
-            pin,
-            _queue: PhantomData,
-        }
-    }
-}
-
 /// Serialises every field, times in seconds.
 #[cfg(feature = "serde")]
 impl<K: serde::Serialize> serde::Serialize for KeySnapshot<'_, K> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(serde::Serialize)]
-        #[serde(rename = "KeySnapshot")]
-        struct Plain<'a, K> {
-            key: &'a K,
-            state: State,
-            age: Option<f64>,
-            held: Option<f64>,
-            requeues: u32,
-            due_in: Option<f64>,
-        }
+        use serde::ser::SerializeStruct;
+
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        Plain {
-            key: self.key(),
-            state: self.state,
-            age: seconds(self.age),
-            held: seconds(self.held),
-            requeues: self.requeues,
-            due_in: seconds(self.due_in),
-        }
-        .serialize(serializer)
+        let mut fields = serializer.serialize_struct("KeySnapshot", 6)?;
+        fields.serialize_field("key", self.key())?;
+        fields.serialize_field("state", &self.state)?;
+        fields.serialize_field("age", &seconds(self.age))?;
+        fields.serialize_field("held", &seconds(self.held))?;
+        fields.serialize_field("requeues", &self.requeues)?;
+        fields.serialize_field("due_in", &seconds(self.due_in))?;
+        fields.end()
     }
 }

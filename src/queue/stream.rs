@@ -5,11 +5,8 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::NoLimit;
-use crate::queue::WorkQueue;
-use crate::queue::get::GetAsync;
-use crate::queue::item::Item;
+use crate::{DefaultHasher, GetAsync, Item, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns a stream that takes keys by [`get_async`](Self::get_async): it waits for each, and

@@ -97,15 +97,14 @@ mod trace;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 pub use outcome::{Failure, GivenUp, IntoOutcome, Outcome, Reason};
 pub use threads::Running;
 
-use crate::error::ConfigError;
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::{ItemFastSlow, NoLimit};
-use crate::queue::WorkQueue;
+use crate::{ConfigError, DefaultHasher, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures.
 ///
@@ -115,13 +114,14 @@ use crate::queue::WorkQueue;
 /// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`.
 #[must_use = "workers do nothing until they run"]
 pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
-    queue: Source<'a, K, L, S>,
-    /// The name of the setting and its number of workers; `None` means one for each processor.
-    count: Option<(&'static str, usize)>,
+    queue: Arc<Source<'a, K, L, S>>,
+    /// The number of workers, and the name of its setting.
+    count: (&'static str, usize),
     max_retries: Option<u32>,
     on_give_up: Option<Box<Hook<'a, K, E>>>,
+    /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
-    trace_keys: trace::Keys<K>,
+    trace_keys: Option<fn(&K) -> String>,
     /// The number of retries of each key. Created at the first retry.
     retries: OnceLock<ItemFastSlow<K>>,
 }
@@ -133,20 +133,13 @@ enum Source<'a, K, L, S> {
     Shared(Arc<WorkQueue<K, L, S>>),
 }
 
-impl<K, L, S> Source<'_, K, L, S> {
-    fn get(&self) -> &WorkQueue<K, L, S> {
+impl<K, L, S> Deref for Source<'_, K, L, S> {
+    type Target = WorkQueue<K, L, S>;
+
+    fn deref(&self) -> &Self::Target {
         match self {
             Source::Borrowed(queue) => queue,
             Source::Shared(queue) => queue,
-        }
-    }
-}
-
-impl<K, L, S> Clone for Source<'_, K, L, S> {
-    fn clone(&self) -> Self {
-        match self {
-            Source::Borrowed(queue) => Source::Borrowed(queue),
-            Source::Shared(queue) => Source::Shared(Arc::clone(queue)),
         }
     }
 }
@@ -164,13 +157,14 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     }
 
     fn over(queue: Source<'a, K, L, S>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Workers {
-            queue,
-            count: None,
+            queue: Arc::new(queue),
+            count: ("threads", processors),
             max_retries: None,
             on_give_up: None,
             #[cfg(feature = "tracing")]
-            trace_keys: trace::Keys::none(),
+            trace_keys: None,
             retries: OnceLock::new(),
         }
     }
@@ -180,7 +174,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     ///
     /// Default: one for each processor. The same setting as [`tasks`](Self::tasks).
     pub fn threads(mut self, threads: usize) -> Self {
-        self.count = Some(("threads", threads));
+        self.count = ("threads", threads);
         self
     }
 
@@ -189,7 +183,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     ///
     /// Default: one for each processor. The same setting as [`threads`](Self::threads).
     pub fn tasks(mut self, tasks: usize) -> Self {
-        self.count = Some(("tasks", tasks));
+        self.count = ("tasks", tasks);
         self
     }
 
@@ -222,32 +216,23 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     where
         K: fmt::Debug,
     {
-        self.trace_keys = trace::Keys::debug();
+        self.trace_keys = Some(|key| format!("{key:?}"));
         self
-    }
-
-    fn queue(&self) -> &WorkQueue<K, L, S> {
-        self.queue.get()
     }
 
     /// Returns the number of workers, or an error if it is 0 or above `most`.
     fn count(&self, most: usize) -> Result<usize, ConfigError> {
-        match self.count {
-            None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
-            Some((_, count)) if (1..=most).contains(&count) => Ok(count),
-            Some((field, count)) => {
-                let requirement = format!("must be between 1 and {most}");
-                Err(ConfigError::new("workers", field, requirement, count))
-            }
-        }
+        let (field, count) = self.count;
+        ConfigError::check_range("workers", field, 1..=most, count)?;
+        Ok(count)
     }
 }
 
 impl<K, L, S, E> fmt::Debug for Workers<'_, K, L, S, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers")
-            .field("queue", self.queue())
-            .field("count", &self.count.map(|(_, count)| count))
+            .field("queue", &**self.queue)
+            .field("count", &self.count.1)
             .field("max_retries", &self.max_retries)
             .finish_non_exhaustive()
     }

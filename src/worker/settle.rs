@@ -12,21 +12,14 @@ use super::trace::Span;
 use super::{Failure, GivenUp, Outcome, Reason, Workers};
 use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
-use crate::queue::added::Added;
-use crate::queue::item::Item;
 use crate::wait::catch_panic::catch_panic;
+use crate::{Added, Item};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What the function returned, or the message of its panic.
 pub(super) type Said<E> = Result<Result<Outcome, E>, String>;
-
-/// Why a key was not added again, and how many retries it had.
-struct Refused {
-    reason: Reason,
-    retries: u32,
-}
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
@@ -58,16 +51,23 @@ where
     }
 
     fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>, span: &Span) {
-        let Err(Refused { reason, retries }) = self.try_again(item) else {
+        let retries = catch_panic(|| self.retries(item));
+        let refused = match retries {
+            Ok(retries) if self.max_retries.is_some_and(|max| retries >= max) => {
+                Some(Reason::MaxRetries)
+            }
+            Ok(_) => self.retry(item),
+            Err(_) => Some(Reason::Limiter),
+        };
+        let Some(reason) = refused else {
             span.outcome("retry");
             return;
         };
-        span.outcome("given_up");
-        self.queue().core.note(Event::GivenUp);
+        self.queue.core.note(Event::GivenUp);
         self.forget(item);
         let given_up = GivenUp {
             failure,
-            retries,
+            retries: retries.unwrap_or(0),
             reason,
         };
         span.gave_up(&given_up);
@@ -76,24 +76,16 @@ where
         }
     }
 
-    /// Adds the key again, rate limited, if it has retries left.
-    fn try_again(&self, item: &Item<'_, K, L, S>) -> Result<(), Refused> {
-        let retries = catch_panic(|| self.retries(item)).map_err(|_| Refused {
-            reason: Reason::Limiter,
-            retries: 0,
-        })?;
-        let refused = |reason| Err(Refused { reason, retries });
-        if self.max_retries.is_some_and(|max| retries >= max) {
-            return refused(Reason::MaxRetries);
-        }
+    /// Adds the key again, rate limited. Returns why it was refused, if it was.
+    fn retry(&self, item: &Item<'_, K, L, S>) -> Option<Reason> {
         match catch_panic(|| item.add_rate_limited()) {
-            Ok(Added::ShutDown) => refused(Reason::ShutDown),
+            Ok(Added::ShutDown) => Some(Reason::ShutDown),
             Ok(_) => {
                 // The key is retried even if its hash panics here.
                 let _ = catch_panic(|| self.count_retry(item));
-                Ok(())
+                None
             }
-            Err(_) => refused(Reason::Limiter),
+            Err(_) => Some(Reason::Limiter),
         }
     }
 
@@ -110,11 +102,9 @@ where
     /// Returns the number of retries of the key: the larger of the limiter's count and the workers'
     /// own count.
     pub(super) fn retries(&self, key: &K) -> u32 {
-        let counted = self
-            .retries
-            .get()
-            .map_or(0, |retries| retries.num_requeues(key));
-        counted.max(self.queue().num_requeues(key))
+        let retries = self.retries.get();
+        let counted = retries.map_or(0, |retries| retries.num_requeues(key));
+        counted.max(self.queue.num_requeues(key))
     }
 
     /// Forgets the key's failures and retries. Never panics, so the caller continues even if the
@@ -124,7 +114,7 @@ where
             if let Some(retries) = self.retries.get() {
                 retries.forget(key);
             }
-            self.queue().forget(key);
+            self.queue.forget(key);
         });
     }
 }

@@ -2,13 +2,14 @@
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::sync::Arc;
 use std::task::Poll;
 
 use super::join::Join;
 use super::trace::Span;
 use super::{IntoOutcome, Workers};
-use crate::error::ConfigError;
+use crate::ConfigError;
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic_async;
 
@@ -79,7 +80,7 @@ where
         let shared = Arc::new((self, f));
         let work = |shared: Arc<(Self, F)>| async move {
             let (workers, f) = &*shared;
-            while let Some(item) = workers.queue().get_async().await {
+            while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
                 let work = async { f(item.key()).await.into_outcome() };
                 let said = catch_panic_async(span.around(work)).await;
@@ -97,10 +98,9 @@ where
 async fn let_others_run() {
     let mut waited = false;
     poll_fn(|context| {
-        if waited {
+        if mem::replace(&mut waited, true) {
             return Poll::Ready(());
         }
-        waited = true;
         context.waker().wake_by_ref();
         Poll::Pending
     })

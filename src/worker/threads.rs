@@ -3,16 +3,15 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
 
 use super::trace::Span;
 use super::{IntoOutcome, Source, Workers};
-use crate::error::ConfigError;
-use crate::keys::hasher::DefaultHasher;
 use crate::limiter::{NoLimit, RateLimiter};
-use crate::queue::added::Remaining;
 use crate::wait::catch_panic::catch_panic;
+use crate::{ConfigError, DefaultHasher, Remaining};
 
 /// The most threads of one [`Workers`].
 ///
@@ -57,43 +56,53 @@ where
         R: IntoOutcome<Error = E>,
     {
         let count = self.count(MOST_THREADS)?;
-        let (workers, f, gate) = (&self, &f, &Gate::default());
+        let (workers, f, all_started) = (&self, &f, &OnceLock::new());
         thread::scope(|scope| {
-            let worker = || gate.wait_and(|| workers.work(f));
-            let started: io::Result<Vec<_>> = (1..count)
-                .map(|n| workers.thread(n).spawn_scoped(scope, worker))
-                .collect();
-            gate.open(started.is_ok());
-            started.map(|_| workers.work(f))
+            let work = || workers.work(f, all_started);
+            workers.start(1..count, all_started, |thread| {
+                thread.spawn_scoped(scope, work).map(drop)
+            })?;
+            work();
+            Ok(())
         })
-        .map_err(|error| workers.too_many(count, error))
     }
 
-    /// Runs one thread's loop until the queue is shut down and empty.
-    fn work<R>(&self, f: &impl Fn(&K) -> R)
+    /// Starts the threads of these numbers, each by a call of `start`, and then lets all of them
+    /// work, or none if one cannot be started.
+    fn start(
+        &self,
+        mut numbers: Range<usize>,
+        all_started: &OnceLock<bool>,
+        mut start: impl FnMut(Builder) -> io::Result<()>,
+    ) -> Result<(), ConfigError> {
+        // A thread's name must not contain NUL, which a queue's name may.
+        let queue = self.queue.name().unwrap_or_default().replace('\0', "");
+        let started = numbers.try_for_each(|n| {
+            let name = format!("keyqueue-worker-{n} {queue}");
+            start(Builder::new().name(name.trim_end().to_owned()))
+        });
+        all_started.get_or_init(|| started.is_ok());
+        started.map_err(|error| {
+            let (field, count) = self.count;
+            let requirement = "must be a number of threads that can be started";
+            ConfigError::new("workers", field, requirement, count).caused_by(error)
+        })
+    }
+
+    /// Runs one thread's loop until the queue is shut down and empty, once it is known whether all
+    /// threads have been started.
+    fn work<R>(&self, f: &impl Fn(&K) -> R, all_started: &OnceLock<bool>)
     where
         R: IntoOutcome<Error = E>,
     {
-        while let Some(item) = self.queue().get() {
+        if !all_started.wait() {
+            return;
+        }
+        while let Some(item) = self.queue.get() {
             let span = Span::of(self, &item);
             let said = span.within(|| catch_panic(|| f(item.key()).into_outcome()));
             self.settle(item, said, &span);
         }
-    }
-
-    /// Returns the builder of the `n`th thread.
-    fn thread(&self, n: usize) -> Builder {
-        // A thread's name must not contain NUL, which a queue's name may.
-        let queue = self.queue().name().unwrap_or_default().replace('\0', "");
-        let name = format!("keyqueue-worker-{n} {queue}");
-        Builder::new().name(name.trim_end().to_owned())
-    }
-
-    #[cold]
-    fn too_many(&self, count: usize, error: io::Error) -> ConfigError {
-        let requirement = "must be a number of threads that can be started";
-        let field = self.count.map_or("threads", |(field, _)| field);
-        ConfigError::new("workers", field, requirement, count).caused_by(error)
     }
 }
 
@@ -137,44 +146,26 @@ where
         R: IntoOutcome<Error = E>,
     {
         let count = self.count(MOST_THREADS)?;
-        let queue = self.queue.clone();
-        let shared = Arc::new((self, f, Gate::default()));
-        let (workers, _, gate) = &*shared;
-        let mut threads = Vec::new();
-        let started: io::Result<()> = (0..count).try_for_each(|n| {
-            let mine = Arc::clone(&shared);
-            let thread = workers.thread(n).spawn(move || {
-                let (workers, f, gate) = &*mine;
-                gate.wait_and(|| workers.work(f));
-            })?;
-            threads.push(thread);
+        let shared = Arc::new((self, f, OnceLock::new()));
+        let (workers, _, all_started) = &*shared;
+        let mut running = Running {
+            queue: Arc::clone(&workers.queue),
+            threads: Vec::new(),
+        };
+        let started = workers.start(0..count, all_started, |thread| {
+            let shared = Arc::clone(&shared);
+            running.threads.push(thread.spawn(move || {
+                let (workers, f, all_started) = &*shared;
+                workers.work(f, all_started);
+            })?);
             Ok(())
         });
-        gate.open(started.is_ok());
-        match started {
-            Ok(()) => Ok(Running { queue, threads }),
-            Err(error) => {
-                join_all(threads);
-                Err(workers.too_many(count, error))
-            }
+        if let Err(error) = started {
+            // Not the drop of the handle, which shuts the queue down.
+            running.join();
+            return Err(error);
         }
-    }
-}
-
-/// A gate at which threads wait until all of them have been spawned, so that either all start or
-/// none.
-#[derive(Default)]
-struct Gate(OnceLock<bool>);
-
-impl Gate {
-    fn open(&self, all_there: bool) {
-        self.0.get_or_init(|| all_there);
-    }
-
-    fn wait_and(&self, work: impl FnOnce()) {
-        if *self.0.wait() {
-            work();
-        }
+        Ok(running)
     }
 }
 
@@ -183,7 +174,7 @@ impl Gate {
 /// Dropping the handle stops and joins the workers.
 #[must_use = "dropping it stops the workers"]
 pub struct Running<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
-    queue: Source<'static, K, L, S>,
+    queue: Arc<Source<'static, K, L, S>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -193,7 +184,7 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
     /// This is [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), which stops the workers as
     /// well.
     pub fn stop(&self) -> Remaining {
-        self.queue.get().shut_down()
+        self.queue.shut_down()
     }
 
     /// Waits until the workers have ended, which they do once the queue is shut down and empty.
@@ -210,18 +201,15 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
+    /// Joins all threads but the current one.
     fn join_threads(&mut self) {
-        join_all(self.threads.drain(..));
-    }
-}
-
-/// Joins all threads but the current one.
-fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
-    let myself = thread::current().id();
-    for thread in threads {
-        if thread.thread().id() != myself {
-            // The thread catches panics of what it runs. If it panicked anyway, it has ended, too.
-            let _ = thread.join();
+        let myself = thread::current().id();
+        for thread in self.threads.drain(..) {
+            if thread.thread().id() != myself {
+                // The thread catches panics of what it runs. If it panicked anyway, it has ended,
+                // too.
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -238,7 +226,7 @@ impl<K: 'static, L: 'static, S: 'static> Drop for Running<K, L, S> {
 impl<K: 'static, L: 'static, S: 'static> fmt::Debug for Running<K, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
-            .field("queue", self.queue.get())
+            .field("queue", &**self.queue)
             .field("threads", &self.threads.len())
             .finish()
     }

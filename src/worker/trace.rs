@@ -13,32 +13,15 @@
 //!
 //! A disabled span costs one read of a static; its fields are not computed.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use tracing::field::{Empty, display};
 use tracing::{Instrument, error, info_span, warn};
 
 use super::{GivenUp, Reason, Workers};
+use crate::Item;
 use crate::limiter::RateLimiter;
-use crate::queue::item::Item;
 use crate::wait::catch_panic::catch_panic;
-
-/// How a key is formatted for its span; `None` if it is not recorded.
-pub(super) struct Keys<K>(Option<fn(&K) -> String>);
-
-impl<K> Keys<K> {
-    pub(super) const fn none() -> Self {
-        Keys(None)
-    }
-
-    pub(super) fn debug() -> Self
-    where
-        K: fmt::Debug,
-    {
-        Keys(Some(|key| format!("{key:?}")))
-    }
-}
 
 /// The span of one delivered key.
 pub(super) struct Span(tracing::Span);
@@ -63,12 +46,12 @@ impl Span {
             outcome = Empty,
         );
         if !span.is_disabled() {
-            span.record("queue", workers.queue().name());
+            span.record("queue", workers.queue.name());
             // The limiter and the key's `Debug` are user code, which may panic.
             if let Ok(retries) = catch_panic(|| workers.retries(item)) {
                 span.record("attempt", u64::from(retries) + 1);
             }
-            if let Some(write) = workers.trace_keys.0
+            if let Some(write) = workers.trace_keys
                 && let Ok(key) = catch_panic(|| write(item.key()))
             {
                 span.record("key", display(key));
@@ -97,6 +80,7 @@ impl Span {
     }
 
     pub(super) fn gave_up<E>(&self, given_up: &GivenUp<E>) {
+        self.outcome("given_up");
         let reason = match given_up.reason {
             Reason::MaxRetries => "max_retries",
             Reason::ShutDown => "shut_down",

@@ -1,7 +1,7 @@
 //! Empty stand-ins for the spans and events, for builds without the feature `tracing`.
 
 use super::{GivenUp, Workers};
-use crate::queue::item::Item;
+use crate::Item;
 
 pub(super) struct Span;
 

@@ -52,6 +52,8 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
+use std::fmt;
+
 use crate::keys::hash::ShortHash;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fence_after_rmw;
@@ -85,15 +87,36 @@ impl Word {
     }
 }
 
-/// The four states of a key, by their bits in the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of a key in a [`snapshot`](crate::WorkQueue::snapshot).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[non_exhaustive]
 #[repr(u64)]
-pub(crate) enum Phase {
-    Idle = 0,
-    Queued = DIRTY,
-    Processing = PROCESSING,
-    Dirty = PROCESSING | DIRTY,
+pub enum State {
+    // In the order of their bits in the word.
+    /// Neither queued nor processing: the key waits for its delay.
+    Idle,
+    /// Queued.
+    Queued,
+    /// Processing: a worker holds the key.
+    Processing,
+    /// Processing, and added again meanwhile.
+    Dirty,
 }
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            State::Idle => "idle",
+            State::Queued => "queued",
+            State::Processing => "processing",
+            State::Dirty => "dirty",
+        })
+    }
+}
+
+pub(crate) use State as Phase;
 
 /// The effect of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
