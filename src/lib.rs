@@ -71,33 +71,8 @@
 //! assert_eq!(shown.lock().unwrap()["apple"], 3);
 //! ```
 //!
-//! In tasks of any executor:
-//!
-//! ```
-//! use std::sync::Arc;
-//!
-//! use keyqueue::{Added, WorkQueue};
-//!
-//! # #[tokio::main]
-//! # async fn main() {
-//! let queue = Arc::new(WorkQueue::<String>::new());
-//! let worker = tokio::spawn({
-//!     let queue = Arc::clone(&queue);
-//!     async move {
-//!         let mut delivered = 0;
-//!         // Cancel-safe: it can be used in `select!`.
-//!         while let Some(key) = queue.get_async().await {
-//!             assert!(key.starts_with("pod/"));
-//!             delivered += 1;
-//!         }
-//!         delivered
-//!     }
-//! });
-//! assert_eq!(queue.add_ref("pod/a"), Added::Queued); // copies the key only if it is unknown
-//! queue.drain_async().await;
-//! assert_eq!(worker.await.unwrap(), 1);
-//! # }
-//! ```
+//! In tasks of any executor, use [`get_async`](WorkQueue::get_async) and
+//! [`drain_async`](WorkQueue::drain_async).
 //!
 //! # Guide
 //!
@@ -141,10 +116,9 @@
 //!
 //! # Costs
 //!
-//! The hot path takes no global lock. An add takes the lock of one shard for a lookup; `get`,
-//! `done` and adds through a handle take none, unless a waiter must be woken or the ring is full.
-//! The crate needs no runtime, and starts no thread before the first delay (or the first add, if the
-//! queue reports metrics). It allocates nothing for a recurring key while the ring has room.
+//! The hot path takes no global lock, and allocates nothing for a recurring key while the ring has
+//! room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the first
+//! delay (or the first add, if the queue reports metrics).
 #![deny(missing_docs)]
 
 pub mod backoff;

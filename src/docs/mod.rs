@@ -9,6 +9,10 @@
 //! | [`coming_from_client_go`] | port from the Go queue: each call and its counterpart |
 //! | [`internals`] | change the crate: the parts, the protocols and the reasons |
 
+// What the pages link to.
+#[cfg(doc)]
+use crate::{backoff::*, limiter::*, worker::*, *};
+
 #[doc = include_str!("coming_from_client_go.md")]
 pub mod coming_from_client_go {}
 

@@ -22,14 +22,6 @@ pub enum Added {
 
 impl Added {
     /// Returns whether the add was accepted: a delivery that begins after it will follow.
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::new();
-    /// assert!(queue.add("a").is_accepted());
-    /// queue.shut_down();
-    /// assert!(!queue.add("a").is_accepted());
-    /// ```
     #[must_use]
     pub fn is_accepted(self) -> bool {
         self != Added::ShutDown
@@ -91,19 +83,5 @@ impl fmt::Display for Remaining {
     }
 }
 
-/// The error of [`drain_timeout`](crate::WorkQueue::drain_timeout):
-///
-/// ```
-/// # use keyqueue::WorkQueue;
-/// # use std::{error::Error, time::Duration};
-/// fn end(queue: &WorkQueue<&str>) -> Result<(), Box<dyn Error>> {
-///     queue.drain_timeout(Duration::ZERO)?;
-///     Ok(())
-/// }
-///
-/// let queue = WorkQueue::new();
-/// queue.add("a");
-/// let error = end(&queue).unwrap_err();
-/// assert_eq!(error.to_string(), "keys left: 1 queued, 0 processing, 0 delayed");
-/// ```
+/// The error of [`drain_timeout`](crate::WorkQueue::drain_timeout).
 impl Error for Remaining {}

@@ -11,9 +11,7 @@ use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
 use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
 
-const DEFAULT_RING: usize = 1024;
 const LARGEST_RING: usize = 1 << 24;
-const DEFAULT_TICK: Duration = Duration::from_millis(1);
 const SHORTEST_TICK: Duration = Duration::from_micros(100);
 const LONGEST_TICK: Duration = Duration::from_secs(60);
 const MOST_SHARDS: usize = 1 << 16;
@@ -207,9 +205,9 @@ impl Default for Settings {
         Settings {
             name: None,
             shards: *DEFAULT_SHARDS,
-            ring: DEFAULT_RING,
+            ring: 1024,
             clock: None,
-            tick: DEFAULT_TICK,
+            tick: Duration::from_millis(1),
             policy: DelayPolicy::default(),
             supersede: false,
             drain_delays: false,

@@ -31,13 +31,11 @@ impl<'q, K> Drain<'q, K> {
     }
 
     fn end(&self) -> Option<DrainEnd> {
-        if self.core.closing.all_finished() {
-            Some(DrainEnd::Finished)
-        } else if self.core.closing.releases() != self.releases {
-            Some(DrainEnd::Released)
-        } else {
-            None
+        let closing = &self.core.closing;
+        if closing.all_finished() {
+            return Some(DrainEnd::Finished);
         }
+        (closing.releases() != self.releases).then_some(DrainEnd::Released)
     }
 
     /// Blocks until the end or the deadline.

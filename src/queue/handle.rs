@@ -21,6 +21,7 @@ use crate::sync::Arc;
 /// let queue = WorkQueue::new();
 /// let handle = queue.handle("a");
 /// assert_eq!(handle.key(), &"a");
+/// assert!(queue.is_empty());
 /// assert_eq!(handle.add(), Added::Queued);
 /// let item = queue.get().unwrap();
 /// assert_eq!(handle.add(), Added::Deferred);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::engine::{Core, Taken};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
-use crate::limiter::NoLimit;
+use crate::limiter::{NoLimit, RateLimiter};
 use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
@@ -19,22 +19,10 @@ use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
 /// are deferred. Leaking it (`mem::forget`) leaves the key processing forever: the key is not
 /// delivered again, and a drain does not end.
 ///
-/// If the queue has no limiter and the default hasher, a signature names only the key's type:
-///
-/// ```
-/// use keyqueue::{Item, WorkQueue};
-///
-/// fn square(item: &Item<'_, u64>) -> u64 {
-///     item.key() * item.key()
-/// }
-///
-/// let queue = WorkQueue::new();
-/// queue.add(7);
-/// assert_eq!(square(&queue.get().unwrap()), 49);
-/// ```
+/// Without a limiter and with the default hasher, `Item<'_, K>` is its type.
 #[must_use = "dropping the item at once finishes its key"]
 pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
-    pub(super) queue: &'q WorkQueue<K, L, S>,
+    queue: &'q WorkQueue<K, L, S>,
     /// The queue's core, here to save a load.
     core: &'q Core<K>,
     /// Taken out once, by the drop.
@@ -50,11 +38,10 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         taken: Taken<K>,
     ) -> Result<Self, TryGetError> {
         match taken {
-            Taken::Key(held) => Ok(Item {
-                queue,
-                core,
-                held: ManuallyDrop::new(held),
-            }),
+            Taken::Key(held) => {
+                let held = ManuallyDrop::new(held);
+                Ok(Item { queue, core, held })
+            }
             Taken::Empty => Err(TryGetError::Empty),
             Taken::Ended => Err(TryGetError::ShutDown),
         }
@@ -90,17 +77,6 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// Finishes the key.
     ///
     /// If the key was added meanwhile, it is queued again, at the tail; otherwise it is idle.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::new();
-    /// queue.add("a");
-    /// let item = queue.get().unwrap();
-    /// queue.add("a");
-    /// assert_eq!(queue.len(), 0);
-    /// item.done();
-    /// assert_eq!(queue.len(), 1);
-    /// ```
     #[inline]
     pub fn done(self) {
         drop(self);
@@ -131,6 +107,36 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
         let hash = hash_of(&self.queue.hasher, self.key());
         self.queue.core.delay(self.held.pin(), hash, delay)
+    }
+}
+
+impl<K, L, S> Item<'_, K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
+    /// Adds the key again, rate limited, because processing it failed, and finishes it. See
+    /// [`WorkQueue::add_rate_limited`].
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new(); // without a limiter, a retry is due at once
+    /// queue.add("a");
+    /// assert_eq!(queue.get().unwrap().retry(), Added::Deferred);
+    /// assert_eq!(*queue.get().unwrap(), "a");
+    /// ```
+    pub fn retry(self) -> Added {
+        self.add_rate_limited()
+    }
+
+    /// Like [`retry`](Self::retry), but keeps the item.
+    pub(crate) fn add_rate_limited(&self) -> Added {
+        if self.queue.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        let delay = self.queue.limiter.when(self);
+        self.add_after(delay)
     }
 }
 

@@ -8,7 +8,6 @@ pub(crate) mod get;
 pub(crate) mod handle;
 pub(crate) mod item;
 pub(crate) mod iter;
-mod retry;
 pub(crate) mod snapshot;
 #[cfg(feature = "futures-core")]
 pub(crate) mod stream;
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
-use crate::limiter::NoLimit;
+use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::{Drain, deadline_in};
 use crate::sync::Arc;
 use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining};
@@ -29,12 +28,7 @@ use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaini
 /// A keyed work queue.
 ///
 /// Add a key as often as you like: it is delivered once, to one worker at a time, first in, first
-/// out, and no add is lost.
-///
-/// ```text
-/// idle --add--> queued --get--> processing --done--> idle
-///                               processing --add--> processing-dirty --done--> queued (at the tail)
-/// ```
+/// out, and no add is lost. [`docs::semantics`](crate::docs::semantics) has every promise.
 ///
 /// * `K` is the key: anything `Hash + Eq + Send + Sync + 'static`. It need not be `Clone`; it is
 ///   moved into the queue once and lent to workers. Its `Hash` and `Eq` must not call the queue.
@@ -42,12 +36,6 @@ use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaini
 /// * `S` is the hasher.
 ///
 /// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down.
-///
-/// # Memory ordering
-///
-/// What a thread did before an accepted add is visible to the delivery that serves the add,
-/// merged and deferred adds included; what a worker did before `done` is visible to the next
-/// delivery of the key. So state that only the key's worker touches needs no lock of its own.
 ///
 /// # Examples
 ///
@@ -62,6 +50,8 @@ use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaini
 /// let item = queue.get().unwrap();
 /// assert_eq!(*item, "a");
 /// assert_eq!(queue.add("a"), Added::Deferred); // it is being processed: once more, later
+/// assert_eq!(queue.add("a"), Added::Merged); // however often it is added
+/// assert_eq!(queue.len(), 1); // "b"; processing and dirty keys are not counted
 /// item.done();
 ///
 /// queue.shut_down();
@@ -185,15 +175,6 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     ///
     /// The key stays interned while the handle lives. This call does not add it.
     ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::new();
-    /// let handle = queue.handle("a");
-    /// assert!(queue.is_empty());
-    /// assert_eq!(handle.add(), Added::Queued);
-    /// assert_eq!(queue.add("a"), Added::Merged);
-    /// ```
-    ///
     /// # Panics
     ///
     /// Panics if [`add`](Self::add) would, or if 2^31 handles to the key are alive.
@@ -285,6 +266,68 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     {
         let hash = hash_of(&self.hasher, key);
         self.core.cancel(hash, |known| known.borrow() == key)
+    }
+}
+
+impl<K, L, S> WorkQueue<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
+    /// Adds a key after the delay that the rate limiter returns: [`add_after`](Self::add_after) of
+    /// `limiter.when(&key)` (L1).
+    ///
+    /// With most limiters each call counts as a failure of the key. A queue that is shut down
+    /// refuses the key and does not charge the limiter.
+    ///
+    /// ```
+    /// # use keyqueue::limiter::ItemExponentialFailure;
+    /// # use keyqueue::{Added, Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(1000))?;
+    /// let queue = WorkQueue::builder()
+    ///     .rate_limiter(limiter.with_clock(clock.clone()))
+    ///     .clock(clock)
+    ///     .manual_timers()
+    ///     .build()?;
+    /// assert_eq!(queue.add_rate_limited("a"), Added::Delayed); // 5 ms
+    /// assert_eq!(queue.num_requeues(&"a"), 1);
+    /// time.advance(Duration::from_millis(5));
+    /// queue.fire_due();
+    ///
+    /// let item = queue.get().unwrap();
+    /// item.retry(); // 10 ms
+    /// assert_eq!(queue.num_requeues(&"a"), 2);
+    /// queue.forget(&"a");
+    /// assert_eq!(queue.num_requeues(&"a"), 0);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`add`](Self::add) would, or if the limiter panics.
+    pub fn add_rate_limited(&self, key: K) -> Added {
+        if self.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
+        let delay = self.limiter.when(&key);
+        self.add_after(key, delay)
+    }
+
+    /// Clears the rate limiter's record of a key (L2). Call it when the key has succeeded.
+    ///
+    /// Changes neither the key's state nor its pending delay.
+    pub fn forget(&self, key: &K) {
+        self.limiter.forget(key);
+    }
+
+    /// Returns the number of failures of a key since it was last forgotten, as counted by the rate
+    /// limiter (L2).
+    #[must_use]
+    pub fn num_requeues(&self, key: &K) -> u32 {
+        self.limiter.num_requeues(key)
     }
 }
 

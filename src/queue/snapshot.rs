@@ -177,9 +177,8 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     return;
                 }
                 let since = match seen.phase {
-                    State::Idle => None,
-                    State::Queued | State::Dirty => Some(seen.dirty.unwrap_or(now)),
-                    State::Processing => seen.held,
+                    State::Queued | State::Dirty => seen.dirty.or(Some(now)),
+                    State::Idle | State::Processing => seen.held,
                 };
                 let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
                 keys.push(KeySnapshot {

@@ -33,24 +33,20 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// # });
     /// ```
     pub fn stream(&self) -> GetStream<'_, K, L, S> {
-        GetStream {
-            next: self.get_async(),
-        }
+        GetStream(self.get_async())
     }
 }
 
 /// The stream of [`WorkQueue::stream`].
+// Once the future has returned a key, it can be polled for the next one.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
-pub struct GetStream<'q, K, L = NoLimit, S = DefaultHasher> {
-    /// Once it has returned a key, it can be polled for the next one.
-    next: GetAsync<'q, K, L, S>,
-}
+pub struct GetStream<'q, K, L = NoLimit, S = DefaultHasher>(GetAsync<'q, K, L, S>);
 
 impl<'q, K, L, S> Stream for GetStream<'q, K, L, S> {
     type Item = Item<'q, K, L, S>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.next).poll(context)
+        Pin::new(&mut self.0).poll(context)
     }
 }

@@ -25,30 +25,23 @@ use crate::sync::{AtomicWaker, SegQueue};
 
 /// A future that is ready when all of its futures are.
 pub(super) struct Join<F> {
-    places: Vec<Place<F>>,
+    /// Each future, until it is ready, and its waker.
+    places: Vec<(Option<Pin<Box<F>>>, Waker)>,
     running: usize,
     woken: Arc<Woken>,
-}
-
-struct Place<F> {
-    /// `None` once the future was ready.
-    future: Option<Pin<Box<F>>>,
-    task_waker: Arc<TaskWaker>,
-    /// `task_waker` as a `Waker`, for the future.
-    waker: Waker,
 }
 
 /// The ready list, and the task to wake.
 struct Woken {
     places: SegQueue<usize>,
+    /// Whether each place is on the ready list, or about to be pushed to it.
+    is_queued: Vec<AtomicBool>,
     task: AtomicWaker,
 }
 
 /// The target of one future's waker.
 struct TaskWaker {
     place: usize,
-    /// Whether the place is on the ready list, or about to be pushed to it.
-    is_queued: AtomicBool,
     woken: Arc<Woken>,
 }
 
@@ -60,7 +53,7 @@ impl Wake for TaskWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         // Ordering: AcqRel; the Release pairs with the swap in `poll`, so that the poll sees what
         // happened before this wake-up, even if another had set the flag already.
-        if !self.is_queued.swap(true, Ordering::AcqRel) {
+        if !self.woken.is_queued[self.place].swap(true, Ordering::AcqRel) {
             self.woken.places.push(self.place);
             self.woken.task.wake();
         }
@@ -68,31 +61,23 @@ impl Wake for TaskWaker {
 }
 
 impl<F: Future<Output = ()>> Join<F> {
-    pub(super) fn new(futures: impl Iterator<Item = F>) -> Self {
+    pub(super) fn new(futures: impl ExactSizeIterator<Item = F>) -> Self {
+        let running = futures.len();
         let woken = Arc::new(Woken {
             places: SegQueue::new(),
+            is_queued: (0..running).map(|_| AtomicBool::new(true)).collect(),
             task: AtomicWaker::new(),
         });
-        let places: Vec<_> = futures
-            .enumerate()
-            .map(|(place, future)| {
-                // Every future is polled once at the start.
-                woken.places.push(place);
-                let task_waker = Arc::new(TaskWaker {
-                    place,
-                    is_queued: AtomicBool::new(true),
-                    woken: Arc::clone(&woken),
-                });
-                Place {
-                    future: Some(Box::pin(future)),
-                    waker: Waker::from(Arc::clone(&task_waker)),
-                    task_waker,
-                }
-            })
-            .collect();
+        let with_waker = |(place, future)| {
+            // Every future is polled once at the start.
+            woken.places.push(place);
+            let woken = Arc::clone(&woken);
+            let waker = Waker::from(Arc::new(TaskWaker { place, woken }));
+            (Some(Box::pin(future)), waker)
+        };
         Join {
-            running: places.len(),
-            places,
+            places: futures.enumerate().map(with_waker).collect(),
+            running,
             woken,
         }
     }
@@ -108,15 +93,13 @@ impl<F: Future<Output = ()>> Future for Join<F> {
             let Some(place) = this.woken.places.pop() else {
                 break;
             };
-            let place = &mut this.places[place];
             // Ordering: AcqRel; pairs with the swap in `wake_by_ref`.
-            place.task_waker.is_queued.swap(false, Ordering::AcqRel);
-            let Some(future) = &mut place.future else {
-                continue;
-            };
-            let mut context = Context::from_waker(&place.waker);
-            if future.as_mut().poll(&mut context).is_ready() {
-                place.future = None;
+            this.woken.is_queued[place].swap(false, Ordering::AcqRel);
+            let (future, waker) = &mut this.places[place];
+            let context = &mut Context::from_waker(waker);
+            let is_ready = |future: &mut Pin<Box<F>>| future.as_mut().poll(context).is_ready();
+            if future.as_mut().is_some_and(is_ready) {
+                *future = None;
                 this.running -= 1;
             }
         }

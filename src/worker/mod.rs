@@ -18,29 +18,24 @@
 //! | [`Workers::spawn`] | background threads | returns a handle to stop and join them |
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //!
-//! # What stops workers
-//!
-//! Only a shut-down of the queue stops them (promise W4): they process what is queued, finish the
-//! items they hold, and end. A panic in the function, the hook, a limiter or a waker does not stop
-//! them.
+//! Only a shut-down of the queue stops workers (promise W4): they process what is queued, finish the
+//! items they hold, and end. A panic in the function, the hook, a limiter or a waker does not.
 //!
 //! # Which retries count
 //!
 //! [`max_retries`](Workers::max_retries) is compared with the larger of two numbers: the limiter's
 //! [`num_requeues`](crate::WorkQueue::num_requeues), and the retries that this `Workers` made since
 //! it last forgot the key. So the limit holds with any limiter, including one that counts nothing
-//! ([`NoLimit`], a [`Bucket`](crate::limiter::Bucket) alone) and one that
-//! forgets a key while it is processing. With the latter, delays do not grow: see
-//! [`remember_for`](crate::limiter::PerKeyLimiter::remember_for).
+//! ([`NoLimit`], a [`Bucket`](crate::limiter::Bucket) alone) and one that forgets a key while it is
+//! processing.
 //!
 //! # Retries after a shut-down
 //!
-//! A queue that is shut down refuses retries. A key that fails then is given up immediately, and
-//! reported with [`Reason::ShutDown`]. A retry that is pending when the queue is shut down is
-//! dropped with the other delays and counted in [`Remaining::delayed`](crate::Remaining); a drain
-//! of a queue that was built with [`drain_delays`](crate::Builder::drain_delays) delivers it
-//! immediately. A [`Outcome::RequeueAfter`] after a shut-down is dropped and not reported, since
-//! the key did not fail.
+//! A queue that is shut down refuses retries: a key that fails then is given up, with
+//! [`Reason::ShutDown`]. A retry that is pending at the shut-down is dropped and counted like any
+//! other delay, or delivered immediately ([`drain_delays`](crate::Builder::drain_delays)). An
+//! [`Outcome::RequeueAfter`] after a shut-down is dropped and not reported, since the key did not
+//! fail.
 //!
 //! # Traces
 //!
@@ -170,18 +165,14 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     }
 
     /// Sets the number of keys that are processing at the same time, each on its own thread: 1 to
-    /// 8192.
-    ///
-    /// Default: one for each processor. The same setting as [`tasks`](Self::tasks).
+    /// 8192. Default: one for each processor. The same setting as [`tasks`](Self::tasks).
     pub fn threads(mut self, threads: usize) -> Self {
         self.count = ("threads", threads);
         self
     }
 
     /// Sets the number of keys that [`run_async`](Self::run_async) processes at the same time: 1 to
-    /// 65 536.
-    ///
-    /// Default: one for each processor. The same setting as [`threads`](Self::threads).
+    /// 65 536. Default: one for each processor. The same setting as [`threads`](Self::threads).
     pub fn tasks(mut self, tasks: usize) -> Self {
         self.count = ("tasks", tasks);
         self
@@ -199,18 +190,14 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// Calls `hook` with every key that is given up, and the reason.
     ///
     /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
-    /// adds is queued again without failures. A panic of the hook is caught, and the key is done in
-    /// any case.
-    ///
-    /// Default: no hook.
+    /// adds is queued again without failures. A panic of the hook is caught. Default: no hook.
     pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
         self.on_give_up = Some(Box::new(hook));
         self
     }
 
-    /// Records each key in its span, in its `Debug` form.
-    ///
-    /// Default: keys are not recorded, because they may be long or confidential.
+    /// Records each key in its span, in its `Debug` form. Default: keys are not recorded, because
+    /// they may be long or confidential.
     #[cfg(feature = "tracing")]
     pub fn trace_keys(mut self) -> Self
     where

@@ -28,7 +28,7 @@ where
     ///
     /// It is a single future, so the work on all keys interleaves on the thread that polls it. To
     /// use more than one processor, let `f` spawn the work and await it, or spawn several of these
-    /// futures over one queue. Only workers that were woken are polled.
+    /// futures over one queue.
     ///
     /// It is `Send`, as `tokio::spawn` requires, if `f` is `Send` and owns what it uses: a
     /// function, or a closure `async move |key| ...`. For borrowing closures the compiler cannot
@@ -43,11 +43,8 @@ where
     /// # Cancel safety
     ///
     /// Dropping the future cancels the work on the processing keys at its current await points.
-    /// Each of these keys is done then: it is not forgotten, retried or reported, and does not stay
-    /// processing. Queued keys stay queued. To end without cancelling work, shut the queue down and
-    /// await the future instead.
-    ///
-    /// # Examples
+    /// Each of these keys is done then: it is not forgotten, retried or reported. Queued keys stay
+    /// queued. To end without cancelling work, shut the queue down and await the future instead.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
 
@@ -32,7 +31,7 @@ where
     /// The calling thread is one of the workers, so one worker needs no other thread. `f` may
     /// borrow from the caller. It is never called for a key that another worker is processing.
     ///
-    /// A panic of `f` counts as a failure of the key. State that `f` shares between calls must be
+    /// A panic of `f` counts as a failure of the key, so state that it shares between calls must be
     /// unwind-safe.
     ///
     /// # Errors
@@ -40,26 +39,14 @@ where
     /// Returns an error if the number of threads is out of range, or if the system cannot start
     /// that many; the system's error is then the [`source`](std::error::Error::source). No key was
     /// delivered then.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// # use keyqueue::worker::Workers;
-    /// let queue = WorkQueue::<u64>::new();
-    /// let refused = Workers::new(&queue).threads(0).run(|_| ()).unwrap_err();
-    /// assert_eq!(
-    ///     refused.to_string(),
-    ///     "workers `threads` must be between 1 and 8192, but is 0",
-    /// );
-    /// ```
     pub fn run<R>(self, f: impl Fn(&K) -> R + Sync) -> Result<(), ConfigError>
     where
         R: IntoOutcome<Error = E>,
     {
-        let count = self.count(MOST_THREADS)?;
-        let (workers, f, all_started) = (&self, &f, &OnceLock::new());
+        let (workers, f, started) = (&self, &f, &OnceLock::new());
         thread::scope(|scope| {
-            let work = || workers.work(f, all_started);
-            workers.start(1..count, all_started, |thread| {
+            let work = || workers.work(f, started);
+            workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
             work();
@@ -67,35 +54,32 @@ where
         })
     }
 
-    /// Starts the threads of these numbers, each by a call of `start`, and then lets all of them
+    /// Starts all threads but the `first` ones, each by a call of `start`. Then lets all of them
     /// work, or none if one cannot be started.
     fn start(
         &self,
-        mut numbers: Range<usize>,
-        all_started: &OnceLock<bool>,
+        first: usize,
+        started: &OnceLock<bool>,
         mut start: impl FnMut(Builder) -> io::Result<()>,
     ) -> Result<(), ConfigError> {
+        let count = self.count(MOST_THREADS)?;
         // A thread's name must not contain NUL, which a queue's name may.
         let queue = self.queue.name().unwrap_or_default().replace('\0', "");
-        let started = numbers.try_for_each(|n| {
+        let result = (first..count).try_for_each(|n| {
             let name = format!("keyqueue-worker-{n} {queue}");
             start(Builder::new().name(name.trim_end().to_owned()))
         });
-        all_started.get_or_init(|| started.is_ok());
-        started.map_err(|error| {
-            let (field, count) = self.count;
+        started.get_or_init(|| result.is_ok());
+        result.map_err(|error| {
             let requirement = "must be a number of threads that can be started";
-            ConfigError::new("workers", field, requirement, count).caused_by(error)
+            ConfigError::new("workers", self.count.0, requirement, count).caused_by(error)
         })
     }
 
     /// Runs one thread's loop until the queue is shut down and empty, once it is known whether all
     /// threads have been started.
-    fn work<R>(&self, f: &impl Fn(&K) -> R, all_started: &OnceLock<bool>)
-    where
-        R: IntoOutcome<Error = E>,
-    {
-        if !all_started.wait() {
+    fn work<R: IntoOutcome<Error = E>>(&self, f: &impl Fn(&K) -> R, started: &OnceLock<bool>) {
+        if !started.wait() {
             return;
         }
         while let Some(item) = self.queue.get() {
@@ -120,8 +104,6 @@ where
     ///
     /// The same as for [`run`](Self::run).
     ///
-    /// # Examples
-    ///
     /// ```
     /// # use keyqueue::WorkQueue;
     /// # use keyqueue::worker::Workers;
@@ -138,29 +120,25 @@ where
     /// running.join();
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    pub fn spawn<R>(
+    pub fn spawn<R: IntoOutcome<Error = E>>(
         self,
         f: impl Fn(&K) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, L, S>, ConfigError>
-    where
-        R: IntoOutcome<Error = E>,
-    {
-        let count = self.count(MOST_THREADS)?;
+    ) -> Result<Running<K, L, S>, ConfigError> {
         let shared = Arc::new((self, f, OnceLock::new()));
-        let (workers, _, all_started) = &*shared;
+        let (workers, _, started) = &*shared;
         let mut running = Running {
             queue: Arc::clone(&workers.queue),
             threads: Vec::new(),
         };
-        let started = workers.start(0..count, all_started, |thread| {
+        let result = workers.start(0, started, |thread| {
             let shared = Arc::clone(&shared);
             running.threads.push(thread.spawn(move || {
-                let (workers, f, all_started) = &*shared;
-                workers.work(f, all_started);
+                let (workers, f, started) = &*shared;
+                workers.work(f, started);
             })?);
             Ok(())
         });
-        if let Err(error) = started {
+        if let Err(error) = result {
             // Not the drop of the handle, which shuts the queue down.
             running.join();
             return Err(error);
@@ -169,9 +147,8 @@ where
     }
 }
 
-/// A handle to workers on background threads, from [`Workers::spawn`].
-///
-/// Dropping the handle stops and joins the workers.
+/// A handle to workers on background threads, from [`Workers::spawn`]. Dropping it stops and joins
+/// the workers.
 #[must_use = "dropping it stops the workers"]
 pub struct Running<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
     queue: Arc<Source<'static, K, L, S>>,
@@ -179,18 +156,14 @@ pub struct Running<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher>
 }
 
 impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
-    /// Shuts the queue down without waiting, and returns what is left for the workers to do.
-    ///
-    /// This is [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), which stops the workers as
-    /// well.
+    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
+    /// and returns what is left for them to do.
     pub fn stop(&self) -> Remaining {
         self.queue.shut_down()
     }
 
     /// Waits until the workers have ended, which they do once the queue is shut down and empty.
-    /// Does not shut the queue down.
-    ///
-    /// If a worker calls this, it does not wait for itself.
+    /// Does not shut the queue down. A worker that calls this does not wait for itself.
     pub fn join(mut self) {
         self.join_threads();
     }

@@ -1,21 +1,12 @@
 //! Spans and events of the worker loop, for `tracing`.
 //!
-//! Each delivered key has a span named `key`, with target `keyqueue` and level info, around the
-//! call of the function and the handling of its outcome:
-//!
-//! | field | value |
-//! | --- | --- |
-//! | `queue` | the queue's name, if it has one |
-//! | `key` | the key, if [`Workers::trace_keys`](super::Workers::trace_keys) was called |
-//! | `attempt` | 1, and one more for each retry |
-//! | `queue_seconds` | how long the key was queued, if the queue is timed |
-//! | `outcome` | `done`, `requeue_after`, `retry`, `given_up` |
+//! The [module](super#traces) describes them.
 //!
 //! A disabled span costs one read of a static; its fields are not computed.
 
 use std::hash::{BuildHasher, Hash};
 
-use tracing::field::{Empty, display};
+use tracing::field::{self, Empty};
 use tracing::{Instrument, error, info_span, warn};
 
 use super::{GivenUp, Reason, Workers};
@@ -36,31 +27,18 @@ impl Span {
         L: RateLimiter<K>,
         S: BuildHasher,
     {
-        let span = info_span!(
+        // The limiter and the key's `Debug` are user code, which may panic.
+        let key = |write: fn(&K) -> String| catch_panic(|| write(item.key())).ok();
+        let retries = || catch_panic(|| workers.retries(item)).ok();
+        Span(info_span!(
             target: "keyqueue",
             "key",
-            queue = Empty,
-            key = Empty,
-            attempt = Empty,
-            queue_seconds = Empty,
+            queue = workers.queue.name(),
+            key = workers.trace_keys.and_then(key).map(field::display),
+            attempt = retries().map(|retries| u64::from(retries) + 1),
+            queue_seconds = item.queue_time().map(|time| time.as_secs_f64()),
             outcome = Empty,
-        );
-        if !span.is_disabled() {
-            span.record("queue", workers.queue.name());
-            // The limiter and the key's `Debug` are user code, which may panic.
-            if let Ok(retries) = catch_panic(|| workers.retries(item)) {
-                span.record("attempt", u64::from(retries) + 1);
-            }
-            if let Some(write) = workers.trace_keys
-                && let Ok(key) = catch_panic(|| write(item.key()))
-            {
-                span.record("key", display(key));
-            }
-            if let Some(time) = item.queue_time() {
-                span.record("queue_seconds", time.as_secs_f64());
-            }
-        }
-        Span(span)
+        ))
     }
 
     pub(super) fn within<T>(&self, f: impl FnOnce() -> T) -> T {
@@ -76,7 +54,7 @@ impl Span {
     }
 
     pub(super) fn panicked(&self, message: &str) {
-        self.within(|| error!(target: "keyqueue", message, "the worker's function panicked"));
+        error!(target: "keyqueue", message, "the worker's function panicked");
     }
 
     pub(super) fn gave_up<E>(&self, given_up: &GivenUp<E>) {
@@ -87,6 +65,6 @@ impl Span {
             Reason::Limiter => "limiter",
         };
         let retries = given_up.retries;
-        self.within(|| warn!(target: "keyqueue", reason, retries, "the key is given up"));
+        warn!(target: "keyqueue", reason, retries, "the key is given up");
     }
 }
