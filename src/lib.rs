@@ -55,10 +55,10 @@
 //!         scope.spawn(|| {
 //!             // Waits for a key. `None`: the queue is shut down and empty.
 //!             while let Some(fruit) = queue.get() {
-//!                 // While the item is held, no other worker gets the same fruit.
+//!                 // No other worker gets this fruit until the item is dropped.
 //!                 let count: u32 = sold.lock().unwrap()[*fruit];
 //!                 shown.lock().unwrap().insert(*fruit, count);
-//!             } // Dropping the item is `done`. If the fruit was added meanwhile, it is delivered again.
+//!             }
 //!         });
 //!     }
 //!     for fruit in ["apple", "banana", "apple", "cherry", "apple"] {
@@ -78,8 +78,7 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | add a key, a borrowed key, many keys | [`add`](WorkQueue::add), [`add_ref`](WorkQueue::add_ref), [`add_all`](WorkQueue::add_all) |
-//! | find out what an add did | its return value, [`Added`] |
+//! | add a key (and see what that did: [`Added`]), a borrowed key, many keys | [`add`](WorkQueue::add), [`add_ref`](WorkQueue::add_ref), [`add_all`](WorkQueue::add_all) |
 //! | add one key repeatedly without hashing | a [`KeyHandle`] from [`handle`](WorkQueue::handle) |
 //! | run workers with retries, in threads or tasks | [`worker`] |
 //! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
@@ -91,16 +90,13 @@
 //! | retry a key | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
 //! | shut down without waiting; queued keys are still delivered | [`shut_down`](WorkQueue::shut_down) |
 //! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async) |
-//! | deliver pending delays in a drain instead of dropping them | [`drain_delays`](Builder::drain_delays) |
 //! | inspect the keys | [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck) |
 //! | report metrics | a [name](Builder::name) and feature `metrics` |
 //! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
-//! | set the name, clock, hasher, shards, ring, ... | [`WorkQueue::builder`] |
+//! | set the name, clock, hasher, shards, ring, what drains do with delays, ... | [`WorkQueue::builder`] |
 //!
-//! Further pages: what the queue promises ([`docs::semantics`]), pitfalls and limits
-//! ([`docs::limitations`]), costs and tuning ([`docs::performance`]), metrics ([`docs::metrics`]),
-//! client-go's calls and their counterparts ([`docs::coming_from_client_go`]), and how it works
-//! ([`docs::internals`]).
+//! Further pages, on semantics, performance, metrics, limitations, client-go's calls and internals,
+//! are in [`docs`].
 //!
 //! # Features
 //!
@@ -114,11 +110,9 @@
 //! | `tokio` | `backoff::tokio`: retries and loops with tokio's sleep |
 //! | `tracing` | a span for each key in the worker loop: [`worker`] |
 //!
-//! # Costs
-//!
 //! The hot path takes no global lock, and allocates nothing for a recurring key while the ring has
-//! room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the first
-//! delay (or the first add, if the queue reports metrics).
+//! room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
+//! first delay (or the first add, if the queue reports metrics).
 #![deny(missing_docs)]
 
 pub mod backoff;

@@ -36,8 +36,7 @@ pub struct Remaining {
     pub queued: usize,
     /// Keys that are processing, whether or not they will be delivered once more.
     pub processing: usize,
-    /// Delays, pending retries included, that were pending at the shut-down and were dropped by it.
-    /// Each later call reports the same number.
+    /// Delays, retries included, that the shut-down dropped. Later calls report the same number.
     pub delayed: usize,
 }
 

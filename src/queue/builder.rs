@@ -50,19 +50,16 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Hashes keys with `hasher`. Use a keyed one if the keys are untrusted.
+    /// Hashes keys with `hasher`. Default: [`DefaultHasher`].
     ///
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
-    ///
-    /// Default: [`DefaultHasher`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
         Builder::new(self.limiter, hasher, self.settings)
     }
 
-    /// Delays retries by `limiter`. Default: [`NoLimit`].
-    ///
-    /// A limiter that depends on time should use the queue's clock, too (`with_clock`).
+    /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time should use
+    /// the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
         Builder::new(limiter, self.hasher, self.settings)
     }
@@ -83,9 +80,8 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Counts delays in ticks of this length, between 100 microseconds and a minute. A delay ends at
-    /// most one tick late, plus scheduling, and the timer's thread wakes at most once a tick.
-    ///
+    /// Counts delays in ticks of this length, between 100 microseconds and a minute. A delay ends
+    /// at most one tick late, plus scheduling, and the timer's thread wakes at most once a tick.
     /// Default: 1 ms.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.settings.tick = tick;
@@ -108,7 +104,6 @@ impl<K, L, S> Builder<K, L, S> {
     }
 
     /// Sets whether a drain delivers pending delays first, now instead of at their time (S5).
-    ///
     /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
     pub fn drain_delays(mut self, deliver: bool) -> Self {
         self.settings.drain_delays = deliver;
@@ -139,11 +134,9 @@ impl<K, L, S> Builder<K, L, S> {
     /// Splits the table of keys into this many shards, each with its own lock: a power of two
     /// between 2 and 65 536.
     ///
-    /// A shard holds at most 32 GiB of keys with their states, not counting what the keys point to.
-    /// A key beyond that is a failed allocation
-    /// ([`handle_alloc_error`](std::alloc::handle_alloc_error)).
-    ///
-    /// Default: four times the number of processors, rounded up to a power of two.
+    /// Default: four times the number of processors, rounded up to a power of two. A shard holds at
+    /// most 32 GiB of keys with their states, not counting what the keys point to; a key beyond
+    /// that is a failed allocation ([`handle_alloc_error`](std::alloc::handle_alloc_error)).
     pub fn shards(mut self, shards: usize) -> Self {
         self.settings.shards = shards;
         self

@@ -18,8 +18,8 @@ pub(crate) struct Drain<'q, K> {
 }
 
 impl<'q, K> Drain<'q, K> {
-    /// Shuts the queue down, and adds the delayed keys now if the queue is set to. A `shut_down` that
-    /// begins after this call releases the drainer.
+    /// Shuts the queue down, and adds the delayed keys now if the queue is set to. A `shut_down`
+    /// that begins after this call releases the drainer.
     pub(crate) fn begin(core: &'q Core<K>) -> Self {
         let releases = core.closing.releases();
         core.close(core.drain_delays);

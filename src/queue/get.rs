@@ -19,8 +19,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns `None` if the queue is shut down and nothing is queued or will be; `None` is final.
     /// No other worker gets the key until the [`Item`] is dropped.
     ///
-    /// Waiting uses no processor time beyond a few microseconds of polling. A getter that arrives
-    /// when a key is queued may take it before one that has waited.
+    /// Waiting uses no processor time beyond a few microseconds of polling.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -41,8 +40,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`TryGetError::Empty`] if nothing is queued now, [`TryGetError::ShutDown`] if the
-    /// queue is shut down and nothing will be queued any more.
+    /// Returns an error if nothing is queued now, or if the queue is shut down and nothing will be.
     ///
     /// ```
     /// # use keyqueue::{TryGetError, WorkQueue};
@@ -63,8 +61,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`GetTimeoutError::Timeout`] if no key was queued in time,
-    /// [`GetTimeoutError::ShutDown`] if the queue is shut down and nothing will be queued any more.
+    /// Returns an error if no key was queued in time, or if the queue is shut down and nothing will
+    /// be.
     ///
     /// ```
     /// # use keyqueue::{GetTimeoutError, WorkQueue};
@@ -107,9 +105,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     }
 
     /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
-    /// like [`get`](Self::get), and does not wait for more.
-    ///
-    /// Returns `None` when `get` does. A `max` of 0 counts as 1.
+    /// like [`get`](Self::get), and does not wait for more. Returns `None` when `get` does. A `max`
+    /// of 0 counts as 1.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;

@@ -69,8 +69,6 @@ impl<K> UnwindSafe for KeyHandle<K> {}
 impl<K> RefUnwindSafe for KeyHandle<K> {}
 
 impl<K> Clone for KeyHandle<K> {
-    /// Returns another handle to the same key.
-    ///
     /// # Panics
     ///
     /// Panics if 2^31 handles to the key are alive.

@@ -117,15 +117,7 @@ where
     S: BuildHasher,
 {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
-    /// [`WorkQueue::add_rate_limited`].
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::new(); // without a limiter, a retry is due at once
-    /// queue.add("a");
-    /// assert_eq!(queue.get().unwrap().retry(), Added::Deferred);
-    /// assert_eq!(*queue.get().unwrap(), "a");
-    /// ```
+    /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
     pub fn retry(self) -> Added {
         self.add_rate_limited()
     }

@@ -1,5 +1,5 @@
-//! The public face of the queue: adding, delaying, cancelling, shutting down. Getting is in [`get`],
-//! rate-limited adds in [`retry`], inspection in [`snapshot`].
+//! The public face of the queue: adding, delaying, cancelling, shutting down. Getting is in
+//! [`get`], rate-limited adds in [`retry`], inspection in [`snapshot`].
 
 pub(crate) mod added;
 pub(crate) mod builder;
@@ -36,8 +36,6 @@ use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaini
 /// * `S` is the hasher.
 ///
 /// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down.
-///
-/// # Examples
 ///
 /// ```
 /// use keyqueue::{Added, WorkQueue};
@@ -108,16 +106,6 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// Panics if the key's `Hash` or `Eq` panics; then nothing was added and the queue is as
     /// before. Panics if the key is already known and the `Drop` of `key` panics; then the add
     /// has happened.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::new();
-    /// assert_eq!(queue.add(7), Added::Queued);
-    /// assert_eq!(queue.add(7), Added::Merged);
-    /// assert_eq!(queue.len(), 1);
-    /// ```
     #[inline]
     pub fn add(&self, key: K) -> Added {
         self.core.add(hash_of(&self.hasher, &key), key)
@@ -191,21 +179,17 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// Adds a key after `delay`: no earlier, and at most a tick (1 ms by default) plus scheduling
     /// later (promises D1 to D8).
     ///
-    /// When the delay is over, the key is added as by [`add`](Self::add). A key has at most one
-    /// pending delay; if one is pending already, the queue's [`DelayPolicy`](crate::DelayPolicy)
-    /// decides, and by default the earlier one wins. The state of the key does not matter: a queued
-    /// or processing key can be delayed, and is added again then.
+    /// When the delay is over, the key is added as by [`add`](Self::add), whatever its state is. A
+    /// key has at most one pending delay; if one is pending already, the queue's
+    /// [`DelayPolicy`](crate::DelayPolicy) decides, and by default the earlier one wins.
     ///
-    /// | delay | what happens | returns |
-    /// | --- | --- | --- |
-    /// | zero | a plain add, in this thread | what [`add`](Self::add) does |
-    /// | up to 100 years | the add is pending | [`Added::Delayed`] |
-    /// | more | counts as 100 years | [`Added::Delayed`] |
-    /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
+    /// Returns [`Added::Delayed`], or [`Added::ShutDown`] if the queue is shut down. A delay of
+    /// zero is a plain [`add`](Self::add), in this thread; one of more than 100 years counts as 100
+    /// years.
     ///
     /// Never waits for room or for the timer; like [`add`](Self::add) it may wait for another
-    /// operation on the same shard. The first delay starts a thread, unless the queue was built with
-    /// [`manual_timers`](Builder::manual_timers).
+    /// operation on the same shard. The first delay starts a thread, unless the queue was built
+    /// with [`manual_timers`](Builder::manual_timers).
     ///
     /// Delays use the queue's clock, which is monotonic. While the machine is suspended, whether it
     /// advances depends on the operating system; after a jump, all due keys are added at once, in
@@ -214,8 +198,6 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// # Panics
     ///
     /// Panics if [`add`](Self::add) would.
-    ///
-    /// # Examples
     ///
     /// ```
     /// # use keyqueue::{Added, Clock, WorkQueue};
@@ -316,9 +298,8 @@ where
         self.add_after(key, delay)
     }
 
-    /// Clears the rate limiter's record of a key (L2). Call it when the key has succeeded.
-    ///
-    /// Changes neither the key's state nor its pending delay.
+    /// Clears the rate limiter's record of a key (L2), but changes neither the key's state nor its
+    /// pending delay. Call it when the key has succeeded.
     pub fn forget(&self, key: &K) {
         self.limiter.forget(key);
     }
@@ -358,8 +339,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// delays.
     ///
     /// For queues built with [`manual_timers`](Builder::manual_timers): their delays end only in
-    /// this call, in the calling thread. With other queues it is harmless: either this call or the
-    /// queue's own thread adds what is due. See [`add_after`](Self::add_after) for an example.
+    /// this call, in the calling thread. With other queues it is harmless. See
+    /// [`add_after`](Self::add_after) for an example.
     pub fn fire_due(&self) -> usize {
         self.core.fire_due()
     }
@@ -450,8 +431,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// Returns what is left, if not every key was done in time, or if
     /// [`shut_down`](Self::shut_down) released the drain. The queue stays shut down, and can be
-    /// drained again. The number of dropped delays is in what a [`shut_down`](Self::shut_down)
-    /// returns, now or later.
+    /// drained again. A [`shut_down`](Self::shut_down) returns the number of dropped delays.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;

@@ -1,10 +1,8 @@
 //! Snapshots: every key that is queued, processing or delayed, and its state.
 //!
 //! A snapshot takes the shards' locks one after the other. Under the lock it reads each key's state
-//! with the times that belong to it ([`crate::keys::times`]) and pins the node; everything else,
-//! above all user code, runs after the locks are released. `get` and `done` take no lock and
-//! continue meanwhile, so each key is as it was at some moment during the call, and two keys need
-//! not be as of the same moment.
+//! with the times that belong to it ([`crate::keys::times`]) and pins the node; user code runs
+//! after the locks are released. `get` and `done` take no lock and continue meanwhile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -126,9 +124,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     }
 
     /// Returns the keys that have been processing for `older_than` or longer, to find stuck
-    /// workers.
-    ///
-    /// Returns `None` if the queue is not timed.
+    /// workers; `None` if the queue is not timed.
     ///
     /// ```
     /// # use keyqueue::{Clock, WorkQueue};

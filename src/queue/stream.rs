@@ -12,10 +12,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns a stream that takes keys by [`get_async`](Self::get_async): it waits for each, and
     /// ends when the queue is shut down and empty.
     ///
-    /// # Cancel safety
-    ///
-    /// Like [`get_async`](Self::get_async): dropping the stream, or a future of its next item,
-    /// loses nothing.
+    /// Like [`get_async`](Self::get_async), it is cancel-safe: dropping the stream, or a future of
+    /// its next item, loses nothing.
     ///
     /// ```
     /// use futures_lite::{StreamExt, future::poll_once};

@@ -11,10 +11,7 @@
 //!
 //! No wake-up is lost. A wake-up after step 2 pushes the place again, so there is another poll of
 //! its future. A wake-up before step 1 has pushed its place where step 2 finds it; a later one
-//! wakes the task.
-//!
-//! Wakers may outlive the futures. They then push to a list that is no longer read, each place at
-//! most once.
+//! wakes the task. Wakers that outlive the futures push each place at most once.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -18,8 +18,8 @@
 //! | [`Workers::spawn`] | background threads | returns a handle to stop and join them |
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //!
-//! Only a shut-down of the queue stops workers (promise W4): they process what is queued, finish the
-//! items they hold, and end. A panic in the function, the hook, a limiter or a waker does not.
+//! Only a shut-down of the queue stops workers (promise W4): they process what is queued, finish
+//! the items they hold, and end. A panic in the function, the hook, a limiter or a waker does not.
 //!
 //! # Which retries count
 //!
@@ -46,14 +46,11 @@
 //! panic is an event of level error. A key that is given up is an event of level warn, with the
 //! `reason` and the number of `retries`.
 //!
-//! # Examples
-//!
 //! ```
 //! use keyqueue::WorkQueue;
 //! use keyqueue::limiter::ItemExponentialFailure;
 //! use keyqueue::worker::{Outcome, Workers};
 //! use std::sync::atomic::{AtomicU32, Ordering};
-//! use std::thread;
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), keyqueue::ConfigError> {
@@ -101,9 +98,8 @@ pub use threads::Running;
 use crate::limiter::{ItemFastSlow, NoLimit};
 use crate::{ConfigError, DefaultHasher, WorkQueue};
 
-/// A configuration of workers over a queue: their number, and what they do with failures.
-///
-/// See the [module](self) for the loop they run, and for an example.
+/// A configuration of workers over a queue: their number, and what they do with failures. The
+/// [module](self) shows the loop they run.
 ///
 /// `E` is the error of the workers' function, from which the compiler infers it. A hook that is set
 /// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`.

@@ -1,9 +1,8 @@
-//! What happens to a key after the function returned: promises W2 and W3, for threads and tasks
-//! alike.
+//! What happens to a key after the function returned: promises W2 and W3.
 //!
-//! Ground rules: the worker holds the item to the end, so no other worker gets the key before its
-//! retry is counted or its end is reported. Any user code (the limiter, the hook, the drop of an
-//! error, the wakers that a retry runs) may panic, and each stage catches that.
+//! The worker holds the item to the end, so no other worker gets the key before its retry is
+//! counted or its end is reported. Any user code (the limiter, the hook, the drop of an error, the
+//! wakers that a retry runs) may panic, and each stage catches that.
 
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;

@@ -179,8 +179,7 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
         let myself = thread::current().id();
         for thread in self.threads.drain(..) {
             if thread.thread().id() != myself {
-                // The thread catches panics of what it runs. If it panicked anyway, it has ended,
-                // too.
+                // The thread catches panics. If it panicked anyway, it has ended, too.
                 let _ = thread.join();
             }
         }

@@ -1,8 +1,5 @@
-//! Spans and events of the worker loop, for `tracing`.
-//!
-//! The [module](super#traces) describes them.
-//!
-//! A disabled span costs one read of a static; its fields are not computed.
+//! Spans and events of the worker loop, for `tracing`: see the [module](super#traces). A disabled
+//! span costs one read of a static; its fields are not computed.
 
 use std::hash::{BuildHasher, Hash};
 
