@@ -1,5 +1,5 @@
-//! The public face of the queue: adding, delaying, cancelling, shutting down. Getting is in
-//! [`get`], rate-limited adds in [`retry`], inspection in [`snapshot`].
+//! The public face of the queue: adding, delaying, retrying, cancelling, shutting down. Getting is
+//! in [`get`], inspection in [`snapshot`].
 
 pub(crate) mod added;
 pub(crate) mod builder;
