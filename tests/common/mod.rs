@@ -29,7 +29,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keyqueue::limiter::NoLimit;
-use keyqueue::{DefaultHasher, TryGetError, WorkQueue};
+use keyqueue::{DefaultHasher, Remaining, TryGetError, WorkQueue};
 
 /// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
 /// longer than the whole takes a processor.
@@ -181,25 +181,20 @@ pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
 }
 
 /// Takes every queued key, one after the other, each done before the next.
-pub(crate) fn take_all<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> Vec<K>
-where
-    K: Clone,
-{
-    let mut taken = Vec::new();
-    while let Ok(item) = queue.try_get() {
-        taken.push(item.key().clone());
-    }
-    taken
+pub(crate) fn take_all<K: Clone, L, S>(queue: &WorkQueue<K, L, S>) -> Vec<K> {
+    queue.try_iter().map(|item| item.key().clone()).collect()
 }
 
 /// Fails if a key is queued, or if the queue is shut down.
 #[track_caller]
 pub(crate) fn assert_nothing_queued<K: std::fmt::Debug, S>(queue: &WorkQueue<K, NoLimit, S>) {
-    match queue.try_get() {
-        Err(TryGetError::Empty) => {}
-        other => panic!("expected nothing to be queued, got {other:?}"),
-    }
+    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
     assert_eq!(queue.len(), 0);
+}
+
+/// How many keys are queued, processing and delayed.
+pub(crate) fn figures(left: Remaining) -> (usize, usize, usize) {
+    (left.queued, left.processing, left.delayed)
 }
 
 /// The number of getters on the queue's wait list, from its `Debug` form.
@@ -351,4 +346,44 @@ pub(crate) fn poll_until_idle<F: Future + Unpin>(future: &mut F) -> Poll<F::Outp
 /// Polls a future once.
 pub(crate) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// A future that the test polls itself, and how often it was woken.
+pub(crate) struct Task<F> {
+    future: F,
+    wakes: Arc<WakeCount>,
+    waker: Waker,
+}
+
+impl<F: Future + Unpin> Task<F> {
+    /// Polls the future for the first time, and fails if it does not wait.
+    #[track_caller]
+    pub(crate) fn waiting(future: F) -> Self {
+        let (wakes, waker) = WakeCount::new();
+        let mut task = Task {
+            future,
+            wakes,
+            waker,
+        };
+        task.assert_pending();
+        task
+    }
+
+    pub(crate) fn wakes(&self) -> usize {
+        self.wakes.get()
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_pending(&mut self) {
+        assert!(poll(&mut self.future, &self.waker).is_pending());
+    }
+
+    /// Polls the future, and fails if it still waits.
+    #[track_caller]
+    pub(crate) fn output(&mut self) -> F::Output {
+        match poll(&mut self.future, &self.waker) {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("the future still waits"),
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! client-go's tests of its core queue, by their names, and after them the cases that its suite
 //! leaves open. Where Go's test sleeps to show that something blocks, this one shows by the order
-//! of events that it cannot have continued.
+//! of events that it cannot have continued. TestLen is
+//! `states::len_counts_queued_keys_only`; what Go tests of draining, `tests/shutdown/` does.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,17 +13,6 @@ use crate::common::{
 };
 use crate::common::{with_queues, with_these_queues};
 use keyqueue::{Added, TryGetError};
-
-/// The two shut-downs, which most of Go's tests run under.
-type ShutDown = fn(&Queue<usize>);
-const SHUT_DOWNS: [ShutDown; 2] = [
-    |queue| {
-        queue.shut_down();
-    },
-    |queue| {
-        queue.shut_down_with_drain();
-    },
-];
 
 // ---- queue_test.go --------------------------------------------------------------------------
 
@@ -40,7 +30,7 @@ fn produce(queue: &Queue<usize>) -> usize {
 fn test_crowd(work: impl Fn(&Queue<usize>, usize, &mut HashSet<usize>) -> bool + Sync) {
     const ADDED_AFTER_SHUT_DOWN: usize = usize::MAX;
     with_these_queues(&Config::races(), |config| {
-        for shut_down in SHUT_DOWNS {
+        for drain in [false, true] {
             let queue = config.queue::<usize>();
             let (owed, delivered) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let consume = || {
@@ -57,7 +47,11 @@ fn test_crowd(work: impl Fn(&Queue<usize>, usize, &mut HashSet<usize>) -> bool +
                     scope.spawn(consume);
                 }
                 owed.fetch_add(produce(&queue), Ordering::Relaxed);
-                shut_down(&queue);
+                if drain {
+                    queue.shut_down_with_drain();
+                } else {
+                    queue.shut_down();
+                }
                 assert_eq!(queue.add(ADDED_AFTER_SHUT_DOWN), Added::ShutDown);
             });
             assert_eq!(delivered.into_inner(), owed.into_inner());
@@ -82,29 +76,19 @@ fn test_add_while_processing() {
     test_crowd(|queue, key, seen| seen.insert(key) && queue.add(key) == Added::Deferred);
 }
 
-#[test] // C8
-fn test_len() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("foo");
-        assert_eq!(queue.len(), 1);
-        queue.add("bar");
-        assert_eq!(queue.len(), 2);
-        queue.add("foo");
-        assert_eq!(queue.len(), 2, "a key counts once");
-    });
-}
-
-#[test] // C4: however often it is added, it is delivered once more
+#[test] // C3 C4: however often it is added, it is delivered once more, and not before its done
 fn test_reinsert() {
     with_queues(|config| {
         let queue = config.queue();
         queue.add("a");
         let item = queue.get().unwrap();
         assert_eq!(queue.add("a"), Added::Deferred);
-        for _ in 0..100 {
+        for _ in 0..scaled(100) {
             assert_eq!(queue.add("a"), Added::Merged);
+            assert_nothing_queued(&queue);
         }
+        queue.add("b");
+        assert_eq!(take_all(&queue), ["b"]);
         item.done();
         assert_eq!(take_all(&queue), ["a"]);
         assert_nothing_queued(&queue);
@@ -150,82 +134,6 @@ fn test_collapse_while_processing() {
     });
 }
 
-#[test] // S3: a drain waits for both processing keys
-fn test_queue_drainage_using_shut_down_with_drain() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(["foo", "bar"]);
-        let first = queue.get().unwrap();
-        let second = queue.get().unwrap();
-        let done = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                queue.shut_down_with_drain();
-                assert_eq!(done.load(Ordering::SeqCst), 2, "returned too early");
-            });
-            eventually("the drain has begun", || queue.is_shutting_down());
-            done.store(1, Ordering::SeqCst);
-            first.done();
-            done.store(2, Ordering::SeqCst);
-            second.done();
-        });
-    });
-}
-
-#[test] // S1: a plain shut-down does not wait
-fn test_no_queue_drainage_using_shut_down() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(["foo", "bar"]);
-        let items = queue.get_batch(2);
-        let left = queue.shut_down();
-        assert_eq!((left.queued, left.processing), (0, 2));
-        drop(items);
-    });
-}
-
-#[test] // S4: a plain shut-down releases a drain that is under way
-fn test_force_queue_shutdown_using_shut_down() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(["foo", "bar"]);
-        let items = queue.get_batch(2).unwrap();
-        let drained = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                queue.shut_down_with_drain();
-                drained.store(true, Ordering::SeqCst);
-            });
-            eventually("the drain is released", || {
-                // From the moment on at which the drain has begun one call would do; when that
-                // is cannot be seen from here.
-                queue.shut_down();
-                drained.load(Ordering::SeqCst)
-            });
-        });
-        assert_eq!(items.len(), 2, "and all the while nothing was done");
-    });
-}
-
-#[test] // S2: a key dirtied before the drain is delivered once more during it
-fn test_queue_drainage_using_shut_down_with_drain_with_dirty_item() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("foo");
-        let item = queue.get().unwrap();
-        queue.add("foo");
-        thread::scope(|scope| {
-            scope.spawn(|| queue.shut_down_with_drain());
-            eventually("the drain has begun", || queue.is_shutting_down());
-            item.done();
-            let again = queue.get().unwrap();
-            assert_eq!(*again, "foo");
-            again.done();
-            assert!(queue.get().is_none());
-        });
-    });
-}
-
 #[test] // C10: what a key owns is given back while the queue lives
 fn test_garbage_collection() {
     with_queues(|config| {
@@ -252,43 +160,19 @@ fn mixed_getters_and_drainers_all_end() {
             queue.add(0);
             let item = queue.get().unwrap();
             queue.add(0);
-            let deliveries = AtomicUsize::new(0);
-            thread::scope(|scope| {
+            let delivered = thread::scope(|scope| {
+                let getters = [(); 4].map(|()| scope.spawn(|| queue.iter().count()));
                 for _ in 0..4 {
-                    scope.spawn(|| {
-                        while let Some(item) = queue.get() {
-                            deliveries.fetch_add(1, Ordering::Relaxed);
-                            item.done();
-                        }
-                    });
                     scope.spawn(|| queue.shut_down_with_drain());
                 }
                 eventually("all getters wait", || waiting(&queue) == 4);
                 item.done();
+                getters.map(|getter| getter.join().unwrap())
             });
-            assert_eq!(deliveries.load(Ordering::Relaxed), 1);
+            assert_eq!(delivered.iter().sum::<usize>(), 1);
             assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
         }
     });
-}
-
-#[test] // C10: Go's maps and FIFO never shrink
-fn a_burst_is_forgotten_once_it_is_done() {
-    let queue = Config::usual().queue();
-    let shared = Arc::new(());
-    for key in 0..100_000 {
-        queue.add((key, Arc::clone(&shared)));
-    }
-    assert_eq!(Arc::strong_count(&shared), 100_001);
-    while let Ok(item) = queue.try_get() {
-        item.done();
-    }
-    // The last `try_get` found nothing and cleared away; the fixed cache is 128 keys a shard.
-    let shards = (4 * thread::available_parallelism().unwrap().get()).next_power_of_two();
-    let kept = Arc::strong_count(&shared) - 1;
-    assert!(kept <= 128 * shards, "{kept} keys kept by {shards} shards");
-    queue.shrink();
-    assert_eq!(Arc::strong_count(&shared), 1);
 }
 
 #[test] // C1: each of several consumers sees one producer's keys in the order of the adds

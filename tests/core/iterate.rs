@@ -10,13 +10,7 @@ fn a_loop_over_a_queue_waits_for_keys_and_ends_with_it() {
     with_queues(|config| {
         let queue = config.queue();
         let keys: Vec<u64> = thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let mut keys = Vec::new();
-                for item in &queue {
-                    keys.push(*item);
-                }
-                keys
-            });
+            let worker = scope.spawn(|| (&queue).into_iter().map(|item| *item).collect());
             eventually("the loop waits", || waiting(&queue) == 1);
             queue.add_all([1, 2]);
             eventually("it has taken both", || queue.is_empty());

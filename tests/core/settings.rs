@@ -43,25 +43,19 @@ fn keys_may_take_no_room_or_much() {
 
 #[test]
 fn a_setting_out_of_range_is_refused_by_name() {
+    let builder = WorkQueue::<u64>::builder;
     for shards in [0, 1, 3, 6, (1 << 16) + 1, 1 << 17, usize::MAX] {
-        let refused = WorkQueue::<u64>::builder()
-            .shards(shards)
-            .build()
-            .unwrap_err();
+        let refused = builder().shards(shards).build().unwrap_err();
         assert_eq!(refused.field(), "shards");
         assert_eq!(refused.value(), shards.to_string());
     }
     for ring in [0, (1 << 24) + 1, usize::MAX] {
-        let refused = WorkQueue::<u64>::builder().ring(ring).build().unwrap_err();
+        let refused = builder().ring(ring).build().unwrap_err();
         assert_eq!(refused.field(), "ring");
         assert_eq!(refused.value(), ring.to_string());
     }
     for (shards, ring) in [(2, 1), (1 << 16, 1), (2, 1 << 24)] {
-        let queue = WorkQueue::builder()
-            .shards(shards)
-            .ring(ring)
-            .build()
-            .unwrap();
+        let queue = builder().shards(shards).ring(ring).build().unwrap();
         assert_eq!(queue.add(7), Added::Queued);
     }
 }

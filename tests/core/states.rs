@@ -3,108 +3,55 @@
 use std::time::Duration;
 
 use crate::common::{
-    Config, assert_nothing_queued, poll, scaled, take_all, with_queues, with_these_queues,
+    Config, Queue, Task, assert_nothing_queued, scaled, take_all, with_queues, with_these_queues,
 };
 use keyqueue::{Added, GetTimeoutError, TryGetError, WorkQueue};
-use std::task::{Poll, Waker};
 
 // ---- order ----------------------------------------------------------------------------------
 
-#[test] // C1
-fn keys_come_out_in_the_order_of_their_adds() {
+#[test] // C1 C2
+fn keys_come_out_in_the_order_in_which_they_became_queued() {
     with_queues(|config| {
         let queue = config.queue();
-        for key in [5, 3, 9, 1, 7] {
+        for key in ["b", "d", "a", "c"] {
             assert_eq!(queue.add(key), Added::Queued);
         }
-        assert_eq!(take_all(&queue), [5, 3, 9, 1, 7]);
+        for key in ["c", "b"] {
+            assert_eq!(queue.add(key), Added::Merged, "it keeps its place");
+        }
+        queue.get().unwrap().done();
+        assert_eq!(queue.add("b"), Added::Queued, "it was done");
+        assert_eq!(take_all(&queue), ["d", "a", "c", "b"]);
     });
 }
 
-#[test] // C1
-fn the_overflow_keeps_the_order_of_ten_thousand_keys() {
-    let keys = scaled(10_000);
-    for ring in [1, 2, 3, 1000] {
-        let queue = WorkQueue::builder().ring(ring).build().unwrap();
-        for key in 0..keys {
-            assert_eq!(queue.add(key), Added::Queued);
-            assert_eq!(queue.len(), key + 1);
-        }
-        for expected in 0..keys {
-            let item = queue.try_get().unwrap();
-            assert_eq!(*item, expected, "with a ring of {ring}");
-            assert_eq!(queue.len(), keys - 1 - expected);
-        }
-        assert_nothing_queued(&queue);
-    }
-}
-
-#[test] // C1
+#[test] // C1 C8
 fn the_order_survives_filling_and_emptying_the_ring_by_turns() {
-    for ring in [1, 2, 3, 5] {
+    const DEPTH: usize = if cfg!(miri) { 6 } else { 40 };
+    for ring in [1, 2, 3, 5, 1000] {
         let queue = WorkQueue::builder().ring(ring).build().unwrap();
         let (mut added, mut taken) = (0, 0);
-        const DEPTH: usize = if cfg!(miri) { 6 } else { 40 };
-        // A saw of every depth from 1 to 40 over rings that hold a few: the boundary between
-        // ring and overflow is crossed at every offset.
-        for depth in (1..DEPTH).chain((1..DEPTH).rev()) {
+        // A saw of every depth, over rings that hold a few: the boundary between ring and overflow
+        // is crossed at every offset. Then many keys.
+        let depths = (1..DEPTH).chain((1..DEPTH).rev());
+        for depth in depths.chain([scaled(10_000)]) {
             while added - taken < depth {
                 queue.add(added);
                 added += 1;
+                assert_eq!(queue.len(), added - taken);
             }
             for _ in 0..depth.div_ceil(2) {
                 assert_eq!(*queue.try_get().unwrap(), taken, "with a ring of {ring}");
                 taken += 1;
+                assert_eq!(queue.len(), added - taken);
             }
-            assert_eq!(queue.len(), added - taken);
         }
         assert_eq!(take_all(&queue), (taken..added).collect::<Vec<_>>());
+        assert_nothing_queued(&queue);
     }
 }
 
-#[test] // C1 C2
-fn a_merged_add_keeps_the_place_of_the_first() {
-    with_queues(|config| {
-        let queue = config.queue();
-        for key in ["a", "b", "c"] {
-            queue.add(key);
-        }
-        assert_eq!(queue.add("c"), Added::Merged);
-        assert_eq!(queue.add("a"), Added::Merged);
-        assert_eq!(take_all(&queue), ["a", "b", "c"]);
-    });
-}
-
-#[test] // C1
-fn a_key_that_was_done_is_queued_anew_at_the_tail() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("a");
-        queue.add("b");
-        queue.get().unwrap().done();
-        assert_eq!(queue.add("a"), Added::Queued);
-        assert_eq!(take_all(&queue), ["b", "a"]);
-    });
-}
-
-// ---- one delivery, one holder ---------------------------------------------------------------
-
-#[test] // C3
-fn a_key_that_is_processed_is_not_handed_out_however_often_it_is_added() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("a");
-        let item = queue.get().unwrap();
-        for _ in 0..scaled(100) {
-            queue.add("a");
-            assert_nothing_queued(&queue);
-        }
-        queue.add("b");
-        assert_eq!(take_all(&queue), ["b"]);
-        drop(item);
-        assert_eq!(take_all(&queue), ["a"]);
-    });
-}
+// ---- one delivery for each add --------------------------------------------------------------
 
 #[test] // C4
 fn a_deferred_key_is_queued_at_the_tail_as_of_its_done() {
@@ -175,7 +122,7 @@ fn every_accepted_add_is_followed_by_a_delivery() {
 
 #[test] // C6 C11
 fn add_add_ref_and_handle_answer_alike_in_every_state() {
-    let ways: [fn(&crate::common::Queue<String>) -> Added; 3] = [
+    let ways: [fn(&Queue<String>) -> Added; 3] = [
         |queue| queue.add("a".to_owned()),
         |queue| queue.add_ref("a"),
         |queue| queue.handle("a".to_owned()).add(),
@@ -190,15 +137,8 @@ fn add_add_ref_and_handle_answer_alike_in_every_state() {
             assert_eq!(way(&queue), Added::Merged, "processing and dirty");
             item.done();
             assert_eq!(way(&queue), Added::Merged, "queued by done");
-            let item = queue.get().unwrap();
-            item.done();
+            queue.get().unwrap().done();
             assert_eq!(way(&queue), Added::Queued, "idle");
-            let item = queue.get().unwrap();
-            queue.shut_down();
-            assert_eq!(way(&queue), Added::ShutDown, "processing, shut down");
-            item.done();
-            assert_eq!(way(&queue), Added::ShutDown, "idle, shut down");
-            assert!(queue.get().is_none());
         }
     });
 }
@@ -259,24 +199,19 @@ fn add_all_keeps_the_order_of_its_iterator() {
 fn every_way_of_getting_answers_exactly() {
     with_queues(|config| {
         let queue = config.queue();
-        let mut noop = std::task::Context::from_waker(Waker::noop());
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
         for limit in [Duration::ZERO, Duration::from_nanos(1)] {
             let error = queue.get_timeout(limit).unwrap_err();
             assert_eq!(error, GetTimeoutError::Timeout);
         }
-        let mut future = queue.get_async();
-        assert!(poll(&mut future, Waker::noop()).is_pending());
+        let mut task = Task::waiting(queue.get_async());
         queue.add_all(0..5);
         let got = [
             queue.get().unwrap(),
             queue.try_get().unwrap(),
             queue.get_timeout(Duration::ZERO).unwrap(),
             queue.get_timeout(Duration::MAX).unwrap(),
-            match std::pin::Pin::new(&mut future).poll(&mut noop) {
-                Poll::Ready(item) => item.unwrap(),
-                Poll::Pending => panic!("woken, and a key is there"),
-            },
+            task.output().unwrap(),
         ];
         assert_eq!(got.each_ref().map(|item| **item), [0, 1, 2, 3, 4]);
         drop(got);
@@ -288,10 +223,7 @@ fn every_way_of_getting_answers_exactly() {
             assert_eq!(error, GetTimeoutError::ShutDown);
         }
         assert!(queue.get_batch(10).is_none());
-        match poll(&mut queue.get_async(), Waker::noop()) {
-            Poll::Ready(None) => {}
-            other => panic!("{other:?}"),
-        }
+        assert!(pollster::block_on(queue.get_async()).is_none());
     });
 }
 
@@ -306,9 +238,8 @@ fn dropping_an_item_is_done() {
         assert_eq!((*item, item.key()), ("a", &"a"));
         assert_eq!(queue.add("a"), Added::Deferred);
         drop(item);
-        let item = queue.get().unwrap();
-        drop(item);
-        assert_eq!(queue.add("a"), Added::Queued, "idle: the drop was done");
+        drop(queue.get().unwrap());
+        assert_eq!(queue.add("a"), Added::Queued, "it is idle");
     });
 }
 
