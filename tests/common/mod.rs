@@ -305,6 +305,12 @@ pub(crate) fn alone_under<F: FnOnce()>(limits: Option<&str>, body: F) {
     );
 }
 
+/// The number of threads of this process.
+#[cfg(target_os = "linux")]
+pub(crate) fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
 // ---- futures by hand ------------------------------------------------------------------------
 
 /// A waker that counts how often it was woken.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::common::timed::{DAY, MS, NS, after, built, ms, taken, timed};
-use crate::common::{WakeCount, poll, scaled};
-use keyqueue::{Added, Clock, DelayPolicy, TryGetError, WorkQueue};
+use crate::common::timed::{DAY, MS, NS, after, built, ms, timed};
+use crate::common::{Task, scaled, take_all};
+use keyqueue::{Added, DelayPolicy, WorkQueue};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -30,8 +30,12 @@ fn a_delay_never_ends_early_and_a_tick_late_at_most() {
                 let (queue, time) = built(|builder| builder.tick(tick));
                 time.advance(begin);
                 assert_eq!(queue.add_after(1, delay), Added::Delayed, "{case}");
+                for _ in 0..100 {
+                    assert_eq!(queue.fire_due(), 0, "without time: {case}");
+                }
                 assert_eq!(after(&queue, &time, delay - NS), [], "early: {case}");
                 assert_eq!(after(&queue, &time, tick), [1], "late: {case}");
+                assert_eq!(after(&queue, &time, 10 * YEAR), [], "twice: {case}");
             }
         }
     }
@@ -48,26 +52,6 @@ fn a_delay_set_long_after_the_last_turn_counts_from_the_call() {
     assert_eq!(after(&queue, &time, NS), [2]);
 }
 
-#[test] // D1
-fn a_delay_ends_once() {
-    let (queue, time) = timed();
-    queue.add_after(1, ms(5));
-    assert_eq!(after(&queue, &time, ms(5)), [1]);
-    assert_eq!(after(&queue, &time, 10 * YEAR), []);
-    assert_eq!(queue.fire_due(), 0);
-}
-
-#[test] // D1 D9: nothing but the clock moves a delay
-fn without_time_nothing_is_due() {
-    let (queue, time) = timed();
-    queue.add_after(1, NS);
-    for _ in 0..100 {
-        assert_eq!(queue.fire_due(), 0);
-    }
-    assert_eq!(queue.len(), 0);
-    assert_eq!(after(&queue, &time, MS), [1]);
-}
-
 #[test] // D2
 fn a_delay_of_zero_is_a_plain_add() {
     let (queue, _time) = timed();
@@ -79,7 +63,7 @@ fn a_delay_of_zero_is_a_plain_add() {
     let handle = queue.handle(1);
     assert_eq!(handle.add_after(Duration::ZERO), Added::Merged);
     assert_eq!(item.retry_after(Duration::ZERO), Added::Merged);
-    assert_eq!(taken(&queue), [1]);
+    assert_eq!(take_all(&queue), [1]);
     assert_eq!(handle.add_after(Duration::ZERO), Added::Queued);
 }
 
@@ -96,45 +80,38 @@ fn a_delay_that_ends_on_a_processing_key_makes_it_dirty() {
     assert_eq!(queue.len(), 0, "never two workers on one key");
     assert_eq!(queue.add(1), Added::Merged, "dirty already");
     item.done();
-    assert_eq!(taken(&queue), [1]);
+    assert_eq!(take_all(&queue), [1]);
 }
 
 #[test] // D4
-fn a_delay_that_ends_on_a_queued_key_is_merged() {
+fn a_delay_of_a_queued_key_is_merged_or_adds_the_key_once_more() {
     let (queue, time) = timed();
     queue.add_after(1, ms(5));
     queue.add_all([1, 2]);
     time.advance(ms(5));
     assert_eq!(queue.fire_due(), 1);
-    assert_eq!(taken(&queue), [1, 2], "and keeps its place");
+    assert_eq!(take_all(&queue), [1, 2], "merged, and keeps its place");
+
+    queue.add(1);
+    assert_eq!(queue.add_after(1, ms(5)), Added::Delayed);
+    assert_eq!(take_all(&queue), [1]);
+    assert_eq!(after(&queue, &time, ms(5)), [1], "after its delivery");
 }
 
-#[test] // D4
+#[test] // C8 D4
 fn a_delay_that_ends_queues_at_the_tail_and_wakes_a_waiter() {
     let (queue, time) = timed();
     queue.add_after(1, ms(5));
+    assert!(queue.is_empty(), "a delayed key is not queued");
     queue.add(2);
     assert_eq!(after(&queue, &time, ms(5)), [2, 1]);
-    let (woken, waker) = WakeCount::new();
-    let mut task = queue.get_async();
-    assert!(poll(&mut task, &waker).is_pending());
+    let mut task = Task::waiting(queue.get_async());
     queue.add_after(3, ms(5));
-    assert_eq!(woken.get(), 0);
+    assert_eq!(task.wakes(), 0);
     time.advance(ms(5));
     queue.fire_due();
-    assert_eq!(woken.get(), 1);
-    assert!(poll(&mut task, &waker).is_ready());
-}
-
-#[test] // C8
-fn a_delayed_key_does_not_count_as_queued() {
-    let (queue, time) = timed();
-    queue.add_after(1, ms(5));
-    assert!(queue.is_empty());
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
-    time.advance(ms(5));
-    queue.fire_due();
-    assert_eq!(queue.len(), 1);
+    assert_eq!((queue.len(), task.wakes()), (1, 1));
+    assert_eq!(*task.output().unwrap(), 3);
 }
 
 // ---- cancelling -----------------------------------------------------------------------------
@@ -164,7 +141,7 @@ fn cancel_never_touches_a_queued_or_processing_key() {
     queue.add_after(1, ms(5));
     assert!(queue.cancel(&1));
     item.done();
-    assert_eq!(taken(&queue), [1], "dirty all the same");
+    assert_eq!(take_all(&queue), [1], "dirty all the same");
     assert_eq!(after(&queue, &time, DAY), []);
 }
 
@@ -178,17 +155,12 @@ fn a_key_delayed_again_after_a_cancel_fires_once() {
     queue.add_after(1, ms(5));
     time.advance(ms(5));
     assert_eq!(queue.fire_due(), 1);
-    assert_eq!(taken(&queue), [1]);
+    assert_eq!(take_all(&queue), [1]);
 }
 
 #[test] // D6
 fn cancel_takes_a_borrowed_form() {
-    let (clock, _time) = Clock::mock();
-    let queue = WorkQueue::<String>::builder()
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
+    let (queue, _time) = timed::<String>();
     queue.add_after("a".to_owned(), MS);
     assert!(queue.cancel("a"));
 }
@@ -213,14 +185,8 @@ fn delays_of_any_length_end_in_due_order() {
     for (key, length) in (0..).zip(lengths) {
         assert_eq!(queue.add_after(key, length), Added::Delayed, "{length:?}");
     }
-    for (length, keys) in [
-        (MS, vec![9]),
-        (MS, vec![8]),
-        (ms(61), vec![7]),
-        (MS, vec![6]),
-        (MS, vec![5]),
-    ] {
-        assert_eq!(after(&queue, &time, length), keys);
+    for (length, key) in [(MS, 9), (MS, 8), (ms(61), 7), (MS, 6), (MS, 5)] {
+        assert_eq!(after(&queue, &time, length), [key]);
     }
     assert_eq!(after(&queue, &time, DAY - ms(66)), []);
     assert_eq!(after(&queue, &time, MS), [4]);
@@ -228,19 +194,7 @@ fn delays_of_any_length_end_in_due_order() {
     assert_eq!(after(&queue, &time, NS), [3]);
     assert_eq!(after(&queue, &time, 90 * YEAR - MS), [2]);
     assert_eq!(after(&queue, &time, MS - NS), []);
-    assert_eq!(
-        after(&queue, &time, NS),
-        [0, 1],
-        "clamped to a hundred years"
-    );
-}
-
-#[test] // D8
-fn a_delay_of_ten_years_is_exact() {
-    let (queue, time) = timed();
-    queue.add_after(1, 10 * YEAR);
-    assert_eq!(after(&queue, &time, 10 * YEAR - NS), []);
-    assert_eq!(after(&queue, &time, NS), [1]);
+    assert_eq!(after(&queue, &time, NS), [0, 1], "a hundred years");
 }
 
 #[test] // D8: no length of delay panics, at any time
@@ -259,40 +213,26 @@ fn the_longest_delay_at_the_end_of_time_does_no_harm() {
     }
 }
 
-#[test] // D8
+#[test] // D8 D9: in one leap, and step by step over the edges of the wheel's levels
 fn keys_of_different_ticks_come_out_in_due_order_and_of_one_tick_in_the_order_of_the_calls() {
-    let (queue, time) = timed();
+    const KEYS: u64 = scaled(20_000) as u64;
     // Two of each tick, called in an order that is all but sorted.
-    let delay = |key: u32| u64::from(key * 7919 % 500) + 1;
-    for key in 0..1000 {
-        queue.add_after(key, ms(delay(key)));
+    let due = |key: &u64| key * 7919 % (KEYS / 2) + 1;
+    let delayed = || {
+        let (queue, time) = timed();
+        for key in 0..KEYS {
+            queue.add_after(key, ms(due(&key)));
+        }
+        (queue, time)
+    };
+    let mut expected: Vec<u64> = (0..KEYS).collect();
+    expected.sort_by_key(due);
+    let (queue, time) = delayed();
+    assert_eq!(after(&queue, &time, DAY), expected);
+    let (queue, time) = delayed();
+    for tick in expected.chunk_by(|a, b| due(a) == due(b)) {
+        assert_eq!(after(&queue, &time, MS), tick);
     }
-    let mut expected: Vec<u32> = (0..1000).collect();
-    expected.sort_by_key(|&key| delay(key));
-    assert_eq!(after(&queue, &time, ms(500)), expected);
-}
-
-#[test] // D8: step by step, too, and over the edges of the wheel's levels
-#[cfg_attr(miri, ignore = "10 000 keys in one thread")]
-fn keys_come_out_tick_by_tick() {
-    let (queue, time) = timed();
-    for key in (0..10_000).rev() {
-        queue.add_after(key, ms(u64::from(key) + 1));
-    }
-    for key in 0..10_000 {
-        assert_eq!(after(&queue, &time, MS), [key]);
-    }
-}
-
-#[test] // D8: many registrations that are not in the wheel yet
-fn a_late_call_with_an_early_time_still_comes_first() {
-    const KEYS: u32 = scaled(20_000) as u32;
-    let (queue, time) = timed();
-    for key in 0..KEYS {
-        queue.add_after(key, ms(u64::from(KEYS - key)));
-    }
-    let all = after(&queue, &time, DAY);
-    assert!(all.iter().copied().eq((0..KEYS).rev()));
 }
 
 #[test] // D8: of a key that was moved the call that counts decides
@@ -304,20 +244,6 @@ fn a_moved_delay_takes_its_place_by_its_new_time() {
     queue.add_after(1, ms(25));
     queue.add_after(3, ms(20));
     assert_eq!(after(&queue, &time, ms(30)), [2, 3, 1]);
-}
-
-#[test] // D8 D9
-fn a_leap_of_a_day_adds_everything_due_once_and_in_order() {
-    let (queue, time) = timed();
-    let hour = Duration::from_secs(3600);
-    for key in (0..48).rev() {
-        queue.add_after(key, hour * (key + 1));
-    }
-    time.advance(DAY);
-    assert_eq!(queue.fire_due(), 24);
-    assert!(taken(&queue).into_iter().eq(0..24));
-    assert_eq!(queue.fire_due(), 0);
-    assert!(after(&queue, &time, DAY).into_iter().eq(24..48));
 }
 
 // ---- other ways to delay --------------------------------------------------------------------
@@ -347,7 +273,7 @@ fn an_item_can_be_tried_again_after_a_while() {
     let item = queue.get().unwrap();
     assert_eq!(item.retry_after(ms(5)), Added::Delayed);
     assert_eq!(queue.add(1), Added::Queued, "it is done");
-    assert_eq!(taken(&queue), [1]);
+    assert_eq!(take_all(&queue), [1]);
     assert_eq!(after(&queue, &time, ms(5) - NS), []);
     assert_eq!(after(&queue, &time, NS), [1]);
 }

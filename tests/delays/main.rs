@@ -5,7 +5,6 @@ mod common;
 
 mod client_go;
 mod clock;
-mod order;
 mod rules;
 mod shutdown;
 mod threads;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::timed::{DAY, MS, after, built, ms, taken, timed};
-use keyqueue::{Added, Clock, DelayPolicy, WorkQueue};
+use crate::common::take_all;
+use crate::common::timed::{DAY, MS, after, built, ms, timed};
+use keyqueue::{Added, DelayPolicy, WorkQueue};
 
 // ---- two delays of one key ------------------------------------------------------------------
 
@@ -26,31 +27,19 @@ fn deliveries(policy: DelayPolicy, delays: &[u64]) -> Vec<u64> {
 }
 
 #[test] // D3
-fn each_policy_picks_one_of_two_delays() {
+fn each_policy_picks_one_of_the_delays() {
     use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
-    for (policy, down, up) in [
-        (Earliest, 50, 50),
-        (Latest, 100, 100),
-        (Replace, 50, 100),
-        (KeepFirst, 100, 50),
+    let many = [70, 30, 90, 10, 120, 60];
+    for (policy, down, up, of_many) in [
+        (Earliest, 50, 50, 10),
+        (Latest, 100, 100, 120),
+        (Replace, 50, 100, 60),
+        (KeepFirst, 100, 50, 70),
     ] {
         assert_eq!(deliveries(policy, &[100, 50]), [down], "{policy:?} earlier");
         assert_eq!(deliveries(policy, &[50, 100]), [up], "{policy:?} later");
         assert_eq!(deliveries(policy, &[50, 50]), [50], "{policy:?} the same");
-    }
-}
-
-#[test] // D3
-fn each_policy_picks_one_of_many_delays() {
-    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
-    let delays = [70, 30, 90, 10, 120, 60];
-    for (policy, at) in [
-        (Earliest, 10),
-        (Latest, 120),
-        (Replace, 60),
-        (KeepFirst, 70),
-    ] {
-        assert_eq!(deliveries(policy, &delays), [at], "{policy:?}");
+        assert_eq!(deliveries(policy, &many), [of_many], "{policy:?} of many");
     }
 }
 
@@ -97,19 +86,24 @@ fn latest_debounces() {
 
 // ---- a plain add of a delayed key -----------------------------------------------------------
 
+/// The plain adds of a key.
+const ADDS: [fn(&WorkQueue<u32>) -> Added; 5] = [
+    |queue| queue.add(1),
+    |queue| queue.add_ref(&1),
+    |queue| queue.handle(1).add(),
+    |queue| queue.add_after(1, Duration::ZERO),
+    |queue| match queue.add_all([1]) {
+        1 => Added::Queued,
+        _ => Added::Merged,
+    },
+];
+
 #[test] // D5
 fn a_plain_add_leaves_the_delay_alone() {
     let (queue, time) = timed();
-    let handle = queue.handle(1);
-    let adds: [&dyn Fn() -> Added; 4] = [
-        &|| queue.add(1),
-        &|| queue.add_ref(&1),
-        &|| handle.add(),
-        &|| queue.add_after(1, Duration::ZERO),
-    ];
-    for add in adds {
+    for add in ADDS {
         queue.add_after(1, ms(50));
-        assert_eq!(add(), Added::Queued);
+        assert_eq!(add(&queue), Added::Queued);
         assert_eq!(after(&queue, &time, ms(49)), [1], "now");
         assert_eq!(after(&queue, &time, MS), [1], "and again at its time");
     }
@@ -118,23 +112,13 @@ fn a_plain_add_leaves_the_delay_alone() {
 #[test] // D5
 fn a_plain_add_supersedes_the_delay_if_asked_to() {
     let (queue, time) = built(|builder| builder.supersede_delays(true));
-    let handle = queue.handle(1);
-    let adds: [&dyn Fn() -> Added; 5] = [
-        &|| queue.add(1),
-        &|| queue.add_ref(&1),
-        &|| handle.add(),
-        &|| queue.add_after(1, Duration::ZERO),
-        &|| match queue.add_all([1]) {
-            1 => Added::Queued,
-            _ => Added::Merged,
-        },
-    ];
-    for add in adds {
+    for add in ADDS {
         queue.add_after(1, ms(50));
-        assert_eq!(add(), Added::Queued);
+        assert_eq!(add(&queue), Added::Queued);
         assert!(!queue.cancel(&1), "nothing is pending any more");
-        assert_eq!(taken(&queue), [1]);
+        assert_eq!(take_all(&queue), [1]);
         assert_eq!(after(&queue, &time, DAY), []);
+        let handle = queue.handle(1);
         assert_eq!(handle.add_after(ms(5)), Added::Delayed, "a new one may be");
         assert_eq!(after(&queue, &time, ms(5)), [1]);
     }
@@ -152,7 +136,7 @@ fn a_merged_or_deferred_add_supersedes_as_well() {
     assert_eq!(queue.handle(1).add(), Added::Deferred);
     assert!(!queue.cancel(&1));
     item.done();
-    assert_eq!(taken(&queue), [1]);
+    assert_eq!(take_all(&queue), [1]);
     assert_eq!(after(&queue, &time, DAY), []);
 }
 
@@ -179,13 +163,7 @@ impl Eq for Fussy {}
 fn an_add_that_panics_does_not_lose_the_delay_it_supersedes() {
     for panics_at in 1..=3 {
         let calls = Arc::new(AtomicUsize::new(usize::MAX));
-        let (clock, time) = Clock::mock();
-        let queue = WorkQueue::builder()
-            .clock(clock)
-            .manual_timers()
-            .supersede_delays(true)
-            .build()
-            .unwrap();
+        let (queue, time) = built(|builder| builder.supersede_delays(true));
         queue.add_after(Fussy(1, Arc::clone(&calls)), ms(5));
         calls.store(panics_at, Ordering::Relaxed);
         let key = Fussy(1, Arc::clone(&calls));

@@ -1,29 +1,24 @@
 //! Delays that are pending when the queue shuts down: dropped and counted, or delivered first (S5);
 //! never lost in between.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{built, built_of, ms};
-use crate::common::{scaled, watchdog};
-use keyqueue::{Added, DelayPolicy, DrainEnd, Remaining, WorkQueue};
-
-fn figures(left: Remaining) -> (usize, usize, usize) {
-    (left.queued, left.processing, left.delayed)
-}
+use crate::common::timed::{NS, built, ms, secs, timed};
+use crate::common::{eventually, figures, scaled, watchdog};
+use keyqueue::{Added, DrainEnd, Drained, Remaining, WorkQueue};
 
 /// Takes what is left until the queue ends.
 fn rest(queue: &WorkQueue<u32>) -> Vec<u32> {
-    std::iter::from_fn(|| queue.get().map(|item| *item)).collect()
+    queue.iter().map(|item| *item).collect()
 }
 
 #[test] // S5
 fn pending_delays_are_dropped_and_counted() {
-    let (queue, time) = built_of(|builder| builder);
+    let (queue, time) = timed();
     for key in 0..1000 {
-        queue.add_after(key, ms(u64::from(key) + 1));
+        queue.add_after(key, ms(key + 1));
     }
     queue.cancel(&999);
     queue.add_after(998, ms(1)); // moved; counts once
@@ -36,32 +31,27 @@ fn pending_delays_are_dropped_and_counted() {
     item.done();
     time.advance(ms(10_000));
     assert_eq!(queue.fire_due(), 0);
-    assert_eq!(rest(&queue).len(), 99);
+    assert_eq!(queue.iter().count(), 99);
     assert_eq!(figures(queue.shut_down()), (0, 0, 898));
 }
 
 #[test] // S5 S7
 fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
-    type End = fn(&WorkQueue<u32>) -> usize;
-    let ends: [End; 4] = [
+    fn finished(drained: Drained) -> usize {
+        assert_eq!(drained.end, DrainEnd::Finished);
+        drained.left.delayed
+    }
+    let ends: [fn(&WorkQueue<u32>) -> usize; 4] = [
         |queue| queue.shut_down().delayed,
-        |queue| {
-            let drained = queue.shut_down_with_drain();
-            assert_eq!(drained.end, DrainEnd::Finished);
-            drained.left.delayed
-        },
-        |queue| {
-            let drained = pollster::block_on(queue.drain_async());
-            assert_eq!(drained.end, DrainEnd::Finished);
-            drained.left.delayed
-        },
+        |queue| finished(queue.shut_down_with_drain()),
+        |queue| finished(pollster::block_on(queue.drain_async())),
         |queue| {
             assert_eq!(queue.drain_timeout(ms(0)), Ok(()));
             queue.shut_down().delayed
         },
     ];
     for end in ends {
-        let (queue, _time) = built_of(|builder| builder);
+        let (queue, _time) = timed();
         queue.add_all([1, 2]);
         queue.get().unwrap().retry_after(ms(5));
         queue.get().unwrap().retry_after(ms(5));
@@ -69,30 +59,37 @@ fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
         assert_eq!(end(&queue), 3);
         assert_eq!(figures(queue.shut_down()), (0, 0, 3));
         assert_eq!(queue.shut_down_with_drain().left.delayed, 3);
+        assert!(queue.get().is_none());
     }
 }
 
-#[test] // S5 S7
+#[test] // S4 S5 S7
 fn a_drain_that_ends_early_says_so_with_what_is_left() {
-    let (queue, _time) = built_of(|builder| builder);
-    queue.add(1);
-    queue.add_after(2, ms(5));
+    let _watchdog = watchdog(60);
+    let (queue, _time) = timed();
+    queue.add_all([1, 2, 3]);
+    let item = queue.get().unwrap();
+    queue.add_after(4, ms(5));
     let left = queue.drain_timeout(ms(0)).unwrap_err();
-    assert_eq!(figures(left), (1, 0, 1));
+    assert_eq!(figures(left), (2, 1, 1));
     thread::scope(|scope| {
         let drain = scope.spawn(|| queue.shut_down_with_drain());
-        while !drain.is_finished() {
+        let limited = scope.spawn(|| queue.drain_timeout(Duration::MAX));
+        eventually("both are released", || {
             queue.shut_down();
-        }
+            drain.is_finished() && limited.is_finished()
+        });
         let drained = drain.join().unwrap();
         assert_eq!(drained.end, DrainEnd::Released);
-        assert_eq!(figures(drained.left), (1, 0, 1));
+        assert_eq!(figures(drained.left), (2, 1, 1));
+        assert_eq!(figures(limited.join().unwrap().unwrap_err()), (2, 1, 1));
     });
+    drop(item);
 }
 
 #[test] // S5: each count is by its own
 fn a_delay_beside_a_queued_or_processing_key_is_counted() {
-    let (queue, _time) = built_of(|builder| builder);
+    let (queue, _time) = timed();
     queue.add_all([1, 2]);
     let item = queue.get().unwrap();
     queue.add_after(1, ms(5));
@@ -103,21 +100,12 @@ fn a_delay_beside_a_queued_or_processing_key_is_counted() {
     assert_eq!(rest(&queue), [2]);
 }
 
-#[test] // S5
-fn a_drain_drops_delays_unless_told_otherwise() {
-    let (queue, _time) = built_of(|builder| builder);
-    queue.add_after(1, ms(5));
-    assert_eq!(queue.shut_down_with_drain().left.delayed, 1);
-    assert!(queue.get().is_none());
-    assert_eq!(figures(queue.shut_down()), (0, 0, 1));
-}
-
 #[test] // S5 D8
 #[cfg_attr(miri, ignore = "3000 keys in one thread")]
 fn a_drain_delivers_delays_now_and_in_due_order_if_told_to() {
     let (queue, _time) = built(|builder| builder.drain_delays(true));
     for key in (0..3000).rev() {
-        queue.add_after(key, Duration::from_secs(u64::from(key) + 1));
+        queue.add_after(key, secs(u64::from(key) + 1));
     }
     queue.add_after(3000, Duration::MAX);
     queue.add(7000);
@@ -155,58 +143,44 @@ fn a_plain_shut_down_always_drops_delays() {
     assert!(queue.get().is_none());
 }
 
-#[test] // S5
-fn a_shut_down_drops_the_keys_of_its_delays_with_the_queue() {
+#[test] // S5 C10
+fn a_delay_that_was_dropped_or_cancelled_does_not_keep_its_key() {
     let shared = Arc::new(7_u32);
-    let (queue, _time) = built_of(|builder| builder);
-    queue.add_after(Arc::clone(&shared), ms(5));
-    queue.shut_down();
-    queue.shrink();
-    assert_eq!(
-        Arc::strong_count(&shared),
-        1,
-        "a dropped delay keeps nothing"
-    );
+    for cancel in [false, true] {
+        let (queue, time) = timed();
+        queue.add_after(Arc::clone(&shared), ms(5));
+        if cancel {
+            queue.cancel(&shared);
+            // It is forgotten once the timer has seen it.
+            time.advance(ms(5));
+            assert_eq!(queue.fire_due(), 0);
+        } else {
+            queue.shut_down();
+        }
+        queue.shrink();
+        assert_eq!(Arc::strong_count(&shared), 1, "cancel: {cancel}");
+    }
 }
 
-#[test] // C10: nor does a cancelled one, once the timer has seen it
-fn a_cancelled_delay_does_not_keep_its_key() {
-    let shared = Arc::new(7_u32);
-    let (queue, time) = built_of(|builder| builder);
-    queue.add_after(Arc::clone(&shared), ms(5));
-    queue.cancel(&shared);
-    time.advance(ms(5));
-    assert_eq!(queue.fire_due(), 0);
-    queue.shrink();
-    assert_eq!(Arc::strong_count(&shared), 1);
-}
-
-/// Delays keys and lets them come up while another thread shuts the queue down, again and again:
-/// what was accepted was delivered or is counted, what was refused is neither.
-fn adds_up(deliver: bool, policy: DelayPolicy, supersede: bool) {
+#[test] // S5: what was accepted is delivered or counted, what was refused is neither
+fn a_delay_that_ends_beside_a_shut_down_or_a_delivering_drain_is_not_lost() {
+    const KEYS: u32 = 64;
     let _watchdog = watchdog(120);
-    for round in 0..scaled(300) as u32 {
-        let (queue, time) = built(|builder| {
-            let builder = builder.drain_delays(deliver).delay_policy(policy);
-            builder.supersede_delays(supersede).shards(2)
-        });
-        const KEYS: u32 = 64;
-        let start = std::sync::Barrier::new(3);
-        let accepted = AtomicUsize::new(0);
+    for round in 0..scaled(600) as u32 {
+        let deliver = round % 2 == 1;
+        let (queue, time) = built(|builder| builder.drain_delays(deliver).shards(2));
+        let start = Barrier::new(3);
         let handles: Vec<_> = (0..KEYS).map(|key| queue.handle(key)).collect();
         // With them the driver is in the middle of something when the end comes.
         for handle in &handles[..32] {
             assert_eq!(handle.add_after(ms(1)), Added::Delayed);
         }
         time.advance(ms(1));
-        let left = thread::scope(|scope| {
-            scope.spawn(|| {
+        let (accepted, left) = thread::scope(|scope| {
+            let adder = scope.spawn(|| {
                 start.wait();
-                for handle in &handles[32..] {
-                    if handle.add_after(Duration::from_nanos(1)) == Added::Delayed {
-                        accepted.fetch_add(1, Ordering::SeqCst);
-                    }
-                }
+                let added = handles[32..].iter().map(|handle| handle.add_after(NS));
+                added.filter(|added| *added == Added::Delayed).count()
             });
             scope.spawn(|| {
                 start.wait();
@@ -216,38 +190,26 @@ fn adds_up(deliver: bool, policy: DelayPolicy, supersede: bool) {
                 }
             });
             start.wait();
-            for _ in 0..round % 30 * 20 {
+            for _ in 0..round / 2 % 30 * 20 {
                 std::hint::spin_loop();
             }
-            if deliver {
+            let left = if deliver {
                 let _ = queue.drain_timeout(Duration::ZERO);
                 Remaining::default()
             } else {
                 queue.shut_down()
-            }
+            };
+            (adder.join().unwrap(), left)
         });
-        let owed = 32 + accepted.load(Ordering::SeqCst);
-        let delivered = rest(&queue).len();
+        let owed = 32 + accepted;
+        let delivered = queue.iter().count();
         if deliver {
             // A delay set through a handle in the middle of the shut-down may be dropped.
-            assert!(
-                delivered >= 32 && delivered <= owed,
-                "{delivered} of {owed}"
-            );
+            assert!((32..=owed).contains(&delivered), "{delivered} of {owed}");
         } else {
             assert_eq!(delivered + left.delayed, owed, "round {round}: {left:?}");
         }
     }
-}
-
-#[test] // S5
-fn a_delay_that_ends_beside_a_shut_down_is_delivered_or_counted() {
-    adds_up(false, DelayPolicy::Earliest, false);
-}
-
-#[test] // S5
-fn a_delay_that_ends_beside_a_delivering_drain_is_delivered() {
-    adds_up(true, DelayPolicy::Earliest, false);
 }
 
 #[test] // S5 D5: each key has a delay, then is added in its place or refused
@@ -270,7 +232,7 @@ fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
             }
             queue.shut_down()
         });
-        let delivered = rest(&queue).len();
+        let delivered = queue.iter().count();
         assert_eq!(delivered + left.delayed, 64, "round {round}: {left:?}");
     }
 }

@@ -1,29 +1,28 @@
 //! Delays with the queue's own thread and the real clock: the thread's life (S6), shut-downs (S5),
 //! and a flood of new delays while many others end (D7).
 
+use std::fs::{DirEntry, read_dir, read_to_string};
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{eventually, watchdog};
+use crate::common::timed::{HOUR, MS, ms};
+use crate::common::{Task, eventually, poll, take_all, threads, watchdog};
 use hdrhistogram::Histogram;
 use keyqueue::{Added, Clock, WorkQueue};
-
-const MS: Duration = Duration::from_millis(1);
-const HOUR: Duration = Duration::from_secs(3600);
 
 // ---- the thread's life ----------------------------------------------------------------------
 
 /// The threads of this process that are timers of queues.
 #[cfg(target_os = "linux")]
 fn timers() -> usize {
-    let threads = std::fs::read_dir("/proc/self/task").expect("the list of threads");
     // A thread may end while its name is read.
-    let names =
-        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    let name = |thread: io::Result<DirEntry>| read_to_string(thread.ok()?.path().join("comm")).ok();
+    let names = read_dir("/proc/self/task").unwrap().filter_map(name);
     names
         .filter(|name| name.starts_with("keyqueue-timer"))
         .count()
@@ -33,6 +32,7 @@ fn timers() -> usize {
 #[test] // S6
 fn a_queue_that_never_delays_has_no_thread() {
     crate::common::alone(|| {
+        let before = threads();
         let queue = WorkQueue::builder().name("pods").build().unwrap();
         let handle = queue.handle(1);
         assert_eq!(queue.add_after(1, Duration::ZERO), Added::Queued);
@@ -40,33 +40,40 @@ fn a_queue_that_never_delays_has_no_thread() {
         handle.add();
         assert!(!queue.cancel(&1));
         queue.fire_due();
-        assert_eq!(timers(), 0);
-        queue.shut_down();
+        queue.add_all(0..10_000);
+        take_all(&queue);
+        drop(queue.get_timeout(Duration::from_micros(1)));
+        drop(Task::waiting(queue.get_async()));
+        queue.shrink();
+        assert_eq!(threads(), before);
+        queue.shut_down_with_drain();
         assert_eq!(queue.add_after(1, MS), Added::ShutDown);
         assert_eq!(handle.add_after(MS), Added::ShutDown);
-        assert_eq!(timers(), 0);
+        assert_eq!(threads(), before);
 
         let manual = WorkQueue::builder().manual_timers().build().unwrap();
         assert_eq!(manual.add_after(1, MS), Added::Delayed);
-        assert_eq!(timers(), 0, "nor one whose timers are manual");
+        assert_eq!(threads(), before, "nor one whose timers are manual");
     });
-}
-
-#[test] // D1: whatever can be a queue's name, its delays end.
-fn a_queue_with_a_nul_in_its_name_delays_like_any_other() {
-    let _watchdog = watchdog(60);
-    let queue = WorkQueue::builder().name("a\0b").build().unwrap();
-    assert_eq!(queue.add_after(1, MS), Added::Delayed);
-    assert_eq!(*queue.get().unwrap(), 1);
-    assert_eq!(queue.name(), Some("a\0b"));
 }
 
 #[cfg(target_os = "linux")]
 #[test] // S6
 fn the_thread_comes_with_the_first_delay_and_goes_with_the_queue() {
+    let ends: [fn(WorkQueue<u64>) -> Option<WorkQueue<u64>>; 3] = [
+        |_| None, // drops it
+        |queue| {
+            queue.shut_down();
+            Some(queue)
+        },
+        |queue| {
+            queue.shut_down_with_drain();
+            Some(queue)
+        },
+    ];
     crate::common::alone(|| {
         let _watchdog = watchdog(60);
-        for named in [false, true] {
+        for (end, named) in ends.iter().flat_map(|end| [(end, false), (end, true)]) {
             let builder = WorkQueue::builder();
             let queue = if named { builder.name("pods") } else { builder }
                 .build()
@@ -76,31 +83,10 @@ fn the_thread_comes_with_the_first_delay_and_goes_with_the_queue() {
             // The system names it once it runs.
             eventually("one thread", || timers() == 1);
             let handle = queue.handle(1);
-            drop(queue);
+            let _ended = end(queue);
             // It was waited for; the system may take a moment to strike it off its list.
             eventually("no thread", || timers() == 0);
             assert_eq!(handle.add_after(MS), Added::ShutDown);
-        }
-    });
-}
-
-#[cfg(target_os = "linux")]
-#[test] // S6
-fn the_thread_goes_at_a_shut_down_of_either_kind() {
-    crate::common::alone(|| {
-        let _watchdog = watchdog(60);
-        for drain in [false, true] {
-            let queue = WorkQueue::new();
-            queue.add_after(1, HOUR);
-            // Not before: a thread that has no name yet would not be counted.
-            eventually("one thread", || timers() == 1);
-            if drain {
-                queue.shut_down_with_drain();
-            } else {
-                queue.shut_down();
-            }
-            eventually("no thread", || timers() == 0);
-            assert_eq!(queue.add_after(2, HOUR), Added::ShutDown);
             assert_eq!(timers(), 0);
         }
     });
@@ -108,17 +94,38 @@ fn the_thread_goes_at_a_shut_down_of_either_kind() {
 
 // ---- delivering -----------------------------------------------------------------------------
 
-#[test] // D1
+#[test] // D1: of any queue, whatever its name is
 fn the_thread_adds_what_is_due_and_wakes_who_waits() {
     let _watchdog = watchdog(60);
     let clock = Clock::new();
-    let queue = WorkQueue::builder().clock(clock.clone()).build().unwrap();
+    let builder = WorkQueue::builder().name("a\0b").clock(clock.clone());
+    let queue = builder.build().unwrap();
+    assert_eq!(queue.name(), Some("a\0b"));
     for delay in [MS, 20 * MS, MS / 3, MS] {
         let before = clock.now();
         assert_eq!(queue.add_after(1, delay), Added::Delayed);
         queue.get().unwrap().done();
         let waited = clock.now() - before;
         assert!(waited >= delay, "{waited:?} instead of {delay:?}");
+    }
+}
+
+#[test] // D8 D9: on a mocked clock
+fn of_two_delays_the_one_due_earlier_comes_first() {
+    let _watchdog = watchdog(120);
+    let (clock, time) = Clock::mock();
+    let queue = WorkQueue::builder().clock(clock).build().unwrap();
+    let mut random = fastrand::Rng::with_seed(17);
+    for round in 0..100_000 {
+        let (first, second) = (random.u64(1..4), random.u64(1..4));
+        queue.add_after((first, 0), ms(first));
+        queue.add_after((second, 1), ms(second));
+        time.advance(ms(3));
+        let came = [(); 2].map(|()| *queue.get().unwrap());
+        // Delays of the same tick come in the order of the calls.
+        let mut expected = [(first, 0), (second, 1)];
+        expected.sort_unstable();
+        assert_eq!(came, expected, "round {round}");
     }
 }
 
@@ -135,19 +142,6 @@ fn a_shorter_delay_wakes_the_thread() {
     assert_eq!(*queue.get().unwrap(), 1, "the same key, moved");
 }
 
-#[test] // D9: a mocked clock, and the queue's own thread
-fn advancing_a_mocked_clock_wakes_the_thread() {
-    let _watchdog = watchdog(60);
-    let (clock, time) = Clock::mock();
-    let queue = WorkQueue::builder().clock(clock).build().unwrap();
-    for round in 0..1000 {
-        queue.add_after(round, HOUR);
-        assert_eq!(queue.len(), 0);
-        time.advance(HOUR);
-        assert_eq!(*queue.get().unwrap(), round);
-    }
-}
-
 // ---- the end --------------------------------------------------------------------------------
 
 #[test] // S5
@@ -159,7 +153,7 @@ fn a_shut_down_drops_and_counts_what_the_thread_has_not_delivered() {
             queue.add_after(key, Duration::from_micros(1 + key * (round % 10)));
         }
         let left = queue.shut_down();
-        let delivered = std::iter::from_fn(|| queue.get().map(|item| *item)).count();
+        let delivered = queue.iter().count();
         assert_eq!(delivered + left.delayed, 1000, "{left:?}");
     }
 }
@@ -173,18 +167,12 @@ fn a_drain_delivers_what_the_thread_has_not_if_told_to() {
             queue.add_after(key, Duration::from_micros(1 + key * (round % 10)));
         }
         queue.add_after(1000, HOUR);
-        let delivered = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while queue.get().is_some() {
-                        delivered.fetch_add(1, Ordering::SeqCst);
-                    }
-                });
-            }
+        let delivered = thread::scope(|scope| {
+            let workers = [(); 2].map(|()| scope.spawn(|| queue.iter().count()));
             queue.shut_down_with_drain();
+            workers.map(|worker| worker.join().unwrap())
         });
-        assert_eq!(delivered.load(Ordering::SeqCst), 1001);
+        assert_eq!(delivered.iter().sum::<usize>(), 1001);
     }
 }
 
@@ -208,16 +196,19 @@ fn a_queue_dropped_beside_new_delays_ends() {
 }
 
 /// A task whose waker drops it, and with it the last share of the queue.
-struct DropsItself(
-    Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
-    Arc<AtomicBool>,
-);
+#[derive(Default)]
+struct DropsItself {
+    task: Mutex<Option<Dropped>>,
+    woken: AtomicBool,
+}
+
+type Dropped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Wake for DropsItself {
     fn wake(self: Arc<Self>) {
-        let task = self.0.lock().unwrap().take();
+        let task = self.task.lock().unwrap().take();
         drop(task);
-        self.1.store(true, Ordering::SeqCst);
+        self.woken.store(true, Ordering::SeqCst);
     }
 }
 
@@ -226,19 +217,17 @@ fn a_waker_on_the_timers_thread_may_drop_the_queue() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     let weak = Arc::downgrade(&queue);
-    let dropped = Arc::new(AtomicBool::new(false));
-    let task = Arc::new(DropsItself(Mutex::new(None), Arc::clone(&dropped)));
+    let task = Arc::new(DropsItself::default());
     let waker = Waker::from(Arc::clone(&task));
     queue.add_after(1, 20 * MS);
-    let mut future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+    let mut future: Dropped = Box::pin(async move {
         let _ = queue.get_async().await;
     });
-    let first = future.as_mut().poll(&mut Context::from_waker(&waker));
-    if first.is_pending() {
-        *task.0.lock().unwrap() = Some(future);
+    if poll(&mut future, &waker).is_pending() {
+        *task.task.lock().unwrap() = Some(future);
         // Woken between the poll and the line above it found no task to drop.
-        if dropped.load(Ordering::SeqCst) {
-            drop(task.0.lock().unwrap().take());
+        if task.woken.load(Ordering::SeqCst) {
+            drop(task.task.lock().unwrap().take());
         }
     } else {
         drop(future);
@@ -258,7 +247,7 @@ fn a_waker_that_panics_does_not_end_the_thread() {
     let queue = WorkQueue::new();
     let waker = Waker::from(Arc::new(Panics));
     let mut task = queue.get_async();
-    if crate::common::poll(&mut task, &waker).is_pending() {
+    if poll(&mut task, &waker).is_pending() {
         queue.add_after(1, MS);
         eventually("the first is added", || queue.len() == 1);
     }

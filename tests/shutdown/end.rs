@@ -92,29 +92,3 @@ fn an_add_that_races_with_the_shut_down_is_refused_or_delivered() {
         }
     });
 }
-
-#[cfg(target_os = "linux")]
-#[test] // S6
-#[cfg_attr(miri, ignore = "starts a process")]
-fn a_queue_starts_no_thread() {
-    fn threads() -> usize {
-        std::fs::read_dir("/proc/self/task").unwrap().count()
-    }
-    alone(|| {
-        let before = threads();
-        let queues: Vec<WorkQueue<u64>> = (0..20).map(|_| WorkQueue::new()).collect();
-        for queue in &queues {
-            queue.add_all(0..10_000);
-            while let Ok(item) = queue.try_get() {
-                item.done();
-            }
-            drop(queue.get_timeout(Duration::from_micros(1)));
-            assert!(poll(&mut queue.get_async(), Waker::noop()).is_pending());
-            queue.shrink();
-            queue.shut_down_with_drain();
-        }
-        assert_eq!(threads(), before);
-        drop(queues);
-        assert_eq!(threads(), before);
-    });
-}
