@@ -19,6 +19,7 @@ pub(crate) mod timed;
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::process::{Command, abort};
 use std::sync::Arc;
@@ -42,49 +43,36 @@ pub(crate) const fn scaled(n: usize) -> usize {
 /// A queue of any configuration has this type.
 pub(crate) type Queue<K> = WorkQueue<K, NoLimit, Hashing>;
 
-/// How keys are hashed.
+/// Hashes as by default, and keeps some of the bits.
 #[derive(Clone, Debug)]
-pub(crate) enum Hashing {
-    /// As by default.
-    Keyed(DefaultHasher),
-    /// To one of four values, so that hashes of different keys are equal.
-    Few(DefaultHasher),
-    /// To one value: every key in one shard, every lookup a comparison with all others.
-    One,
+pub(crate) struct Hashing {
+    inner: DefaultHasher,
+    mask: u64,
 }
 
-pub(crate) enum AnyHasher {
-    Keyed(<DefaultHasher as BuildHasher>::Hasher),
-    Few(<DefaultHasher as BuildHasher>::Hasher),
-    One,
+pub(crate) struct Masked {
+    inner: <DefaultHasher as BuildHasher>::Hasher,
+    mask: u64,
 }
 
 impl BuildHasher for Hashing {
-    type Hasher = AnyHasher;
+    type Hasher = Masked;
 
-    fn build_hasher(&self) -> AnyHasher {
-        match self {
-            Hashing::Keyed(inner) => AnyHasher::Keyed(inner.build_hasher()),
-            Hashing::Few(inner) => AnyHasher::Few(inner.build_hasher()),
-            Hashing::One => AnyHasher::One,
+    fn build_hasher(&self) -> Masked {
+        Masked {
+            inner: self.inner.build_hasher(),
+            mask: self.mask,
         }
     }
 }
 
-impl Hasher for AnyHasher {
+impl Hasher for Masked {
     fn write(&mut self, bytes: &[u8]) {
-        match self {
-            AnyHasher::Keyed(inner) | AnyHasher::Few(inner) => inner.write(bytes),
-            AnyHasher::One => {}
-        }
+        self.inner.write(bytes);
     }
 
     fn finish(&self) -> u64 {
-        match self {
-            AnyHasher::Keyed(inner) => inner.finish(),
-            AnyHasher::Few(inner) => inner.finish() & 3,
-            AnyHasher::One => 0x9e37_79b9_7f4a_7c15,
-        }
+        self.inner.finish() & self.mask
     }
 }
 
@@ -93,7 +81,9 @@ impl Hasher for AnyHasher {
 pub(crate) struct Config {
     pub(crate) shards: Option<usize>,
     pub(crate) ring: Option<usize>,
-    pub(crate) hashing: Hashing,
+    /// The bits of the keys' hashes. With none, every key is in one shard, and every lookup compares
+    /// it with all others.
+    pub(crate) hash_bits: u64,
 }
 
 impl Config {
@@ -102,7 +92,7 @@ impl Config {
         Config {
             shards: None,
             ring: None,
-            hashing: Hashing::Keyed(DefaultHasher::default()),
+            hash_bits: u64::MAX,
         }
     }
 
@@ -120,20 +110,17 @@ impl Config {
         [Config::usual(), Config::tiny()]
     }
 
-    /// Every combination of few and many shards, rings that overflow or do not, and hashers.
+    /// Every combination of few and many shards, rings that overflow or do not, and hashes that are
+    /// seldom, often or always equal.
     pub(crate) fn all() -> Vec<Config> {
         let mut all = Vec::new();
         for shards in [Some(2), None] {
             for ring in [Some(1), Some(2), None] {
-                for hashing in [
-                    Hashing::Keyed(DefaultHasher::default()),
-                    Hashing::Few(DefaultHasher::default()),
-                    Hashing::One,
-                ] {
+                for hash_bits in [u64::MAX, 3, 0] {
                     all.push(Config {
                         shards,
                         ring,
-                        hashing,
+                        hash_bits,
                     });
                 }
             }
@@ -146,7 +133,10 @@ impl Config {
     }
 
     pub(crate) fn queue<K: Hash + Eq + Send + Sync + 'static>(&self) -> Queue<K> {
-        let mut builder = WorkQueue::<K>::builder().hasher(self.hashing.clone());
+        let mut builder = WorkQueue::<K>::builder().hasher(Hashing {
+            inner: DefaultHasher::default(),
+            mask: self.hash_bits,
+        });
         if let Some(shards) = self.shards {
             builder = builder.shards(shards);
         }
@@ -305,8 +295,7 @@ pub(crate) fn alone_under<F: FnOnce()>(limits: Option<&str>, body: F) {
     );
 }
 
-/// The number of threads of this process.
-#[cfg(target_os = "linux")]
+/// The number of threads of this process, on Linux.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -335,6 +324,17 @@ impl Wake for WakeCount {
         // Ordering: SeqCst; as in `get`.
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// A waker that panics, past the panic hook.
+pub(crate) fn panicking_waker() -> Waker {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new("this waker always panics"));
+        }
+    }
+    Waker::from(Arc::new(Panics))
 }
 
 /// Polls a future until nothing more happens without something from outside.

@@ -1,11 +1,10 @@
 //! client-go's tests of its core queue, by their names, and after them the cases that its suite
-//! leaves open. Where Go's test sleeps to show that something blocks, this one shows by the order
-//! of events that it cannot have continued. TestLen is
-//! `states::len_counts_queued_keys_only`; what Go tests of draining, `tests/shutdown/` does.
+//! leaves open. TestCollapseWhileProcessing is part of TestReinsert here; TestLen is in
+//! `states.rs`, TestGarbageCollection in `tests/memory/`, what Go tests of draining in
+//! `tests/shutdown/`.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::common::{
@@ -110,43 +109,6 @@ fn test_collapse() {
     });
 }
 
-#[test] // C3 C4: the second worker gets the key only after the first is done with it
-fn test_collapse_while_processing() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("bar");
-        let item = queue.get().unwrap();
-        assert_eq!(queue.add("bar"), Added::Deferred);
-        assert_eq!(queue.add("bar"), Added::Merged);
-        let done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let item = queue.get().unwrap();
-                // Ordering: Relaxed; `done` before a delivery is visible to it.
-                assert!(done.load(Ordering::Relaxed), "handed out while processing");
-                item.done();
-            });
-            eventually("the second worker waits", || waiting(&queue) == 1);
-            done.store(true, Ordering::Relaxed);
-            item.done();
-        });
-        assert_nothing_queued(&queue);
-    });
-}
-
-#[test] // C10: what a key owns is given back while the queue lives
-fn test_garbage_collection() {
-    with_queues(|config| {
-        let queue = config.queue();
-        let key = Arc::new("key");
-        let watched = Arc::downgrade(&key);
-        queue.add(key);
-        queue.get().unwrap().done();
-        queue.shrink();
-        assert!(watched.upgrade().is_none());
-    });
-}
-
 // ---- what client-go's suite leaves open -----------------------------------------------------
 
 // Done of an unknown key, of a queued key, and twice: there is no way to write that, an item is
@@ -184,25 +146,22 @@ fn the_order_holds_for_each_of_several_consumers() {
             ..Config::usual()
         };
         let queue = config.queue();
-        let all = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for batch in [1, 1, 7, 100] {
-                let (queue, all) = (&queue, &all);
-                scope.spawn(move || {
-                    let mut mine: Vec<usize> = Vec::new();
-                    while let Some(batch) = queue.get_batch(batch) {
-                        mine.extend(batch.iter().map(|item| **item));
-                    }
-                    assert!(mine.is_sorted(), "with a ring of {ring:?}");
-                    all.lock().unwrap().extend(mine);
-                });
+        let consume = |max| {
+            let mut keys: Vec<usize> = Vec::new();
+            while let Some(batch) = queue.get_batch(max) {
+                keys.extend(batch.iter().map(|item| **item));
             }
+            assert!(keys.is_sorted(), "with a ring of {ring:?}");
+            keys
+        };
+        let mut all = thread::scope(|scope| {
+            let consumers = [1, 1, 7, 100].map(|max| scope.spawn(move || consume(max)));
             for key in 0..50_000 {
                 queue.add(key);
             }
             queue.shut_down_with_drain();
+            consumers.map(|consumer| consumer.join().unwrap()).concat()
         });
-        let mut all = all.into_inner().unwrap();
         all.sort_unstable();
         assert!(all.into_iter().eq(0..50_000), "each key exactly once");
     }

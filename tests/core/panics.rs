@@ -6,11 +6,12 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::thread;
 
+use crate::common::timed::{built, ms};
 use crate::common::{
-    Config, Hashing, Queue, Task, poll, take_all, watchdog, with_queues, with_these_queues,
+    Config, Queue, Task, panicking_waker, poll, take_all, watchdog, with_queues, with_these_queues,
 };
 use keyqueue::{Added, KeyHandle};
 
@@ -244,7 +245,7 @@ fn survives_panics_of(hook: Hook, config: &Config, keys: u32) {
 #[test]
 fn a_key_that_panics_at_any_call_costs_nothing_else() {
     let one_hash = Config {
-        hashing: Hashing::One,
+        hash_bits: 0,
         ..Config::tiny()
     };
     for hook in [Hook::Hash, Hook::Eq, Hook::Drop] {
@@ -264,6 +265,23 @@ fn a_drop_that_panics_in_handle_does_not_pin_the_key_for_ever() {
     assert!(attempt(|| drop(queue.handle(known))).is_none());
     queue.shrink();
     assert_eq!(world.alive(), 0, "no handle is left to keep the key");
+}
+
+#[test] // C5 D5: whichever comparison panics, the delay is pending or the key queued
+fn an_add_that_panics_does_not_lose_the_delay_it_supersedes() {
+    for call in 1..=3 {
+        let (queue, time) = built(|builder| builder.supersede_delays(true));
+        let world = Arc::new(World::default());
+        queue.add_after(world.key(1), ms(5));
+        let key = world.key(1);
+        world.arm(Hook::Eq, call);
+        let added = attempt(|| queue.add(key));
+        world.disarm();
+        time.advance(ms(5));
+        let fired = queue.fire_due();
+        assert_eq!(fired, usize::from(added.is_none()), "{call}: {added:?}");
+        assert_eq!(queue.len(), 1);
+    }
 }
 
 #[test]
@@ -362,23 +380,15 @@ fn an_iterator_that_panics_leaves_what_it_gave_added_and_announced() {
     });
 }
 
-struct PanickingWaker;
-
-impl Wake for PanickingWaker {
-    fn wake(self: Arc<Self>) {
-        resume_unwind(Box::new(Blown));
-    }
-}
-
 #[test] // C9
 fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
     with_queues(|config| {
         let queue = config.queue();
         let mut first = queue.get_async();
-        assert!(poll(&mut first, &Waker::from(Arc::new(PanickingWaker))).is_pending());
+        assert!(poll(&mut first, &panicking_waker()).is_pending());
         let mut others = [(); 4].map(|()| Task::waiting(queue.get_async()));
         // Whether the panic reaches the adder is not promised.
-        let _ = attempt(|| queue.add_all(0..5));
+        let _ = catch_unwind(AssertUnwindSafe(|| queue.add_all(0..5)));
         assert_eq!(queue.len(), 5);
         for task in &mut others {
             assert_eq!(task.wakes(), 1);

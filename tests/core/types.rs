@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::panic::catch_unwind;
+use std::sync::Mutex;
 
 use keyqueue::limiter::default_controller;
 use keyqueue::worker::{GivenUp, Running, Workers};
@@ -83,19 +84,17 @@ fn what_is_left_or_given_up_is_an_error() {
         ("keys left: 3 queued, 2 processing, 0 delayed".into(), false)
     );
 
-    let ends = std::sync::Mutex::new(Vec::new());
+    let ends = Mutex::new(Vec::new());
     let queue = WorkQueue::new();
     queue.add("key");
-    Workers::new(&queue)
-        .threads(1)
-        .max_retries(0)
-        .on_give_up(|_, end: GivenUp<Refused>| {
-            ends.lock().unwrap().push(end);
-            queue.shut_down();
-        })
-        .run(|_| Err::<(), _>(Refused(fmt::Error)))
-        .unwrap();
+    queue.shut_down();
+    let workers = Workers::new(&queue).threads(1);
+    let workers = workers.on_give_up(|_, end: GivenUp<Refused>| ends.lock().unwrap().push(end));
+    workers.run(|_| Err::<(), _>(Refused(fmt::Error))).unwrap();
     let end = ends.into_inner().unwrap().pop().unwrap();
     // The text contains the function's error, so the source is the error below that.
-    assert_eq!(error(&end), ("refused (retries: 0)".into(), true));
+    assert_eq!(
+        error(&end),
+        ("refused (retries: 0, shut down)".into(), true)
+    );
 }

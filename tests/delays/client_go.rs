@@ -4,26 +4,30 @@
 //! What Go tests of its delaying queue is in `clock.rs` (TestSimpleQueue, TestAddTwoFireEarly,
 //! TestCopyShifting) and in `rules.rs` (TestDeduping).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{HOUR, MS, NS, after, built, ms, secs, timed};
+use crate::common::timed::{HOUR, MS, NS, after, ms, secs, timed};
 use crate::common::{eventually, watchdog};
-use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::{Added, Clock, TryGetError, WorkQueue};
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::{Added, Clock, MockClock, TryGetError, WorkQueue};
+
+/// A queue that backs off from 1 ms.
+fn limited() -> (
+    WorkQueue<&'static str, ItemExponentialFailure<&'static str>>,
+    MockClock,
+) {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(MS, secs(1)).expect("in range");
+    let limiter = limiter.with_clock(clock.clone());
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    (builder.rate_limiter(limiter).build().unwrap(), time)
+}
 
 #[test] // L1 L2
 fn test_rate_limiting_queue() {
-    let (clock, time) = Clock::mock();
-    let limiter = ItemExponentialFailure::new(MS, secs(1)).expect("in range");
-    let queue = WorkQueue::builder()
-        .rate_limiter(limiter.with_clock(clock.clone()))
-        .clock(clock)
-        .manual_timers()
-        .build()
-        .unwrap();
+    let (queue, time) = limited();
     queue.add_rate_limited("one"); // ready at 1 ms
     assert!(after(&queue, &time, MS - NS).is_empty());
     assert_eq!(after(&queue, &time, NS), ["one"]);
@@ -100,34 +104,15 @@ fn add_after_never_waits_for_room() {
     }
 }
 
-/// Counts its calls.
-#[derive(Default)]
-struct Counting(AtomicUsize);
-
-impl<K: ?Sized> RateLimiter<K> for Counting {
-    fn when(&self, _: &K) -> Duration {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        ms(5)
-    }
-
-    fn forget(&self, _: &K) {}
-
-    fn num_requeues(&self, _: &K) -> u32 {
-        0
-    }
-}
-
 #[test] // L1
 fn the_limiter_is_not_charged_after_a_shut_down() {
-    let limiter = Arc::new(Counting::default());
-    let charged = || limiter.0.load(Ordering::SeqCst);
-    let (queue, _time) = built(|builder| builder.rate_limiter(Arc::clone(&limiter)));
+    let (queue, _time) = limited();
     queue.add("foo");
     let item = queue.get().unwrap();
     assert_eq!(queue.add_rate_limited("bar"), Added::Delayed);
-    assert_eq!(charged(), 1);
     queue.shut_down();
     assert_eq!(queue.add_rate_limited("bar"), Added::ShutDown);
     assert_eq!(item.retry(), Added::ShutDown);
-    assert_eq!(charged(), 1);
+    let charged = ["foo", "bar"].map(|key| queue.num_requeues(&key));
+    assert_eq!(charged, [0, 1]);
 }

@@ -3,27 +3,25 @@
 
 use std::time::Duration;
 
-use crate::common::timed::{DAY, MS, NS, after, built, ms, timed};
+use crate::common::timed::{DAY, MS, NS, after, built, ms, secs, timed};
 use crate::common::{Task, scaled, take_all};
 use keyqueue::{Added, DelayPolicy, WorkQueue};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Ticks of the sizes that there can be, and one that divides nothing evenly.
-fn ticks() -> [Duration; 4] {
-    [
-        Duration::from_micros(100),
-        Duration::from_nanos(333_333),
-        MS,
-        Duration::from_secs(60),
-    ]
-}
+const TICKS: [Duration; 4] = [
+    Duration::from_micros(100),
+    Duration::from_nanos(333_333),
+    MS,
+    secs(60),
+];
 
 // ---- when -----------------------------------------------------------------------------------
 
 #[test] // D1 D9
 fn a_delay_never_ends_early_and_a_tick_late_at_most() {
-    for tick in ticks() {
+    for tick in TICKS {
         for begin in [Duration::ZERO, NS, tick - NS, tick, tick * 7 / 2, DAY + NS] {
             for delay in [NS, tick - NS, tick, tick + NS, tick * 100, ms(86_399_999)] {
                 let case = format!("tick {tick:?}, called at {begin:?}, delay {delay:?}");
@@ -199,7 +197,7 @@ fn delays_of_any_length_end_in_due_order() {
 
 #[test] // D8: no length of delay panics, at any time
 fn the_longest_delay_at_the_end_of_time_does_no_harm() {
-    for tick in ticks() {
+    for tick in TICKS {
         let (queue, time) = built(|builder| builder.tick(tick));
         for key in 0..3 {
             queue.add_after(key, Duration::MAX);

@@ -1,18 +1,15 @@
 //! Delays with the queue's own thread and the real clock: the thread's life (S6), shut-downs (S5),
 //! and a flood of new delays while many others end (D7).
 
-use std::fs::{DirEntry, read_dir, read_to_string};
-use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS, ms};
-use crate::common::{Task, eventually, poll, take_all, threads, watchdog};
-use hdrhistogram::Histogram;
+use crate::common::{Task, eventually, panicking_waker, poll, take_all, threads, watchdog};
 use keyqueue::{Added, Clock, WorkQueue};
 
 // ---- the thread's life ----------------------------------------------------------------------
@@ -20,9 +17,11 @@ use keyqueue::{Added, Clock, WorkQueue};
 /// The threads of this process that are timers of queues.
 #[cfg(target_os = "linux")]
 fn timers() -> usize {
-    // A thread may end while its name is read.
-    let name = |thread: io::Result<DirEntry>| read_to_string(thread.ok()?.path().join("comm")).ok();
-    let names = read_dir("/proc/self/task").unwrap().filter_map(name);
+    use std::fs::{read_dir, read_to_string};
+    let names = read_dir("/proc/self/task").unwrap().filter_map(|thread| {
+        // The thread may end meanwhile.
+        read_to_string(thread.ok()?.path().join("comm")).ok()
+    });
     names
         .filter(|name| name.starts_with("keyqueue-timer"))
         .count()
@@ -33,7 +32,7 @@ fn timers() -> usize {
 fn a_queue_that_never_delays_has_no_thread() {
     crate::common::alone(|| {
         let before = threads();
-        let queue = WorkQueue::builder().name("pods").build().unwrap();
+        let queue = WorkQueue::new();
         let handle = queue.handle(1);
         assert_eq!(queue.add_after(1, Duration::ZERO), Added::Queued);
         assert_eq!(queue.get().unwrap().retry(), Added::Deferred);
@@ -54,6 +53,10 @@ fn a_queue_that_never_delays_has_no_thread() {
         let manual = WorkQueue::builder().manual_timers().build().unwrap();
         assert_eq!(manual.add_after(1, MS), Added::Delayed);
         assert_eq!(threads(), before, "nor one whose timers are manual");
+
+        let named = WorkQueue::builder().name("pods").build().unwrap();
+        assert_eq!(named.add_after(1, Duration::ZERO), Added::Queued);
+        assert_eq!(timers(), 0, "nor one with a name");
     });
 }
 
@@ -145,34 +148,27 @@ fn a_shorter_delay_wakes_the_thread() {
 // ---- the end --------------------------------------------------------------------------------
 
 #[test] // S5
-fn a_shut_down_drops_and_counts_what_the_thread_has_not_delivered() {
+fn what_the_thread_has_not_delivered_is_dropped_and_counted_or_delivered_by_a_drain() {
     let _watchdog = watchdog(60);
-    for round in 0..100_u64 {
-        let queue = WorkQueue::new();
+    for round in 0..200_u64 {
+        let deliver = round % 2 == 1;
+        let builder = WorkQueue::builder().drain_delays(deliver);
+        let queue = builder.build().unwrap();
         for key in 0..1000 {
-            queue.add_after(key, Duration::from_micros(1 + key * (round % 10)));
-        }
-        let left = queue.shut_down();
-        let delivered = queue.iter().count();
-        assert_eq!(delivered + left.delayed, 1000, "{left:?}");
-    }
-}
-
-#[test] // S5
-fn a_drain_delivers_what_the_thread_has_not_if_told_to() {
-    let _watchdog = watchdog(60);
-    for round in 0..100_u64 {
-        let queue = WorkQueue::builder().drain_delays(true).build().unwrap();
-        for key in 0..1000 {
-            queue.add_after(key, Duration::from_micros(1 + key * (round % 10)));
+            queue.add_after(key, Duration::from_micros(1 + key * (round / 2 % 10)));
         }
         queue.add_after(1000, HOUR);
-        let delivered = thread::scope(|scope| {
+        let (delivered, left) = thread::scope(|scope| {
             let workers = [(); 2].map(|()| scope.spawn(|| queue.iter().count()));
-            queue.shut_down_with_drain();
-            workers.map(|worker| worker.join().unwrap())
+            let left = if deliver {
+                queue.shut_down_with_drain().left
+            } else {
+                queue.shut_down()
+            };
+            (workers.map(|worker| worker.join().unwrap()), left)
         });
-        assert_eq!(delivered.iter().sum::<usize>(), 1001);
+        assert_eq!(left.delayed == 0, deliver, "{left:?}");
+        assert_eq!(delivered.iter().sum::<usize>() + left.delayed, 1001);
     }
 }
 
@@ -197,18 +193,11 @@ fn a_queue_dropped_beside_new_delays_ends() {
 
 /// A task whose waker drops it, and with it the last share of the queue.
 #[derive(Default)]
-struct DropsItself {
-    task: Mutex<Option<Dropped>>,
-    woken: AtomicBool,
-}
-
-type Dropped = Pin<Box<dyn Future<Output = ()> + Send>>;
+struct DropsItself(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for DropsItself {
     fn wake(self: Arc<Self>) {
-        let task = self.task.lock().unwrap().take();
-        drop(task);
-        self.woken.store(true, Ordering::SeqCst);
+        drop(self.0.lock().unwrap().take());
     }
 }
 
@@ -219,38 +208,28 @@ fn a_waker_on_the_timers_thread_may_drop_the_queue() {
     let weak = Arc::downgrade(&queue);
     let task = Arc::new(DropsItself::default());
     let waker = Waker::from(Arc::clone(&task));
-    queue.add_after(1, 20 * MS);
-    let mut future: Dropped = Box::pin(async move {
+    queue.add_after(1, ms(20));
+    let mut slot = task.0.lock().unwrap();
+    let future = slot.insert(Box::pin(async move {
         let _ = queue.get_async().await;
-    });
-    if poll(&mut future, &waker).is_pending() {
-        *task.task.lock().unwrap() = Some(future);
-        // Woken between the poll and the line above it found no task to drop.
-        if task.woken.load(Ordering::SeqCst) {
-            drop(task.task.lock().unwrap().take());
-        }
-    } else {
-        drop(future);
+    }));
+    // Who wakes it waits for the slot's lock.
+    let polled = poll(future, &waker);
+    drop(slot);
+    if polled.is_ready() {
+        waker.wake();
     }
     eventually("the queue is gone", || weak.strong_count() == 0);
 }
 
 #[test] // a waker that panics loses no delay
 fn a_waker_that_panics_does_not_end_the_thread() {
-    struct Panics;
-    impl Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            panic!("this waker always panics");
-        }
-    }
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
-    let waker = Waker::from(Arc::new(Panics));
     let mut task = queue.get_async();
-    if poll(&mut task, &waker).is_pending() {
-        queue.add_after(1, MS);
-        eventually("the first is added", || queue.len() == 1);
-    }
+    assert!(poll(&mut task, &panicking_waker()).is_pending());
+    queue.add_after(1, MS);
+    eventually("the first is added", || queue.len() == 1);
     drop(task);
     queue.add_after(2, MS);
     eventually("the second is added", || queue.len() == 2);
@@ -263,78 +242,61 @@ fn a_waker_that_panics_does_not_end_the_thread() {
 /// have been delivered to four consumers.
 fn flood(keys: usize, most_new: usize) {
     let clock = Clock::new();
-    let queue = WorkQueue::<usize>::builder()
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    let _ = clock.now(); // calibrates
+    let builder = WorkQueue::<usize>::builder().clock(clock.clone());
+    let queue = builder.build().unwrap();
     let random = |key: usize| (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-    let begun = (Instant::now(), clock.now());
     // Setting one takes less than 2 us.
-    let all_set = begun.0 + Duration::from_millis(100) + Duration::from_micros(2 * keys as u64);
-    let calls: Vec<(Instant, Duration, Duration)> = (0..keys)
-        .map(|key| {
-            let called = (Instant::now(), clock.now());
-            let into = Duration::from_nanos(1 + random(key) % 2_000_000_000);
-            let delay = all_set.saturating_duration_since(called.0) + into;
-            assert_eq!(queue.add_after(key, delay), Added::Delayed);
-            (called.0, called.1, delay)
-        })
-        .collect();
+    let all_set = clock.now() + ms(100) + Duration::from_micros(2 * keys as u64);
+    let set = |key| {
+        let now = clock.now();
+        let into = Duration::from_nanos(1 + random(key) % 2_000_000_000);
+        let delay = all_set.saturating_sub(now) + into;
+        assert_eq!(queue.add_after(key, delay), Added::Delayed);
+        now + delay
+    };
+    let due: Vec<Duration> = (0..keys).map(set).collect();
 
-    let over = AtomicBool::new(false);
-    let floods = AtomicUsize::new(0);
-    let seen: Vec<AtomicBool> = (0..keys).map(|_| AtomicBool::new(false)).collect();
-    let delivered = AtomicUsize::new(0);
-    let lateness = Mutex::new(Histogram::<u64>::new(3).unwrap());
-    thread::scope(|scope| {
-        for n in 0..4 {
-            let (queue, over, floods) = (&queue, &over, &floods);
-            scope.spawn(move || {
-                let mut added = 0;
-                // Ordering: Relaxed; a flag that need not be seen at once.
-                while !over.load(Ordering::Relaxed) {
-                    let key = keys + 4 * (added % most_new) + n;
-                    // Each round sooner than the one before, so that each call sets a delay.
-                    let sooner = MS * u32::try_from(added / most_new).unwrap();
-                    queue.add_after(key, HOUR - sooner);
-                    added += 1;
-                }
-                floods.fetch_add(added, Ordering::SeqCst);
-            });
+    let set_new = |n| {
+        let set = |added: &usize| {
+            let key = keys + 4 * (added % most_new) + n;
+            // Each round sooner than the one before, so that each call sets a delay.
+            let sooner = MS * u32::try_from(added / most_new).unwrap();
+            queue.add_after(key, HOUR - sooner) == Added::Delayed
+        };
+        (0..).take_while(set).count()
+    };
+    let left = AtomicUsize::new(keys);
+    let consume = || {
+        let mut came = Vec::new();
+        for item in &queue {
+            let (now, key) = (clock.now(), *item);
+            assert!(now >= due[key], "{key} came early");
+            came.push((key, now - due[key]));
+            // Ordering: Relaxed; only counts.
+            if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                queue.shut_down();
+            }
         }
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut late = Histogram::<u64>::new(3).unwrap();
-                while let Some(item) = queue.get() {
-                    let (now, clock_now) = (Instant::now(), clock.now());
-                    let key = *item;
-                    // Ordering: Relaxed; marks and counts, as below.
-                    let twice = seen[key].swap(true, Ordering::Relaxed);
-                    assert!(!twice, "{key} came twice");
-                    let (called, clock_called, delay) = calls[key];
-                    assert!(clock_now - clock_called >= delay, "{key} came early");
-                    late += (now - called).saturating_sub(delay).as_nanos() as u64;
-                    if delivered.fetch_add(1, Ordering::Relaxed) + 1 == keys {
-                        over.store(true, Ordering::Relaxed);
-                        queue.shut_down();
-                    }
-                }
-                lateness.lock().unwrap().add(late).unwrap();
-            });
-        }
+        came
+    };
+    let (new, came) = thread::scope(|scope| {
+        let flooders = [0, 1, 2, 3].map(|n| scope.spawn(move || set_new(n)));
+        let consumers = [(); 4].map(|()| scope.spawn(consume));
+        (
+            flooders.map(|flooder| flooder.join().unwrap()),
+            consumers.map(|consumer| consumer.join().unwrap()),
+        )
     });
-    let lateness = lateness.into_inner().unwrap();
-    assert_eq!(lateness.len(), keys as u64);
-    let drift = (clock.now() - begun.1).as_nanos() as i128 - begun.0.elapsed().as_nanos() as i128;
+    let (mut came, mut late): (Vec<_>, Vec<_>) = came.concat().into_iter().unzip();
+    came.sort_unstable();
+    assert!(came.into_iter().eq(0..keys), "each comes once");
+    late.sort_unstable();
     println!(
-        "{keys} delays beside {} new ones in {:?}; late p50 {:?}, p99 {:?}, most {:?}; \
-         the queue's clock is {drift} ns ahead",
-        floods.load(Ordering::SeqCst),
-        begun.0.elapsed(),
-        Duration::from_nanos(lateness.value_at_quantile(0.5)),
-        Duration::from_nanos(lateness.value_at_quantile(0.99)),
-        Duration::from_nanos(lateness.max()),
+        "{keys} delays beside {} new ones; late p50 {:?}, p99 {:?}, most {:?}",
+        new.iter().sum::<usize>(),
+        late[keys / 2],
+        late[keys * 99 / 100],
+        late[keys - 1],
     );
 }
 

@@ -1,23 +1,16 @@
-//! The memory of delays, measured by an allocator that counts. Each test runs in a separate
-//! process.
-
-use std::time::Duration;
+//! The memory of delays.
 
 use crate::common::heap::held;
+use crate::common::timed::{HOUR, built, ms, secs};
 use crate::common::{alone, eventually, watchdog};
-use keyqueue::{Added, Clock, DelayPolicy, MockClock, WorkQueue};
+use keyqueue::{Added, DelayPolicy, MockClock, WorkQueue};
 
 const MILLION: u64 = 1_000_000;
 /// What may stay allocated: the stale entries that are let be, and room in tables and slots.
 const CACHE: isize = 1 << 20;
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn queue(policy: DelayPolicy) -> (WorkQueue<u64>, MockClock) {
-    let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
-    let queue = builder.delay_policy(policy).shards(16).build();
-    (queue.expect("in range"), time)
+    built(|builder| builder.delay_policy(policy).shards(16))
 }
 
 /// Does something a million times, and asserts that no more is held at any time than a cache.
@@ -33,40 +26,37 @@ fn assert_flat(mut step: impl FnMut(u64)) {
     assert!(most <= CACHE, "{most} bytes more");
 }
 
+/// Asserts that no more than a cache is held beyond what was `before`.
+#[track_caller]
+fn assert_left(before: isize) {
+    let left = held() - before;
+    println!("{left} bytes left");
+    assert!(left <= CACHE, "{left} bytes left");
+}
+
 #[test] // D3 C10
 fn moving_one_delay_a_million_times_holds_no_more() {
     alone(|| {
         let (queue, _time) = queue(DelayPolicy::Replace);
         assert_flat(|n| {
-            assert_eq!(
-                queue.add_after(1, HOUR + SECOND * (n % 1000) as u32),
-                Added::Delayed
-            );
+            let delay = HOUR + secs(n % 1000);
+            assert_eq!(queue.add_after(1, delay), Added::Delayed);
         });
         assert_eq!(queue.shut_down().delayed, 1);
     });
 }
 
 #[test] // D6 C10
-fn cancelling_one_delay_a_million_times_holds_no_more() {
+fn cancelling_a_million_delays_of_one_or_as_many_keys_holds_no_more() {
     alone(|| {
-        let (queue, _time) = queue(DelayPolicy::Earliest);
-        assert_flat(|_| {
-            assert_eq!(queue.add_after(1, HOUR), Added::Delayed);
-            assert!(queue.cancel(&1));
-        });
-        assert_eq!(queue.shut_down().delayed, 0);
-    });
-}
-
-#[test] // D6 C10
-fn cancelling_a_million_keys_holds_no_more() {
-    alone(|| {
-        let (queue, _time) = queue(DelayPolicy::Earliest);
-        assert_flat(|key| {
-            assert_eq!(queue.add_after(key, HOUR), Added::Delayed);
-            assert!(queue.cancel(&key));
-        });
+        for keys in [1, MILLION] {
+            let (queue, _time) = queue(DelayPolicy::Earliest);
+            assert_flat(|n| {
+                assert_eq!(queue.add_after(n % keys, HOUR), Added::Delayed);
+                assert!(queue.cancel(&(n % keys)));
+            });
+            assert_eq!(queue.shut_down().delayed, 0);
+        }
     });
 }
 
@@ -85,12 +75,10 @@ fn a_burst_of_cancelled_delays_is_forgotten_by_the_next_turn() {
         for key in 0..MILLION {
             assert!(queue.cancel(&key));
         }
-        time.advance(SECOND);
+        time.advance(secs(1));
         assert_eq!(queue.fire_due(), 0);
         queue.shrink();
-        let left = held() - before;
-        println!("{left} bytes left");
-        assert!(left <= CACHE, "{left} bytes left");
+        assert_left(before);
     });
 }
 
@@ -119,16 +107,14 @@ fn a_burst_of_delays_that_fired_is_forgotten() {
         let (queue, time) = queue(DelayPolicy::Earliest);
         let before = held();
         for key in 0..MILLION {
-            queue.add_after(key, Duration::from_millis(1 + key % 1000));
+            queue.add_after(key, ms(1 + key % 1000));
         }
-        time.advance(SECOND);
+        time.advance(secs(1));
         assert_eq!(queue.fire_due() as u64, MILLION);
         while let Ok(item) = queue.try_get() {
             item.done();
         }
         queue.shrink();
-        let left = held() - before;
-        println!("{left} bytes left");
-        assert!(left <= CACHE, "{left} bytes left");
+        assert_left(before);
     });
 }

@@ -1,5 +1,4 @@
-//! What a queue allocates in the steady state: for keys that recur, and for getters that wait
-//! (C10).
+//! What a queue allocates for keys that recur, and for getters that wait (C10).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
@@ -10,45 +9,35 @@ use crate::common::heap::{allocations, allocations_of, held};
 use crate::common::{WakeCount, alone, eventually, poll, waiting, watchdog};
 use keyqueue::{Added, WorkQueue};
 
-#[test] // C10
-fn recurring_keys_allocate_nothing() {
-    alone(|| {
-        for keys in [64, 1024, 100_000] {
-            // Room for all keys; the overflow behind the ring allocates.
-            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
-            let cycle = || {
-                assert_eq!(queue.add_all(0..keys), keys);
-                for _ in 0..keys {
-                    queue.try_get().unwrap().done();
-                }
-            };
-            (0..3).for_each(|_| cycle());
-            let many = 1_000_000 / keys;
-            assert_eq!(
-                allocations_of(|| (0..many).for_each(|_| cycle())),
-                0,
-                "{keys} keys"
-            );
-        }
-    });
+/// A queue with room for all keys: the overflow behind the ring allocates.
+fn roomy() -> WorkQueue<usize> {
+    WorkQueue::builder().ring(1 << 17).build().unwrap()
+}
+
+/// Asserts that rounds allocate nothing, after a few that may.
+#[track_caller]
+fn assert_steady(what: &str, rounds: usize, mut round: impl FnMut()) {
+    (0..5).for_each(|_| round());
+    let count = allocations_of(|| (0..rounds).for_each(|_| round()));
+    println!("{what}: {count} allocations in {rounds} rounds");
+    assert_eq!(count, 0, "{what}, {rounds} rounds");
 }
 
 #[test] // C10
-fn recurring_keys_allocate_nothing_though_a_worker_idles_between_the_rounds() {
+fn recurring_keys_allocate_nothing_whether_or_not_a_worker_idles_between_the_rounds() {
     alone(|| {
         for keys in [64, 1024, 100_000] {
-            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
-            let cycle = || {
-                assert_eq!(queue.add_all(0..keys), keys);
-                while let Ok(item) = queue.try_get() {
-                    item.done();
-                }
-            };
-            (0..5).for_each(|_| cycle());
-            let many = 1_000_000 / keys;
-            let count = allocations_of(|| (0..many).for_each(|_| cycle()));
-            println!("{keys} keys: {count} allocations in {many} rounds");
-            assert_eq!(count, 0, "{keys} keys, {many} rounds");
+            for idles in [false, true] {
+                let queue = roomy();
+                let what = format!("{keys} keys, idles: {idles}");
+                assert_steady(&what, 1_000_000 / keys, || {
+                    assert_eq!(queue.add_all(0..keys), keys);
+                    for _ in 0..keys {
+                        queue.try_get().unwrap().done();
+                    }
+                    assert!(!idles || queue.try_get().is_err());
+                });
+            }
         }
     });
 }
@@ -58,7 +47,7 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
     alone(|| {
         let _watchdog = watchdog(60);
         for keys in [64, 1024, 100_000] {
-            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
+            let queue = roomy();
             let delivered = AtomicUsize::new(0);
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -68,18 +57,13 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
                 });
                 let mut owed = 0;
                 // Each round is waited for, so that the consumer finds nothing and may sleep.
-                let mut round = || {
+                assert_steady(&format!("{keys} keys"), 1_000_000 / keys, || {
                     owed += queue.add_all(0..keys);
                     while delivered.load(Ordering::SeqCst) < owed {
                         thread::yield_now();
                     }
-                };
-                (0..5).for_each(|_| round());
-                let many = 1_000_000 / keys;
-                let count = allocations_of(|| (0..many).for_each(|_| round()));
-                println!("{keys} keys: {count} allocations in {many} rounds");
+                });
                 queue.shut_down();
-                assert_eq!(count, 0, "{keys} keys, {many} rounds");
             });
         }
     });
@@ -90,21 +74,15 @@ fn recurring_keys_allocate_nothing_though_a_worker_idles_between_two_of_them() {
     alone(|| {
         // A worker that keeps pace finds the queue empty after each key; others after `batch` keys.
         for batch in [1, 7, 100, 1000] {
-            let queue = WorkQueue::builder().ring(1 << 17).build().unwrap();
-            let round = || {
+            let queue = roomy();
+            assert_steady(&format!("a look after each {batch}"), 10, || {
                 for key in 0..100_000 {
                     queue.add(key);
                     if key % batch == 0 {
-                        while let Ok(item) = queue.try_get() {
-                            item.done();
-                        }
+                        queue.try_iter().for_each(drop);
                     }
                 }
-            };
-            (0..5).for_each(|_| round());
-            let count = allocations_of(|| (0..10).for_each(|_| round()));
-            println!("a look after each {batch}: {count} allocations in 10 rounds");
-            assert_eq!(count, 0, "a look after each {batch}");
+            });
         }
     });
 }
@@ -145,7 +123,7 @@ fn what_a_waiting_task_allocates_does_not_pile_up() {
             let mut task = queue.get_async();
             assert!(poll(&mut task, &waker).is_pending());
             queue.add(7);
-            assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+            assert!(poll(&mut task, &waker).is_ready());
         };
         (0..3000).for_each(|_| wait());
         let before = held();
@@ -185,11 +163,7 @@ fn what_a_waiting_thread_allocates_does_not_pile_up() {
                 assert_eq!(queue.add(key % 10), Added::Queued);
             }
             let (count, grown) = consumer.join().unwrap();
-            println!(
-                "{} allocations a wait of a thread",
-                count as f64 / WAITS as f64
-            );
-            println!("{grown} bytes more held after {WAITS} waits");
+            println!("{count} allocations, {grown} bytes more held after {WAITS} waits");
             assert!(count <= 2 * WAITS, "{count} allocations in {WAITS} waits");
             // The other thread may be anywhere in formatting `waiting`.
             assert!(grown.abs() < 4096, "{grown} bytes more");

@@ -3,21 +3,18 @@
 use std::pin::Pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::timed::{MS, NS};
 use crate::common::{
-    Config, Queue, WakeCount, eventually, poll, scaled, take_all, waiting, watchdog, with_queues,
+    Config, Queue, Task, eventually, figures, poll, scaled, take_all, waiting, with_queues,
     with_these_queues,
 };
 use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError};
 
-fn figures(remaining: Remaining) -> (usize, usize, usize) {
-    (remaining.queued, remaining.processing, remaining.delayed)
-}
-
-/// A drain as a task polled by hand.
+/// The future of a drain, to be polled by hand.
 fn drain<'q>(queue: &'q Queue<usize>) -> Pin<Box<dyn Future<Output = Drained> + 'q>> {
     Box::pin(queue.drain_async())
 }
@@ -35,9 +32,7 @@ fn after_a_shut_down_the_queued_is_handed_out_and_then_none_for_ever() {
         assert_eq!(queue.add(0), Added::ShutDown);
         assert_eq!(queue.add(10), Added::ShutDown);
         for expected in 0..10 {
-            let item = queue.get().unwrap();
-            assert_eq!(*item, expected);
-            item.done();
+            assert_eq!(*queue.get().unwrap(), expected);
         }
         for _ in 0..3 {
             assert!(queue.get().is_none());
@@ -51,11 +46,7 @@ fn after_a_shut_down_the_queued_is_handed_out_and_then_none_for_ever() {
 fn a_shut_down_ends_every_waiter() {
     with_these_queues(&Config::races(), |config| {
         let queue = config.queue::<u64>();
-        let (count, waker) = WakeCount::new();
-        let mut tasks: Vec<_> = (0..50).map(|_| queue.get_async()).collect();
-        for task in &mut tasks {
-            assert!(poll(task, &waker).is_pending());
-        }
+        let tasks: Vec<_> = (0..50).map(|_| Task::waiting(queue.get_async())).collect();
         thread::scope(|scope| {
             for n in 0..50 {
                 let queue = &queue;
@@ -68,16 +59,16 @@ fn a_shut_down_ends_every_waiter() {
             eventually("all wait", || waiting(&queue) == 100);
             queue.shut_down();
         });
-        assert_eq!(count.get(), 50, "each task was woken once");
-        for task in &mut tasks {
-            assert!(matches!(poll(task, &waker), Poll::Ready(None)));
+        for mut task in tasks {
+            assert_eq!(task.wakes(), 1);
+            assert!(task.output().is_none());
         }
         assert_eq!(waiting(&queue), 0);
     });
 }
 
-#[test] // S2
-fn a_key_dirty_at_the_shut_down_is_delivered_once_more() {
+#[test] // S1 S2: "None is final"
+fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
     with_queues(|config| {
         let queue = config.queue();
         queue.add_all(["dirty", "clean"]);
@@ -87,39 +78,18 @@ fn a_key_dirty_at_the_shut_down_is_delivered_once_more() {
         queue.shut_down();
         assert_eq!(queue.add("clean"), Added::ShutDown, "too late to be dirty");
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty, "not over");
+        let mut tasks = [(); 4].map(|()| Task::waiting(queue.get_async()));
         clean.done();
         dirty.done();
-        let again = queue.get().unwrap();
+        let wakes = tasks.each_ref().map(Task::wakes);
+        assert_eq!(wakes, [1, 0, 0, 0], "one key, one getter");
+        let again = tasks[0].output().unwrap();
         assert_eq!(*again, "dirty");
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
-        again.done();
-        assert!(queue.get().is_none());
-    });
-}
-
-#[test] // S1 S2: "None is final"
-fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
-    with_queues(|config| {
-        let queue = config.queue();
-        queue.add("a");
-        let item = queue.get().unwrap();
-        queue.add("a");
-        queue.shut_down();
-        let (count, waker) = WakeCount::new();
-        let mut tasks = [(); 4].map(|()| queue.get_async());
-        for task in &mut tasks {
-            assert!(poll(task, &waker).is_pending());
-        }
-        item.done();
-        assert_eq!(count.get(), 1, "one key, one getter");
-        let Poll::Ready(Some(again)) = poll(&mut tasks[0], &waker) else {
-            panic!("the dirty key is to be delivered, to who came first");
-        };
-        assert_eq!(count.get(), 4, "the last delivery ends the others");
         for task in &mut tasks[1..] {
-            assert!(matches!(poll(task, &waker), Poll::Ready(None)));
+            assert_eq!(task.wakes(), 1, "the last delivery ends the others");
+            assert!(task.output().is_none());
         }
-        assert!(queue.get().is_none(), "nothing is to come any more");
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
         drop(again);
         assert!(queue.get().is_none());
     });
@@ -132,24 +102,22 @@ fn none_is_final_with_keys_in_flight_elsewhere() {
             let queue = config.queue::<usize>();
             let over = AtomicBool::new(false);
             let (queued, deliveries) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let work = || {
+                loop {
+                    let was_over = over.load(Ordering::SeqCst);
+                    let Some(item) = queue.get() else { break };
+                    assert!(!was_over, "a key after a None");
+                    deliveries.fetch_add(1, Ordering::SeqCst);
+                    if queue.add(*item) == Added::Deferred {
+                        queued.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+                over.store(true, Ordering::SeqCst);
+                assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+            };
             thread::scope(|scope| {
                 for _ in 0..3 {
-                    scope.spawn(|| {
-                        loop {
-                            let was_over = over.load(Ordering::SeqCst);
-                            match queue.get() {
-                                Some(item) => {
-                                    assert!(!was_over, "a key after a None");
-                                    deliveries.fetch_add(1, Ordering::SeqCst);
-                                    if queue.add(*item) == Added::Deferred {
-                                        queued.fetch_add(1, Ordering::SeqCst);
-                                    }
-                                }
-                                None => break over.store(true, Ordering::SeqCst),
-                            }
-                        }
-                        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
-                    });
+                    scope.spawn(work);
                 }
                 for key in 0..round % 8 {
                     if queue.add(key) == Added::Queued {
@@ -174,24 +142,22 @@ fn a_drain_ends_when_nothing_is_queued_processing_or_dirty() {
         let processing = queue.get().unwrap();
         let dirty = queue.get().unwrap();
         queue.add(*dirty);
-        let (count, waker) = WakeCount::new();
-        let mut drain = drain(&queue);
+        let drain = drain(&queue);
         assert!(!queue.is_shutting_down(), "begins with the first poll");
-        let mut still_waits = || assert!(poll(&mut drain, &waker).is_pending());
-        still_waits();
+        let mut task = Task::waiting(drain);
         assert!(queue.is_shutting_down());
         processing.done();
-        still_waits(); // queued: 2, dirty: 1
+        task.assert_pending(); // queued: 2, dirty: 1
         queue.get().unwrap().done();
-        still_waits(); // dirty: 1
+        task.assert_pending(); // dirty: 1
         dirty.done();
-        still_waits(); // queued: 1
+        task.assert_pending(); // queued: 1
         let last = queue.get().unwrap();
-        still_waits(); // processing: 1
-        assert_eq!(count.get(), 0);
+        task.assert_pending(); // processing: 1
+        assert_eq!(task.wakes(), 0);
         last.done();
-        assert_eq!(count.get(), 1, "woken by the last done");
-        assert!(poll(&mut drain, &waker).is_ready());
+        assert_eq!(task.wakes(), 1, "woken by the last done");
+        assert_eq!(task.output().end, DrainEnd::Finished);
     });
 }
 
@@ -215,23 +181,20 @@ fn any_number_of_drainers_return_and_only_when_all_is_done() {
         let queue = config.queue();
         queue.add_all(0..scaled(1000));
         let done = AtomicUsize::new(0);
-        let (count, waker) = WakeCount::new();
-        let mut tasks: Vec<_> = (0..20).map(|_| drain(&queue)).collect();
-        for task in &mut tasks {
-            assert!(poll(task, &waker).is_pending());
-        }
+        let tasks: Vec<_> = (0..20).map(|_| Task::waiting(drain(&queue))).collect();
         thread::scope(|scope| {
             for n in 0..20 {
                 let (queue, done) = (&queue, &done);
                 scope.spawn(move || {
-                    match n % 3 {
-                        0 => assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished),
-                        1 => queue.drain_timeout(Duration::MAX).unwrap(),
+                    let end = match n % 3 {
+                        0 => queue.shut_down_with_drain().end,
+                        1 => pollster::block_on(queue.drain_async()).end,
                         _ => {
-                            let drained = pollster::block_on(queue.drain_async());
-                            assert_eq!(drained.end, DrainEnd::Finished);
+                            queue.drain_timeout(Duration::MAX).unwrap();
+                            DrainEnd::Finished
                         }
-                    }
+                    };
+                    assert_eq!(end, DrainEnd::Finished);
                     assert_eq!(done.load(Ordering::SeqCst), scaled(1000));
                 });
             }
@@ -244,9 +207,9 @@ fn any_number_of_drainers_return_and_only_when_all_is_done() {
                 });
             }
         });
-        assert_eq!(count.get(), 20, "each task was woken once");
-        for task in &mut tasks {
-            assert!(poll(task, &waker).is_ready());
+        for mut task in tasks {
+            assert_eq!(task.wakes(), 1);
+            task.output();
         }
     });
 }
@@ -276,15 +239,11 @@ fn a_dropped_drain_leaves_the_others_waiting_properly() {
     let queue = Config::usual().queue();
     queue.add(0);
     let item = queue.get().unwrap();
-    let (count, waker) = WakeCount::new();
-    let mut first = drain(&queue);
-    let mut second = drain(&queue);
-    assert!(poll(&mut first, Waker::noop()).is_pending());
-    assert!(poll(&mut second, &waker).is_pending());
+    let [first, mut second] = [(); 2].map(|()| Task::waiting(drain(&queue)));
     drop(first);
     item.done();
-    assert_eq!(count.get(), 1);
-    assert!(poll(&mut second, &waker).is_ready());
+    assert_eq!(second.wakes(), 1);
+    second.output();
 }
 
 // ---- the order of the calls -----------------------------------------------------------------
@@ -295,22 +254,17 @@ fn a_shut_down_releases_every_drainer_at_once() {
         let queue = config.queue();
         queue.add_all(0..2);
         let item = queue.get().unwrap();
-        let (count, waker) = WakeCount::new();
-        let mut tasks: Vec<_> = (0..40).map(|_| drain(&queue)).collect();
-        for task in &mut tasks {
-            assert!(poll(task, &waker).is_pending());
-        }
+        let tasks: Vec<_> = (0..40).map(|_| Task::waiting(drain(&queue))).collect();
         assert_eq!(figures(queue.shut_down()), (1, 1, 0));
-        assert_eq!(count.get(), 40, "each task was woken once");
-        for task in &mut tasks {
-            assert!(poll(task, &waker).is_ready());
+        for mut task in tasks {
+            assert_eq!(task.wakes(), 1);
+            assert_eq!(task.output().end, DrainEnd::Released);
         }
         // A drain that begins after the release waits again.
-        let mut late = drain(&queue);
-        assert!(poll(&mut late, &waker).is_pending());
+        let mut late = Task::waiting(drain(&queue));
         item.done();
         queue.get().unwrap().done();
-        assert!(poll(&mut late, &waker).is_ready());
+        late.output();
     });
 }
 
@@ -322,27 +276,21 @@ fn any_order_of_any_number_of_shut_downs_is_harmless() {
             let queue = config.queue();
             queue.add_all(0..2);
             let item = queue.get().unwrap();
-            let mut drains: Vec<Pin<Box<_>>> = Vec::new();
-            let mut script = script;
-            for _ in 0..4 {
-                match script % 3 {
+            let mut drains = Vec::new();
+            for call in 0..4 {
+                match script / 3_u32.pow(call) % 3 {
                     0 => assert_eq!(figures(queue.shut_down()), (1, 1, 0)),
                     1 => {
                         let left = queue.drain_timeout(Duration::ZERO).unwrap_err();
                         assert_eq!(figures(left), (1, 1, 0));
                     }
-                    _ => {
-                        drains.push(drain(&queue));
-                        let drain = drains.last_mut().unwrap();
-                        assert!(poll(drain, Waker::noop()).is_pending());
-                    }
+                    _ => drains.push(Task::waiting(drain(&queue))),
                 }
-                script /= 3;
             }
             item.done();
             assert_eq!(take_all(&queue), [1]);
-            for drain in &mut drains {
-                assert!(poll(drain, Waker::noop()).is_ready());
+            for mut drain in drains {
+                drain.output();
             }
             assert!(queue.shut_down().is_nothing());
             assert!(queue.get().is_none());
@@ -352,36 +300,33 @@ fn any_order_of_any_number_of_shut_downs_is_harmless() {
 
 #[test] // S4
 fn threads_that_shut_down_and_drain_at_once_all_return() {
+    let ends: [fn(&Queue<usize>); 4] = [
+        |queue| _ = queue.shut_down_with_drain(),
+        |queue| _ = queue.shut_down(),
+        |queue| _ = queue.drain_timeout(Duration::MAX),
+        |queue| _ = pollster::block_on(queue.drain_async()),
+    ];
     with_these_queues(&Config::races(), |config| {
         for _ in 0..scaled(200) {
             let queue = config.queue();
             queue.add_all(0..20);
             let start = Barrier::new(6);
-            let delivered = AtomicUsize::new(0);
-            thread::scope(|scope| {
-                for n in 0..4 {
+            let delivered = thread::scope(|scope| {
+                for end in ends {
                     let (queue, start) = (&queue, &start);
                     scope.spawn(move || {
                         start.wait();
-                        match n {
-                            0 => _ = queue.shut_down_with_drain(),
-                            1 => _ = queue.shut_down(),
-                            2 => _ = queue.drain_timeout(Duration::MAX),
-                            _ => _ = pollster::block_on(queue.drain_async()),
-                        }
+                        end(queue);
                     });
                 }
-                for _ in 0..2 {
-                    scope.spawn(|| {
-                        start.wait();
-                        while let Some(item) = queue.get() {
-                            delivered.fetch_add(1, Ordering::SeqCst);
-                            item.done();
-                        }
-                    });
-                }
+                let work = || {
+                    start.wait();
+                    queue.iter().count()
+                };
+                let workers = [(); 2].map(|()| scope.spawn(work));
+                workers.map(|worker| worker.join().unwrap())
             });
-            assert_eq!(delivered.into_inner(), 20);
+            assert_eq!(delivered.iter().sum::<usize>(), 20);
         }
     });
 }
@@ -421,42 +366,15 @@ fn a_drain_that_runs_out_of_time_says_what_is_left() {
         let queue = config.queue();
         queue.add_all(0..5);
         let items = queue.get_batch(2);
-        for limit in [
-            Duration::ZERO,
-            Duration::from_nanos(1),
-            Duration::from_millis(1),
-        ] {
+        for limit in [Duration::ZERO, NS, MS] {
             let left = queue.drain_timeout(limit).unwrap_err();
             assert_eq!(figures(left), (3, 2, 0));
         }
         assert_eq!(queue.add(9), Added::ShutDown, "it stays shut down");
         drop(items);
-        assert_eq!(
-            figures(queue.drain_timeout(Duration::ZERO).unwrap_err()),
-            (3, 0, 0)
-        );
+        let left = queue.drain_timeout(Duration::ZERO).unwrap_err();
+        assert_eq!(figures(left), (3, 0, 0));
         take_all(&queue);
         assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
     });
-}
-
-#[test] // S4 S7
-fn a_released_drain_with_a_deadline_says_what_is_left() {
-    let _watchdog = watchdog(60);
-    let queue = Config::usual().queue();
-    queue.add_all(0..3);
-    let item = queue.get().unwrap();
-    let returned = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let left = queue.drain_timeout(Duration::MAX).unwrap_err();
-            returned.store(true, Ordering::SeqCst);
-            assert_eq!(figures(left), (2, 1, 0));
-        });
-        eventually("it is released", || {
-            queue.shut_down();
-            returned.load(Ordering::SeqCst)
-        });
-    });
-    drop(item);
 }

@@ -1,12 +1,9 @@
-//! The end of a queue: adds that race with it, handles that outlive it, and no thread that does
-//! (S1, S6).
+//! The end of a queue: adds that race with it, and handles that outlive it (S1, S6).
 
 use std::sync::{Arc, Barrier};
-use std::task::Waker;
 use std::thread;
-use std::time::Duration;
 
-use crate::common::{Config, alone, poll, scaled, watchdog, with_queues, with_these_queues};
+use crate::common::{Config, scaled, watchdog, with_queues, with_these_queues};
 use keyqueue::{Added, WorkQueue};
 
 #[test] // S6 C11
@@ -64,27 +61,21 @@ fn an_add_that_races_with_the_shut_down_is_refused_or_delivered() {
             let queue = config.queue::<u64>();
             let handle = queue.handle(0);
             let start = Barrier::new(3);
-            let add = |first: u64, add: &dyn Fn(u64) -> Added| {
+            let count = |adds: &mut dyn Iterator<Item = Added>| {
                 start.wait();
-                (first..)
-                    .map(add)
-                    .take_while(|added| added.is_accepted())
+                adds.take_while(|added| added.is_accepted())
                     .filter(|added| *added != Added::Merged)
                     .count()
             };
             thread::scope(|scope| {
-                let keys = scope.spawn(|| add(1, &|key| queue.add(key)));
-                let known = scope.spawn(|| add(0, &|_| handle.add()));
+                let keys = scope.spawn(|| count(&mut (1..).map(|key| queue.add(key))));
+                let known = scope.spawn(|| count(&mut std::iter::repeat_with(|| handle.add())));
                 start.wait();
                 for _ in 0..round {
                     std::hint::spin_loop();
                 }
                 queue.shut_down();
-                let mut delivered = 0;
-                while let Some(item) = queue.get() {
-                    delivered += 1;
-                    item.done();
-                }
+                let delivered = queue.iter().count();
                 assert_eq!(delivered, keys.join().unwrap() + known.join().unwrap());
             });
             assert!(queue.get().is_none());

@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, WorkQueue};
+use keyqueue::Added;
 
+use crate::common::timed::{MS, built};
 use crate::race::{Number, Plain, race, rounds};
-use crate::{KEY, MS, Queue, fire, next, queue, read_in_next};
+use crate::{KEY, Queue, fire, next, queue, read_in_next};
 
 #[test] // D1 D4
 fn the_delivery_sees_what_was_done_before_its_delay_was_set() {
@@ -25,9 +26,7 @@ fn the_delivery_sees_what_was_done_before_its_delay_was_set() {
 #[test] // S5
 fn the_delivery_sees_what_was_done_before_a_delay_that_a_drain_ends() {
     rounds(|| {
-        let builder = WorkQueue::builder().manual_timers().drain_delays(true);
-        let builder = builder.clock(Clock::mock().0).shards(2);
-        let queue: Queue = builder.build().expect("the settings are in range");
+        let (queue, _time) = built(|builder| builder.drain_delays(true).shards(2));
         let data = Plain::default();
         let handle = queue.handle(KEY);
         race!(|| data.write_then(|| handle.add_after(MS)), || {

@@ -18,12 +18,11 @@
 //!   Fences alone order atomics, not plain cells, so what they promise is that the delivery does
 //!   not read an old number. Miri returns old numbers where the orderings allow it.
 //!
-//! The threads of a test begin together, once all have been started: a thread that is started after
-//! another has ended may be ordered after it. A thread that has to wait for another one polls the
-//! queue, or a relaxed [`Flag`], which orders nothing. The queue is built and its key interned
-//! before the threads start: the lock around that would order them.
+//! What would order the threads besides the queue's promises is avoided: all are started before
+//! any begins; one that has to wait for another polls the queue, or a relaxed [`Flag`]; the queue is
+//! built and its key interned before.
 //!
-//! Natively the rounds find little, least on x86. Miri finds missing orderings:
+//! Natively the rounds find little, least on x86. Miri finds missing orderings and fences:
 //!
 //! ```text
 //! MIRIFLAGS="-Zmiri-many-seeds=0..20 -Zmiri-preemption-rate=0.05 \
@@ -36,11 +35,7 @@
 //! Miri orders a `SeqCst` fence after all earlier ones, which C++ does not. So a fence can hide a
 //! missing Acquire from Miri, as in loom, and the threads here avoid fences between the write and
 //! the read. One is unavoidable: an add ends with a fence, in the notification of getters. The unit
-//! tests of the state check what comes before it, without a queue.
-//!
-//! Miri finds a missing Release of an add through a handle, of `done` or of a handle's drop; a
-//! missing Acquire of `add`, of a delivery, of `cancel` or of a sweep; a missing fence of a
-//! delivery, of an add that is merged, of a delay that is kept or of `cancel`. It does not find the
+//! tests of the state check what comes before it, without a queue. Nor does Miri find a missing
 //! fence at the end of a delay: a delivery has one, too.
 
 #[path = "../common/mod.rs"]
@@ -52,40 +47,30 @@ use std::hash::{Hash, Hasher};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, Item, KeyHandle, MockClock, WorkQueue};
+use common::timed::{MS, built};
+use keyqueue::{Added, Item, KeyHandle, MockClock, WorkQueue};
 use race::{Flag, Number, Plain, race, rounds};
 
 type Queue = WorkQueue<u64>;
-type Got<'q, K = u64> = Item<'q, K>;
 
 const KEY: u64 = 7;
-const MS: Duration = Duration::from_millis(1);
 
 // ---- queues ---------------------------------------------------------------------------------
 
 /// A queue with manual timers, and its clock.
 fn queue() -> (Queue, MockClock) {
-    let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
-    let queue = builder.shards(2).ring(2).build();
-    (queue.expect("the settings are in range"), time)
+    built(|builder| builder.shards(2).ring(2))
 }
 
 /// The next delivery, without sleeping: a thread that sleeps is woken with more synchronisation
 /// than a delivery needs.
-fn next<K>(queue: &WorkQueue<K>) -> Got<'_, K> {
+fn next<K>(queue: &WorkQueue<K>) -> Item<'_, K> {
     loop {
         match queue.try_get() {
             Ok(item) => return item,
             Err(_) => thread::yield_now(),
         }
     }
-}
-
-/// Adds `key` once and works on it once: it is interned and idle, and the queue's inside is built.
-fn intern(queue: &Queue, key: u64) {
-    assert_eq!(queue.add(key), Added::Queued);
-    next(queue).done();
 }
 
 /// The ways to add a key without a handle to it; under Miri one, which stands for both: they differ
@@ -122,10 +107,10 @@ fn the_delivery_of_a_new_or_an_idle_key_sees_what_was_done_before_its_add() {
         for key in [KEY, KEY + 1] {
             rounds(|| {
                 let (queue, data) = (queue().0, Plain::default());
-                intern(&queue, key);
-                race!(|| data.write_then(|| add(&queue)), || read_in_next(
-                    &queue, &data
-                ),);
+                assert_eq!(queue.add(key), Added::Queued);
+                next(&queue).done();
+                let read = || read_in_next(&queue, &data);
+                race!(|| data.write_then(|| add(&queue)), read);
             });
         }
     }
@@ -169,20 +154,12 @@ fn check_deferred(add: impl Fn(&Queue, &KeyHandle<u64>) + Sync) {
     });
 }
 
-#[test] // C4
+#[test] // C4 C11 D4
 fn the_delivery_after_done_sees_what_was_done_before_an_add_of_the_processing_key() {
     for add in BY_KEY {
         check_deferred(|queue, _| add(queue));
     }
-}
-
-#[test] // C4 C11
-fn the_delivery_after_done_sees_what_was_done_before_an_add_through_a_handle() {
     check_deferred(|_, handle| assert_eq!(handle.add(), Added::Deferred));
-}
-
-#[test] // C4 D4
-fn the_delivery_after_done_sees_what_was_done_before_a_delay_ended() {
     check_deferred(|queue, _| assert_eq!(queue.fire_due(), 1));
 }
 
@@ -214,16 +191,10 @@ fn check_merged(dirty: bool, add: impl Fn(&Queue, &KeyHandle<u64>) -> Added + Sy
     });
 }
 
-#[test] // C2 C5
+#[test] // C2 C5 C11
 fn a_delivery_sees_what_was_done_before_an_add_that_was_merged() {
     for dirty in [false, true] {
         check_merged(dirty, |queue, _| queue.add(KEY));
-    }
-}
-
-#[test] // C2 C5 C11
-fn a_delivery_sees_what_was_done_before_an_add_through_a_handle_that_was_merged() {
-    for dirty in [false, true] {
         check_merged(dirty, |_, handle| handle.add());
     }
 }
@@ -237,9 +208,8 @@ fn the_next_delivery_of_a_dirty_key_sees_what_the_worker_before_it_did() {
         queue.add(KEY);
         let item = next(&queue);
         queue.add(KEY);
-        race!(|| data.write_then(|| item.done()), || read_in_next(
-            &queue, &data
-        ),);
+        let read = || read_in_next(&queue, &data);
+        race!(|| data.write_then(|| item.done()), read);
     });
 }
 
@@ -270,15 +240,11 @@ fn check_again(pinned: bool, add: impl Fn(&Queue) + Sync) {
     });
 }
 
-#[test] // C3 C5
+#[test] // C3 C5 C11
 fn the_next_delivery_sees_what_the_worker_before_it_did_whoever_adds_the_idle_key() {
     for add in BY_KEY {
         check_again(false, add);
     }
-}
-
-#[test] // C3 C5 C11
-fn the_next_delivery_sees_what_the_worker_before_it_did_if_a_handle_or_a_delay_adds_the_key() {
     check_again(true, |queue| assert!(queue.handle(KEY).add().is_accepted()));
     check_again(true, |queue| assert_eq!(queue.fire_due(), 1));
 }
@@ -300,72 +266,48 @@ fn a_retry_sees_what_the_worker_before_it_did() {
 
 // ---- done, and the end ----------------------------------------------------------------------
 
-/// When two workers finish the keys that they have.
-#[derive(Clone, Copy, PartialEq)]
-enum Finish {
-    /// At once: perhaps before the shut-down.
-    Early,
-    /// After the shut-down has begun, mostly when it has counted them.
-    Late,
-}
-
-/// Two threads drain, and read what two workers did before they finished.
-fn check_drained(finish: Finish, drain: impl Fn(&Queue) + Sync) {
+/// Two threads drain, and read what two workers did before they finished: perhaps before the
+/// shut-down or, if `late`, after it has begun, mostly when it has counted the keys.
+fn check_drained(late: bool, drain: impl Fn(&Queue) + Sync) {
     rounds(|| {
         let queue = queue().0;
         let data: [Plain; 2] = Default::default();
         queue.add_all([1, 2]);
         let (first, second) = (next(&queue), next(&queue));
-        let work = |data: &Plain| {
-            while finish == Finish::Late && !queue.is_shutting_down() {
-                thread::yield_now();
-            }
-            if finish == Finish::Late {
+        let work = |data: &Plain, item: Item<'_, u64>| {
+            if late {
+                while !queue.is_shutting_down() {
+                    thread::yield_now();
+                }
                 (0..20).for_each(|_| thread::yield_now());
             }
-            data.write(1);
+            data.write_then(|| item.done());
         };
         let drain = || {
             drain(&queue);
             assert_eq!([data[0].read(), data[1].read()], [1, 1]);
         };
         race!(
-            || {
-                work(&data[0]);
-                first.done();
-            },
-            || {
-                work(&data[1]);
-                second.done();
-            },
+            || work(&data[0], first),
+            || work(&data[1], second),
             drain,
             drain,
         );
     });
 }
 
-#[test] // S3
-fn who_drains_sees_what_the_workers_did() {
-    for finish in [Finish::Early, Finish::Late] {
-        check_drained(finish, |queue| {
-            queue.shut_down_with_drain();
-        });
-    }
-}
-
 #[test] // S3 S7
-fn who_drains_with_a_deadline_sees_what_the_workers_did() {
-    check_drained(Finish::Late, |queue| {
+fn who_drains_sees_what_the_workers_did() {
+    for late in [false, true] {
+        check_drained(late, |queue| _ = queue.shut_down_with_drain());
+    }
+    check_drained(true, |queue| {
+        pollster::block_on(queue.drain_async());
+    });
+    check_drained(true, |queue| {
         while queue.drain_timeout(Duration::ZERO).is_err() {
             thread::yield_now();
         }
-    });
-}
-
-#[test] // S3
-fn a_task_that_drains_sees_what_the_workers_did() {
-    check_drained(Finish::Late, |queue| {
-        pollster::block_on(queue.drain_async());
     });
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::common::{Config, Queue, poll, scaled, waiting, with_these_queues};
 use keyqueue::Added;
+use tokio::runtime::Runtime;
 
 /// Spins for a random while, so that two threads meet at ever different points.
 fn dawdle(most: u32) {
@@ -63,48 +64,40 @@ fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
     });
 }
 
-/// Runs rounds with one key and one getter, which may be about to sleep when the key is added.
-fn rounds_with_one_getter(consume: impl Fn(&Queue<usize>) -> bool + Sync) {
+#[test] // C9
+fn a_key_added_as_the_only_getter_goes_to_sleep_wakes_it() {
     const ROUNDS: usize = scaled(4000);
-    with_these_queues(&Config::races(), |config| {
-        let queue = config.queue();
-        let delivered = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while consume(&queue) {
-                    delivered.fetch_add(1, Ordering::SeqCst);
+    let getters: [fn(&Queue<usize>) -> bool; 3] = [
+        |queue| queue.get().is_some(),
+        |queue| queue.get_timeout(Duration::MAX).is_ok(),
+        |queue| pollster::block_on(queue.get_async()).is_some(),
+    ];
+    for get in getters {
+        with_these_queues(&Config::races(), |config| {
+            let queue = config.queue();
+            let delivered = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while get(&queue) {
+                        delivered.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                for round in 0..ROUNDS {
+                    dawdle(1500);
+                    queue.add(round);
+                    while delivered.load(Ordering::SeqCst) <= round {
+                        thread::yield_now();
+                    }
                 }
+                queue.shut_down();
             });
-            for round in 0..ROUNDS {
-                dawdle(1500);
-                queue.add(round);
-                while delivered.load(Ordering::SeqCst) <= round {
-                    thread::yield_now();
-                }
-            }
-            queue.shut_down();
+            assert_eq!(delivered.into_inner(), ROUNDS);
         });
-        assert_eq!(delivered.into_inner(), ROUNDS);
-    });
-}
-
-#[test] // C9
-fn a_key_added_as_the_only_thread_goes_to_sleep_wakes_it() {
-    rounds_with_one_getter(|queue| queue.get().is_some());
-}
-
-#[test] // C9
-fn a_key_added_as_the_only_timed_thread_goes_to_sleep_wakes_it() {
-    rounds_with_one_getter(|queue| queue.get_timeout(Duration::MAX).is_ok());
-}
-
-#[test] // C9
-fn a_key_added_as_the_only_task_goes_to_sleep_wakes_it() {
-    rounds_with_one_getter(|queue| pollster::block_on(queue.get_async()).is_some());
+    }
 }
 
 #[test] // C1 C9
-fn nobody_finds_a_queue_empty_that_holds_a_key_for_him() {
+fn no_getter_finds_a_queue_empty_that_holds_a_key_for_it() {
     const EACH: usize = scaled(20_000);
     for ring in [1, 2, 3, 200] {
         let config = Config {
@@ -148,10 +141,7 @@ fn a_task_that_is_dropped_as_it_is_notified_loses_no_key() {
 
 #[test] // C9
 fn tasks_cancelled_on_tokio_lose_no_key() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .build()
-        .unwrap();
+    let runtime = Runtime::new().unwrap();
     rounds_against_a_quitter(|queue| {
         runtime.block_on(async {
             tokio::select! {
@@ -173,62 +163,49 @@ async fn consume(queue: Arc<Queue<usize>>, delivered: Arc<AtomicUsize>) {
 
 #[test] // C9 C12
 #[cfg_attr(miri, ignore = "smol needs system calls that Miri does not know")]
-fn threads_and_tasks_of_every_kind_share_a_queue_and_nobody_is_forgotten() {
+fn threads_and_tasks_of_every_kind_share_a_queue_and_no_getter_is_forgotten() {
     const ROUNDS: usize = scaled(1500);
     with_these_queues(&Config::races(), |config| {
         let queue = Arc::new(config.queue());
         let delivered = Arc::new(AtomicUsize::new(0));
         let task = || consume(Arc::clone(&queue), Arc::clone(&delivered));
-        let tokio = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .build()
-            .unwrap();
-        let on_tokio: Vec<_> = (0..3).map(|_| tokio.spawn(task())).collect();
-        let on_smol: Vec<_> = (0..3).map(|_| smol::spawn(task())).collect();
-        let mut threads: Vec<_> = (0..2)
-            .map(|_| {
+        let tokio = Runtime::new().unwrap();
+        let on_tokio = [(); 3].map(|()| tokio.spawn(task()));
+        let on_smol = [(); 3].map(|()| smol::spawn(task()));
+        thread::scope(|scope| {
+            for _ in 0..2 {
                 let task = task();
-                thread::spawn(move || pollster::block_on(task))
-            })
-            .collect();
-        for max in [0, 0, 3] {
-            let (queue, delivered) = (Arc::clone(&queue), Arc::clone(&delivered));
-            threads.push(thread::spawn(move || {
-                loop {
-                    let taken = match max {
-                        0 => queue.get().map_or(0, |_| 1),
-                        max => queue.get_batch(max).map_or(0, |batch| batch.len()),
-                    };
-                    if taken == 0 {
-                        break;
+                scope.spawn(|| pollster::block_on(task));
+                scope.spawn(|| {
+                    while queue.get().is_some() {
+                        delivered.fetch_add(1, Ordering::SeqCst);
                     }
-                    delivered.fetch_add(taken, Ordering::SeqCst);
+                });
+            }
+            scope.spawn(|| {
+                while let Some(batch) = queue.get_batch(3) {
+                    delivered.fetch_add(batch.len(), Ordering::SeqCst);
                 }
-            }));
-        }
-        let mut added = 0;
-        for round in 0..ROUNDS {
-            let keys = added..added + fastrand::usize(1..=12);
-            added = keys.end;
-            match round % 3 {
-                0 => assert_eq!(queue.add_all(keys.clone()), keys.len()),
-                1 => keys.for_each(|key| assert_eq!(queue.add(key), Added::Queued)),
-                _ => keys.for_each(|key| assert_eq!(queue.handle(key).add(), Added::Queued)),
+            });
+            let mut added = 0;
+            for round in 0..ROUNDS {
+                let keys = added..added + fastrand::usize(1..=12);
+                added = keys.end;
+                match round % 3 {
+                    0 => assert_eq!(queue.add_all(keys.clone()), keys.len()),
+                    1 => keys.for_each(|key| assert_eq!(queue.add(key), Added::Queued)),
+                    _ => keys.for_each(|key| assert_eq!(queue.handle(key).add(), Added::Queued)),
+                }
+                while delivered.load(Ordering::SeqCst) < added {
+                    thread::yield_now();
+                }
             }
-            while delivered.load(Ordering::SeqCst) < added {
-                thread::yield_now();
-            }
-        }
-        queue.shut_down();
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
-        on_smol.into_iter().for_each(smol::block_on);
-        tokio.block_on(async {
-            for task in on_tokio {
-                task.await.unwrap();
-            }
+            assert_eq!(delivered.load(Ordering::SeqCst), added);
+            queue.shut_down();
         });
-        assert_eq!(delivered.load(Ordering::SeqCst), added);
+        on_smol.into_iter().for_each(smol::block_on);
+        for task in on_tokio {
+            tokio.block_on(task).unwrap();
+        }
     });
 }

@@ -4,15 +4,14 @@
 //! "passed on" are numbers. For the races see `races.rs`.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    Config, Queue, WakeCount, alone, assert_nothing_queued, eventually, poll, waiting, watchdog,
-    with_queues,
+    Config, Queue, Task, WakeCount, alone, assert_nothing_queued, eventually, poll, waiting,
+    watchdog, with_queues,
 };
 use keyqueue::{Added, GetTimeoutError};
 
@@ -24,10 +23,10 @@ use keyqueue::{Added, GetTimeoutError};
 fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
     use std::collections::BTreeMap;
     use std::fs;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     /// How often the thread has gone to sleep, once it sleeps: a wake-up in vain makes it more.
-    fn sleeps(thread: &std::path::Path) -> Option<usize> {
+    fn sleeps(thread: &Path) -> Option<usize> {
         let status = fs::read_to_string(thread.join("status")).ok()?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         field("State:")?.trim().starts_with('S').then_some(())?;
@@ -36,14 +35,9 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
 
     let _watchdog = watchdog(60);
     let queue = Config::usual().queue();
-    let mut tasks: Vec<_> = (0..100)
-        .map(|_| {
-            let (count, waker) = WakeCount::new();
-            (queue.get_async(), count, waker)
-        })
-        .collect();
-    let (threads, started) = std::sync::mpsc::channel();
-    let (got, gets) = std::sync::mpsc::channel();
+    let mut tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
+    let (threads, started) = mpsc::channel();
+    let (got, gets) = mpsc::channel();
     // If an assertion fails, the getters that still wait are released, so that the scope ends.
     struct ShutDownOnDrop<'q>(&'q Queue<usize>);
     impl Drop for ShutDownOnDrop<'_> {
@@ -53,8 +47,7 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
     }
     thread::scope(|scope| {
         let _release = ShutDownOnDrop(&queue);
-        for (future, _, waker) in &mut tasks {
-            assert!(poll(future, waker).is_pending());
+        for _ in 0..100 {
             let (queue, threads, got) = (&queue, threads.clone(), got.clone());
             scope.spawn(move || {
                 let name = fs::read_link("/proc/thread-self").unwrap();
@@ -65,23 +58,19 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
                 }
             });
         }
-        let mut asleep: BTreeMap<PathBuf, usize> = BTreeMap::new();
-        for thread in started.iter().take(100) {
-            asleep.insert(thread, 0);
-        }
         eventually("all wait", || waiting(&queue) == 200);
-        for (thread, count) in &mut asleep {
+        let mut asleep = BTreeMap::new();
+        for thread in started.iter().take(100) {
             eventually("the thread sleeps", || {
-                sleeps(thread).is_some_and(|now| {
-                    *count = now;
-                    true
-                })
+                let count = sleeps(&thread);
+                asleep.insert(thread.clone(), count);
+                count.is_some()
             });
         }
         for key in 0..200_usize {
             assert_eq!(queue.add(key), Added::Queued);
             assert_eq!(waiting(&queue), 199 - key, "one was taken off the list");
-            let woken: Vec<_> = tasks.iter().map(|(_, count, _)| count.get()).collect();
+            let woken: Vec<_> = tasks.iter().map(Task::wakes).collect();
             match woken.iter().sum() {
                 0 => {
                     let (thread, delivered) = gets.recv().unwrap();
@@ -89,18 +78,14 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
                     asleep.remove(&thread).expect("a thread that slept");
                 }
                 1 => {
-                    let place = woken.iter().position(|&count| count == 1).unwrap();
-                    let (mut future, _, waker) = tasks.swap_remove(place);
-                    match poll(&mut future, &waker) {
-                        Poll::Ready(Some(item)) => assert_eq!(*item, key),
-                        other => panic!("the woken task gets the key, not {other:?}"),
-                    }
+                    let place = woken.iter().position(|&wakes| wakes == 1).unwrap();
+                    assert_eq!(*tasks.swap_remove(place).output().unwrap(), key);
                 }
                 more => panic!("one add woke {more} tasks"),
             }
             if key % 8 == 0 {
                 for (thread, count) in &asleep {
-                    assert_eq!(sleeps(thread), Some(*count), "woken in vain");
+                    assert_eq!(sleeps(thread), *count, "woken in vain");
                 }
             }
         }
@@ -113,18 +98,14 @@ fn a_bulk_of_keys_wakes_as_many_tasks() {
     with_queues(|config| {
         for keys in [1, 2, 31, 32, 33, 40, 64, 99, 100, 200] {
             let queue = config.queue();
-            let (count, waker) = WakeCount::new();
-            let mut tasks: Vec<_> = (0..100).map(|_| queue.get_async()).collect();
-            for task in &mut tasks {
-                assert!(poll(task, &waker).is_pending());
-            }
+            let tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
             assert_eq!(queue.add_all(0..keys), keys);
-            assert_eq!(count.get(), keys.min(100));
-            let ready: Vec<_> = tasks.iter_mut().map(|task| poll(task, &waker)).collect();
-            let got = ready
-                .iter()
-                .filter(|got| matches!(got, Poll::Ready(Some(_))));
-            assert_eq!(got.count(), keys.min(100));
+            let (woken, others): (Vec<_>, _) = tasks.into_iter().partition(|t| t.wakes() == 1);
+            assert_eq!(woken.len(), keys.min(100));
+            assert!(others.iter().all(|task| task.wakes() == 0));
+            for mut task in woken {
+                assert!(task.output().is_some());
+            }
         }
     });
 }
@@ -134,16 +115,12 @@ fn a_key_of_a_bulk_is_delivered_before_its_iterator_has_the_next() {
     with_queues(|config| {
         let queue = config.queue();
         let mut next = 0;
-        let (mut count, mut waker) = WakeCount::new();
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &waker).is_pending());
+        let mut task = Task::waiting(queue.get_async());
         let slow = std::iter::from_fn(|| {
             if next > 0 {
-                assert_eq!(count.get(), 1, "woken while the iterator is about to wait");
-                assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
-                (count, waker) = WakeCount::new();
-                task = queue.get_async();
-                assert!(poll(&mut task, &waker).is_pending());
+                assert_eq!(task.wakes(), 1, "woken while the iterator is about to wait");
+                assert!(task.output().is_some());
+                task = Task::waiting(queue.get_async());
             }
             next += 1;
             (next < 40).then_some(next)
@@ -158,18 +135,16 @@ fn adds_that_queue_nothing_wake_nobody() {
         let queue = config.queue::<String>();
         queue.add_ref("processing");
         let item = queue.get().unwrap();
-        let (count, waker) = WakeCount::new();
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &waker).is_pending());
+        let mut task = Task::waiting(queue.get_async());
         let handle = queue.handle("processing".to_owned());
         assert_eq!(queue.add("processing".to_owned()), Added::Deferred);
         assert_eq!(queue.add_ref("processing"), Added::Merged);
         assert_eq!(handle.add(), Added::Merged);
         assert_eq!(queue.add_all(["processing".to_owned()]), 0);
-        assert_eq!(count.get(), 0);
+        assert_eq!(task.wakes(), 0);
         item.done();
-        assert_eq!(count.get(), 1, "the dirty key's done is like an add");
-        assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+        assert_eq!(task.wakes(), 1, "the dirty key's done is like an add");
+        assert!(task.output().is_some());
     });
 }
 
@@ -185,12 +160,10 @@ fn every_way_of_adding_wakes_a_task() {
         let queue = config.queue::<String>();
         // Twice: of an unknown key, and of a known one.
         for way in ways.iter().chain(&ways) {
-            let (count, waker) = WakeCount::new();
-            let mut task = queue.get_async();
-            assert!(poll(&mut task, &waker).is_pending());
+            let mut task = Task::waiting(queue.get_async());
             way(&queue);
-            assert_eq!(count.get(), 1);
-            assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+            assert_eq!(task.wakes(), 1);
+            assert!(task.output().is_some());
         }
     });
 }
@@ -201,24 +174,15 @@ fn every_way_of_adding_wakes_a_task() {
 fn a_notified_task_that_is_dropped_passes_its_wake_up_on() {
     with_queues(|config| {
         let queue = config.queue();
-        let (first_count, first_waker) = WakeCount::new();
-        let (second_count, second_waker) = WakeCount::new();
-        let mut first = queue.get_async();
-        let mut second = queue.get_async();
-        assert!(poll(&mut first, &first_waker).is_pending());
-        assert!(poll(&mut second, &second_waker).is_pending());
+        let [first, mut second] = [(); 2].map(|()| Task::waiting(queue.get_async()));
         queue.add(1);
-        assert_eq!((first_count.get(), second_count.get()), (1, 0));
+        assert_eq!([first.wakes(), second.wakes()], [1, 0]);
         drop(first);
-        assert_eq!((first_count.get(), second_count.get()), (1, 1));
-        assert!(matches!(
-            poll(&mut second, &second_waker),
-            Poll::Ready(Some(_))
-        ));
+        assert_eq!(second.wakes(), 1);
+        assert!(second.output().is_some());
 
         // And to a thread.
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &first_waker).is_pending());
+        let task = Task::waiting(queue.get_async());
         thread::scope(|scope| {
             let thread = scope.spawn(|| *queue.get().unwrap());
             eventually("both wait", || waiting(&queue) == 2);
@@ -232,22 +196,16 @@ fn a_notified_task_that_is_dropped_passes_its_wake_up_on() {
 #[test] // C9
 fn notified_tasks_dropped_in_a_chain_pass_on_every_wake_up() {
     let queue = Config::usual().queue();
-    let mut tasks = Vec::new();
-    for _ in 0..100 {
-        let (count, waker) = WakeCount::new();
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &waker).is_pending());
-        tasks.push((task, count, waker));
-    }
+    let mut tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
     queue.add_all(0..3);
     // Each woken task is dropped, except for the last three.
     while tasks.len() > 3 {
-        let woken = tasks.iter().position(|(_, count, _)| count.get() > 0);
+        let woken = tasks.iter().position(|task| task.wakes() > 0);
         drop(tasks.remove(woken.expect("three are woken at any time")));
     }
-    for (mut task, count, waker) in tasks {
-        assert_eq!(count.get(), 1);
-        assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(_))));
+    for mut task in tasks {
+        assert_eq!(task.wakes(), 1);
+        assert!(task.output().is_some());
     }
 }
 
@@ -255,16 +213,12 @@ fn notified_tasks_dropped_in_a_chain_pass_on_every_wake_up() {
 fn a_dropped_task_that_was_not_notified_takes_no_wake_up_with_it() {
     with_queues(|config| {
         let queue = config.queue();
-        let (count, waker) = WakeCount::new();
-        let mut kept = queue.get_async();
-        let mut dropped = queue.get_async();
-        assert!(poll(&mut dropped, &waker).is_pending());
-        assert!(poll(&mut kept, &waker).is_pending());
+        let [dropped, mut kept] = [(); 2].map(|()| Task::waiting(queue.get_async()));
         drop(dropped);
-        assert_eq!((count.get(), waiting(&queue)), (0, 1));
+        assert_eq!((kept.wakes(), waiting(&queue)), (0, 1));
         queue.add(1);
-        assert_eq!(count.get(), 1);
-        assert!(matches!(poll(&mut kept, &waker), Poll::Ready(Some(_))));
+        assert_eq!(kept.wakes(), 1);
+        assert!(kept.output().is_some());
         drop(queue.get_async()); // never polled
         assert_nothing_queued(&queue);
     });
@@ -274,18 +228,16 @@ fn a_dropped_task_that_was_not_notified_takes_no_wake_up_with_it() {
 fn a_task_overtaken_by_another_getter_waits_again() {
     with_queues(|config| {
         let queue = config.queue();
-        let (count, waker) = WakeCount::new();
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &waker).is_pending());
+        let mut task = Task::waiting(queue.get_async());
         for key in 0..5 {
             queue.add(key);
-            assert_eq!(count.get(), key + 1);
+            assert_eq!(task.wakes(), key + 1);
             assert_eq!(*queue.try_get().unwrap(), key);
-            assert!(poll(&mut task, &waker).is_pending());
+            task.assert_pending();
             assert_eq!(waiting(&queue), 1);
         }
         queue.add(5);
-        assert!(matches!(poll(&mut task, &waker), Poll::Ready(Some(item)) if *item == 5));
+        assert_eq!(*task.output().unwrap(), 5);
     });
 }
 
@@ -312,17 +264,14 @@ fn a_timed_thread_that_gives_up_leaves_nothing_behind() {
     with_queues(|config| {
         let queue = config.queue();
         for micros in [0, 1, 100, 1000] {
-            let error = queue
-                .get_timeout(Duration::from_micros(micros))
-                .unwrap_err();
+            let limit = Duration::from_micros(micros);
+            let error = queue.get_timeout(limit).unwrap_err();
             assert_eq!(error, GetTimeoutError::Timeout);
             assert_eq!(waiting(&queue), 0);
         }
-        let (count, waker) = WakeCount::new();
-        let mut task = queue.get_async();
-        assert!(poll(&mut task, &waker).is_pending());
+        let task = Task::waiting(queue.get_async());
         queue.add(1);
-        assert_eq!(count.get(), 1);
+        assert_eq!(task.wakes(), 1);
     });
 }
 
@@ -336,23 +285,15 @@ fn getting_is_a_future_that_can_move_between_threads() {
 
 // ---- what waiting costs ---------------------------------------------------------------------
 
-/// A consumer that counts what it delivers.
-async fn consume(queue: Arc<Queue<usize>>, delivered: Arc<AtomicUsize>) {
-    while let Some(item) = queue.get_async().await {
-        delivered.fetch_add(1, Ordering::SeqCst);
-        item.done();
-    }
-}
-
 /// Has a hundred threads and a hundred tasks wait, and measures the process while they do.
 #[cfg(unix)]
 fn cost_of_waiting(time: Duration) {
     let _watchdog = watchdog(60 + time.as_secs());
-    let queue = Arc::new(Config::usual().queue());
-    let delivered = Arc::default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    let queue = Arc::new(Config::usual().queue::<u64>());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     for _ in 0..100 {
-        runtime.spawn(consume(Arc::clone(&queue), Arc::clone(&delivered)));
+        let queue = Arc::clone(&queue);
+        runtime.spawn(async move { assert!(queue.get_async().await.is_none()) });
     }
     thread::scope(|scope| {
         for n in 0..100 {

@@ -1,8 +1,7 @@
-//! The worker loop: the outcomes of a key (promises W2 and W3; for W1 and W4 see `threads.rs`),
-//! with controller-runtime's tests of its controller loop under their sentences, where they apply.
-//! Its other tests have no counterpart here: an error that should not be retried is logged and
-//! returned as `Ok`, and an error together with a requeue-after (there the error wins) cannot be
-//! returned.
+//! The worker loop: the outcomes of a key (W2 and W3), with controller-runtime's tests of its
+//! controller loop under their sentences. Those that are missing have no counterpart: an error that
+//! is not to be retried is logged and returned as `Ok`, and an error cannot be returned together
+//! with a requeue-after.
 //!
 //! Where delays matter, one worker is a future that the test polls, on a queue with a mocked clock
 //! and manual timers: then nothing happens unless the test does it.
@@ -13,80 +12,76 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::poll_until_idle;
-use crate::common::timed::ms;
+use crate::common::timed::{ms, secs};
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, NoLimit, RateLimiter};
 use keyqueue::worker::{GivenUp, Outcome, Reason, Workers};
 use keyqueue::{Added, Clock, ConfigError, MockClock, WorkQueue};
 
-fn exponential(clock: Clock) -> ItemExponentialFailure<u64> {
-    let limiter = ItemExponentialFailure::new(ms(5), Duration::from_secs(1000)).unwrap();
-    limiter.with_clock(clock)
-}
-
-/// A queue with back-off from 5 ms, and time that the test passes.
-fn backing_off() -> (WorkQueue<u64, ItemExponentialFailure<u64>>, MockClock) {
-    let (clock, time) = Clock::mock();
-    (with_limiter(exponential(clock), &time), time)
-}
-
-fn with_limiter<L>(limiter: L, time: &MockClock) -> WorkQueue<u64, L> {
-    let builder = WorkQueue::builder().rate_limiter(limiter);
-    builder.clock(time.clock()).manual_timers().build().unwrap()
-}
+type Exponential = ItemExponentialFailure<u64>;
 
 type Run = std::pin::Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>;
 
 /// A key that was given up.
-type End = (u64, GivenUp<String>);
+pub(crate) type End = (u64, GivenUp<String>);
 
 /// One worker that fails every key until the test changes that, and what the test observes of it.
-struct Bench<L> {
-    queue: Arc<WorkQueue<u64, L>>,
+pub(crate) struct Bench<L> {
+    pub(crate) queue: Arc<WorkQueue<u64, L>>,
     time: MockClock,
-    next: Arc<Mutex<Result<Outcome, String>>>,
-    /// When a key was delivered, in milliseconds.
-    deliveries: Arc<Mutex<Vec<u128>>>,
-    given_up: Arc<Mutex<Vec<End>>>,
+    work: Arc<Work>,
     run: Run,
 }
 
+struct Work {
+    next: Mutex<Result<Outcome, String>>,
+    takes: Mutex<Duration>,
+    /// When a key was delivered, in milliseconds.
+    deliveries: Mutex<Vec<u128>>,
+    given_up: Mutex<Vec<End>>,
+}
+
 impl<L: RateLimiter<u64> + 'static> Bench<L> {
-    fn new(queue: WorkQueue<u64, L>, time: MockClock, max_retries: Option<u32>) -> Self {
-        let queue = Arc::new(queue);
-        let next = Arc::new(Mutex::new(Err("not yet".to_owned())));
-        let deliveries = Arc::new(Mutex::new(Vec::new()));
-        let given_up = Arc::new(Mutex::new(Vec::new()));
-        let mut workers = Workers::shared(Arc::clone(&queue)).tasks(1).on_give_up({
-            let given_up = Arc::clone(&given_up);
-            move |key, end| given_up.lock().unwrap().push((*key, end))
+    pub(crate) fn new(max_retries: Option<u32>, limiter: impl FnOnce(Clock) -> L) -> Self {
+        let (clock, time) = Clock::mock();
+        let builder = WorkQueue::builder().rate_limiter(limiter(clock.clone()));
+        let queue = builder.clock(clock.clone()).manual_timers().build();
+        let queue = Arc::new(queue.unwrap());
+        let work = Arc::new(Work {
+            next: Mutex::new(Err("not yet".to_owned())),
+            takes: Mutex::default(),
+            deliveries: Mutex::default(),
+            given_up: Mutex::default(),
         });
+        let told = Arc::clone(&work);
+        let mut workers = Workers::shared(Arc::clone(&queue))
+            .tasks(1)
+            .on_give_up(move |key, end| told.given_up.lock().unwrap().push((*key, end)));
         if let Some(retries) = max_retries {
             workers = workers.max_retries(retries);
         }
         let run = Box::pin(workers.run_async({
-            let (next, deliveries) = (Arc::clone(&next), Arc::clone(&deliveries));
-            let clock = time.clock();
+            let (work, time) = (Arc::clone(&work), time.clone());
             async move |_: &u64| {
-                deliveries.lock().unwrap().push(clock.now().as_millis());
-                next.lock().unwrap().clone()
+                let now = clock.now().as_millis();
+                work.deliveries.lock().unwrap().push(now);
+                time.advance(*work.takes.lock().unwrap());
+                work.next.lock().unwrap().clone()
             }
         }));
         Bench {
             queue,
             time,
-            next,
-            deliveries,
-            given_up,
+            work,
             run,
         }
     }
 
-    fn next(&self, result: Result<Outcome, &str>) {
-        *self.next.lock().unwrap() = result.map_err(str::to_owned);
+    pub(crate) fn next(&self, result: Result<Outcome, &str>) {
+        *self.work.next.lock().unwrap() = result.map_err(str::to_owned);
     }
 
     /// Lets `millis` milliseconds pass, one by one.
-    fn pass(&mut self, millis: u64) {
+    pub(crate) fn pass(&mut self, millis: u64) {
         assert!(poll_until_idle(&mut self.run).is_pending());
         for _ in 0..millis {
             self.time.advance(ms(1));
@@ -96,18 +91,21 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
     }
 
     /// The deliveries since the last call.
-    fn deliveries(&self) -> Vec<u128> {
-        std::mem::take(&mut self.deliveries.lock().unwrap())
+    pub(crate) fn deliveries(&self) -> Vec<u128> {
+        std::mem::take(&mut self.work.deliveries.lock().unwrap())
     }
 
-    fn given_up(&self) -> Vec<End> {
-        std::mem::take(&mut self.given_up.lock().unwrap())
+    pub(crate) fn given_up(&self) -> Vec<End> {
+        std::mem::take(&mut self.work.given_up.lock().unwrap())
     }
 }
 
-fn bench(max_retries: Option<u32>) -> Bench<ItemExponentialFailure<u64>> {
-    let (queue, time) = backing_off();
-    Bench::new(queue, time, max_retries)
+/// A bench whose queue backs off from 5 ms.
+fn bench(max_retries: Option<u32>) -> Bench<Exponential> {
+    Bench::new(max_retries, |clock| {
+        let limiter = Exponential::new(ms(5), secs(1000)).unwrap();
+        limiter.with_clock(clock)
+    })
 }
 
 // ---- W2 -------------------------------------------------------------------------------------
@@ -147,32 +145,23 @@ fn the_back_off_grows_until_there_is_a_result_without_error() {
 
 #[test] // W2
 fn after_the_set_number_of_retries_a_key_is_forgotten_and_reported() {
-    let mut bench = bench(Some(3));
-    bench.queue.add(7);
-    bench.pass(5 + 10 + 19);
-    assert_eq!(bench.given_up(), []);
-    bench.pass(1);
-    assert_eq!(bench.deliveries(), [0, 5, 15, 35]);
-    let (key, end) = bench.given_up().pop().unwrap();
-    assert_eq!(end.to_string(), "not yet (retries: 3)");
-    assert_eq!((key, end.reason), (7, Reason::MaxRetries));
-    assert_eq!(bench.queue.num_requeues(&7), 0);
-    bench.pass(1000);
-    assert_eq!(bench.deliveries(), []);
+    for (retries, tries) in [(0, vec![0]), (3, vec![0, 5, 15, 35])] {
+        let mut bench = bench(Some(retries));
+        bench.queue.add(7);
+        bench.pass(35);
+        assert_eq!(bench.deliveries(), tries);
+        let (key, end) = bench.given_up().pop().unwrap();
+        assert_eq!(end.to_string(), format!("not yet (retries: {retries})"));
+        assert_eq!((key, end.reason), (7, Reason::MaxRetries));
+        assert_eq!(bench.queue.num_requeues(&7), 0);
+        bench.pass(1000);
+        assert_eq!((bench.deliveries(), bench.given_up()), (vec![], vec![]));
 
-    // Added once more it is a new key.
-    bench.queue.add(7);
-    bench.pass(5);
-    assert_eq!(bench.deliveries().len(), 2);
-}
-
-#[test] // W2
-fn with_no_retries_the_first_error_is_the_end() {
-    let mut bench = bench(Some(0));
-    bench.queue.add(7);
-    bench.pass(1000);
-    assert_eq!(bench.deliveries(), [0]);
-    assert_eq!(bench.given_up().pop().unwrap().1.retries, 0);
+        // Added once more it is a new key.
+        bench.queue.add(7);
+        bench.pass(35);
+        assert_eq!(bench.deliveries().len(), tries.len());
+    }
 }
 
 #[test] // W2
@@ -189,8 +178,11 @@ fn a_success_in_between_starts_the_count_again() {
 }
 
 /// Lets a key fail, succeed after all, and fail again on a limiter that does not count.
-fn retries_are_counted_without(limiter: impl RateLimiter<u64> + 'static, time: MockClock) {
-    let mut bench = Bench::new(with_limiter(limiter, &time), time, Some(2));
+fn retries_are_counted_without<L>(limiter: impl FnOnce(Clock) -> L)
+where
+    L: RateLimiter<u64> + 'static,
+{
+    let mut bench = Bench::new(Some(2), limiter);
     bench.queue.add(1);
     bench.pass(1000);
     assert_eq!(bench.deliveries().len(), 3);
@@ -212,35 +204,23 @@ fn retries_are_counted_without(limiter: impl RateLimiter<u64> + 'static, time: M
 
 #[test] // W2
 fn the_retries_of_a_limiter_that_does_not_count_are_counted() {
-    let (clock, time) = Clock::mock();
-    retries_are_counted_without(NoLimit, time.clone());
-    let bucket = Bucket::new(10.0, 1).unwrap().with_clock(clock);
-    retries_are_counted_without(bucket, time);
+    retries_are_counted_without(|_| NoLimit);
+    retries_are_counted_without(|clock| Bucket::new(10.0, 1).unwrap().with_clock(clock));
 }
 
 #[test] // W2: the limiter forgets a key while it is worked on, and so never counts beyond one.
 fn work_that_outlasts_the_memory_of_the_limiter_is_still_given_up() {
-    let (clock, time) = Clock::mock();
-    let limiter = ItemExponentialFailure::new(ms(1), ms(10)).unwrap();
-    let queue = with_limiter(limiter.with_clock(clock), &time);
-    queue.add(7);
-    let given_up = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(1).max_retries(3);
-    let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end.retries)));
-    let tries = AtomicUsize::new(0);
-    let mut run = Box::pin(workers.run_async(async |_: &u64| {
-        tries.fetch_add(1, Ordering::SeqCst);
-        time.advance(ms(10_000));
-        Err::<(), _>("timed out")
-    }));
-    for _ in 0..10 {
-        assert!(poll_until_idle(&mut run).is_pending());
-        time.advance(ms(10));
-        queue.fire_due();
-    }
-    drop(run);
-    assert_eq!(given_up.into_inner().unwrap(), [(7, 3)]);
-    assert_eq!(tries.into_inner(), 4);
+    let mut bench = Bench::new(Some(3), |clock| {
+        let limiter = Exponential::new(ms(1), ms(10)).unwrap();
+        limiter.with_clock(clock)
+    });
+    *bench.work.takes.lock().unwrap() = secs(10);
+    bench.queue.add(7);
+    bench.pass(100);
+    let ends = bench.given_up();
+    assert_eq!(ends.len(), 1);
+    assert_eq!((ends[0].0, ends[0].1.retries), (7, 3));
+    assert_eq!(bench.deliveries().len(), 4);
 }
 
 #[test] // W2 C4

@@ -1,15 +1,16 @@
 //! Workers, and user code that panics in unexpected places: no worker dies, no key is lost.
 
 use std::panic::resume_unwind;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::common::{poll, watchdog};
+use crate::common::timed::MS;
+use crate::common::watchdog;
+use crate::outcomes::Bench;
+use keyqueue::WorkQueue;
 use keyqueue::limiter::RateLimiter;
-use keyqueue::worker::{Failure, GivenUp, Outcome, Reason, Workers};
-use keyqueue::{Clock, WorkQueue};
+use keyqueue::worker::{Failure, Outcome, Reason, Workers};
 
 /// Ends the run of a panic without printing it.
 fn blow() -> ! {
@@ -24,8 +25,6 @@ struct Fuse {
     failures: AtomicU32,
     when: AtomicBool,
     forget: AtomicBool,
-    /// Burns down with each call of `num_requeues`; zero has burnt down long ago.
-    num_requeues: AtomicU32,
 }
 
 impl RateLimiter<u64> for Fuse {
@@ -34,7 +33,7 @@ impl RateLimiter<u64> for Fuse {
             blow();
         }
         self.failures.fetch_add(1, Ordering::SeqCst);
-        Duration::from_millis(1)
+        MS
     }
 
     fn forget(&self, _: &u64) {
@@ -45,71 +44,41 @@ impl RateLimiter<u64> for Fuse {
     }
 
     fn num_requeues(&self, _: &u64) -> u32 {
-        if self.num_requeues.load(Ordering::SeqCst) > 0
-            && self.num_requeues.fetch_sub(1, Ordering::SeqCst) == 1
-        {
-            blow();
-        }
         self.failures.load(Ordering::SeqCst)
     }
 }
 
-/// Runs a worker on a key that fails, on a mocked clock. Sets the fuse before each try, and returns
-/// the number of tries and the reports of the key's end.
-fn tries(set: &[fn(&Fuse)]) -> (usize, Vec<GivenUp<&'static str>>) {
-    let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().rate_limiter(Fuse::default());
-    let queue = builder.clock(clock).manual_timers().build().unwrap();
-    let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let workers = Workers::new(&queue).tasks(1);
-    let workers = workers.on_give_up(|_, end| told.lock().unwrap().push(end));
-    let mut run = Box::pin(workers.run_async(async |_: &u64| {
-        tries.fetch_add(1, Ordering::SeqCst);
-        Err::<(), _>("failed")
-    }));
-    queue.add(1);
-    for set in set {
-        set(queue.rate_limiter());
-        for _ in 0..4 {
-            assert!(poll(&mut run, Waker::noop()).is_pending());
-        }
-        time.advance(Duration::from_millis(2));
-        queue.fire_due();
-    }
-    drop(run);
-    (tries.into_inner(), told.into_inner().unwrap())
-}
-
 #[test] // W2
 fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
-    let fine = |_: &Fuse| ();
-    let broken = |fuse: &Fuse| fuse.when.store(true, Ordering::SeqCst);
-    let (tries, told) = tries(&[fine, fine, broken, fine]);
-    assert_eq!((tries, told.len()), (3, 1));
-    assert_eq!(told[0].failure, Failure::Error("failed"));
-    assert_eq!((told[0].reason, told[0].retries), (Reason::Limiter, 2));
+    let mut bench = Bench::new(None, |_| Fuse::default());
+    bench.queue.add(1);
+    bench.pass(1);
+    bench
+        .queue
+        .rate_limiter()
+        .when
+        .store(true, Ordering::SeqCst);
+    bench.pass(10);
+    assert_eq!(bench.deliveries(), [0, 1, 2]);
+    let ends = bench.given_up();
+    assert_eq!(ends.len(), 1);
+    let end = &ends[0].1;
+    assert_eq!(end.failure, Failure::Error("not yet".to_owned()));
+    assert_eq!((end.reason, end.retries), (Reason::Limiter, 2));
 }
 
 #[test] // W3
 fn a_forget_that_panics_does_not_lose_a_requeue() {
-    let fuse = Fuse::default();
-    fuse.forget.store(true, Ordering::SeqCst);
-    let queue = WorkQueue::builder().rate_limiter(fuse).build().unwrap();
-    queue.add(1);
-    let seen = Mutex::new(Vec::new());
-    let run = Workers::new(&queue).threads(1).run(|key| {
-        let mut seen = seen.lock().unwrap();
-        seen.push(*key);
-        if seen.len() == 1 {
-            // Comes in its place should it be lost.
-            queue.add_after(2, Duration::from_millis(500));
-            return Outcome::RequeueAfter(Duration::from_millis(1));
-        }
-        queue.shut_down();
-        Outcome::Done
-    });
-    run.unwrap();
-    assert_eq!(seen.into_inner().unwrap(), [1, 1]);
+    let mut bench = Bench::new(None, |_| Fuse::default());
+    bench
+        .queue
+        .rate_limiter()
+        .forget
+        .store(true, Ordering::SeqCst);
+    bench.next(Ok(Outcome::RequeueAfter(MS)));
+    bench.queue.add(1);
+    bench.pass(2);
+    assert_eq!(bench.deliveries(), [0, 1, 2]);
 }
 
 // ---- the work -------------------------------------------------------------------------------

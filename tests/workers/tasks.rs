@@ -6,10 +6,10 @@ use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{assert_nothing_queued, poll_until_idle, take_all, watchdog};
+use crate::common::{assert_nothing_queued, poll, poll_until_idle, take_all, waiting, watchdog};
 use futures_lite::future::yield_now;
 use keyqueue::worker::{Failure, Outcome, Reason, Workers};
 use keyqueue::{Added, WorkQueue};
@@ -18,11 +18,7 @@ use keyqueue::{Added, WorkQueue};
 fn tasks_of_tokio_work_off_a_shared_queue() {
     const KEYS: usize = 2000;
     let _watchdog = watchdog(60);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let queue = Arc::new(WorkQueue::<usize>::new());
         let worked = Arc::new(Mutex::new(HashSet::new()));
@@ -156,10 +152,9 @@ fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
         Outcome::RequeueAfter(Duration::ZERO)
     };
     let mut run = pin!(Workers::new(&queue).tasks(2).run_async(work));
-    let mut context = Context::from_waker(Waker::noop());
-    for poll in 1..=100 {
-        assert!(run.as_mut().poll(&mut context).is_pending());
-        assert!(rounds.get() <= 2 * poll, "{} in {poll}", rounds.get());
+    for polls in 1..=100 {
+        assert!(poll(&mut run, Waker::noop()).is_pending());
+        assert!(rounds.get() <= 2 * polls, "{} in {polls}", rounds.get());
     }
     assert!(rounds.get() >= 50, "{}", rounds.get());
 }
@@ -200,12 +195,11 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
         }
     };
     let mut run = pin!(Workers::new(&queue).tasks(2).run_async(work));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(run.as_mut().poll(&mut context).is_pending());
+    assert!(poll(&mut run, Waker::noop()).is_pending());
     let left = queue.shut_down();
     assert_eq!((left.queued, left.processing), (0, 2));
     for _ in 0..100 {
-        assert!(run.as_mut().poll(&mut context).is_pending());
+        assert!(poll(&mut run, Waker::noop()).is_pending());
     }
     gate.set(true);
     assert_eq!(poll_until_idle(&mut run), Poll::Ready(Ok(())));
@@ -226,7 +220,7 @@ fn dropping_it_leaves_nothing_processing_and_takes_no_queued_key_away() {
     assert_eq!(take_all(&queue), [3, 4, 1]);
     assert_nothing_queued(&queue);
     assert_eq!(queue.add(2), Added::Queued);
-    assert_eq!(crate::common::waiting(&queue), 0);
+    assert_eq!(waiting(&queue), 0);
 }
 
 #[test] // W1

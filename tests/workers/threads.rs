@@ -8,9 +8,9 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{alone, alone_under, eventually, watchdog};
+use crate::common::{alone, alone_under, eventually, threads, watchdog};
 use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Running, Workers};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::{Added, ConfigError, WorkQueue};
 
 // ---- W1 -------------------------------------------------------------------------------------
 
@@ -22,14 +22,12 @@ fn so_many_threads_work_on_so_many_keys_at_once() {
     queue.shut_down();
     let (all, most) = (Barrier::new(4), AtomicUsize::new(0));
     let in_work = AtomicUsize::new(0);
-    Workers::new(&queue)
-        .threads(4)
-        .run(|_| {
-            most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            all.wait(); // Goes on only when four are here.
-            in_work.fetch_sub(1, Ordering::SeqCst);
-        })
-        .unwrap();
+    let run = Workers::new(&queue).threads(4).run(|_| {
+        most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        all.wait(); // Goes on only when four are here.
+        in_work.fetch_sub(1, Ordering::SeqCst);
+    });
+    run.unwrap();
     assert_eq!(most.into_inner(), 4);
 }
 
@@ -64,20 +62,26 @@ fn a_function_may_return_what_it_likes() {
     assert_eq!(worked(|_| Ok::<(), Box<dyn std::error::Error>>(())), 2);
 }
 
+/// Asserts that so many threads are refused by name, and that no key is taken. Returns the errors.
+fn refusals(threads: usize) -> [ConfigError; 2] {
+    let queue = Arc::new(WorkQueue::<u64>::new());
+    queue.add(1);
+    let run = Workers::new(&queue).threads(threads).run(|_| ());
+    let shared = Workers::shared(Arc::clone(&queue));
+    let spawn = shared.threads(threads).spawn(|_| ());
+    let refusals = [run.unwrap_err(), spawn.unwrap_err()];
+    for refused in &refusals {
+        assert_eq!(refused.field(), "threads");
+        assert_eq!(refused.value(), threads.to_string());
+    }
+    assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
+    refusals
+}
+
 #[test] // W1
 fn a_number_of_threads_out_of_range_is_refused_by_name_and_takes_no_key() {
     for threads in [0, (1 << 13) + 1, 60_000, usize::MAX] {
-        let queue = Arc::new(WorkQueue::<u64>::new());
-        queue.add(1);
-        let run = Workers::new(&queue).threads(threads).run(|_| ());
-        let shared = Workers::shared(Arc::clone(&queue));
-        let spawn = shared.threads(threads).spawn(|_| ());
-        for refused in [run.unwrap_err(), spawn.unwrap_err()] {
-            assert_eq!(refused.field(), "threads");
-            assert_eq!(refused.value(), threads.to_string());
-        }
-        assert_eq!(queue.len(), 1);
-        assert_eq!(Arc::strong_count(&queue), 1);
+        refusals(threads);
     }
 }
 
@@ -96,46 +100,38 @@ fn a_name_with_a_nul_in_it_names_threads() {
     });
     run.unwrap();
     let names = names.into_inner().unwrap();
-    assert!(
-        names.contains(&"keyqueue-worker-1 ab".to_owned()),
-        "{names:?}"
-    );
+    let expected = "keyqueue-worker-1 ab".to_owned();
+    assert!(names.contains(&expected), "{names:?}");
 }
 
 #[cfg(target_os = "linux")]
 #[test] // W1
 fn more_threads_than_can_be_started_are_refused_and_none_is_left() {
     // Room for some hundreds of stacks.
-    let limits = Some("ulimit -v 1500000");
-    alone_under(limits, || {
+    alone_under(Some("ulimit -v 1500000"), || {
         let _watchdog = watchdog(60);
-        let queue = Arc::new(WorkQueue::<u64>::new());
-        queue.add(1);
-        let run = Workers::new(&queue).threads(1 << 13).run(|_| ());
-        let shared = Workers::shared(Arc::clone(&queue));
-        let spawn = shared.threads(1 << 13).spawn(|_| ());
-        for refused in [run.unwrap_err(), spawn.unwrap_err()] {
-            assert_eq!((refused.field(), refused.value()), ("threads", "8192"));
+        for refused in refusals(1 << 13) {
             assert!(refused.to_string().contains("can be started"), "{refused}");
             let source = refused.source().and_then(|source| source.downcast_ref());
             let kind = source.map(io::Error::kind);
             assert_eq!(kind, Some(io::ErrorKind::WouldBlock), "{refused:?}");
         }
-        assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
     });
 }
 
 // ---- panics (W2) --------------------------------------------------------------------------------
 
+/// Panics as it is dropped.
+struct Nasty;
+
+impl Drop for Nasty {
+    fn drop(&mut self) {
+        panic!("from the drop");
+    }
+}
+
 #[test] // W2; c-r: "should recover from panics"
 fn a_panic_is_an_error() {
-    /// Panics again as it is dropped.
-    struct Nasty;
-    impl Drop for Nasty {
-        fn drop(&mut self) {
-            panic!("from the payload");
-        }
-    }
     let queue = WorkQueue::new();
     queue.add_all([1, 2, 3, 4]);
     let ends = Mutex::new(Vec::new());
@@ -155,12 +151,8 @@ fn a_panic_is_an_error() {
         }
     });
     run.unwrap();
-    let panics = [
-        "a text",
-        "key 2",
-        "a value that is not a string",
-        "a value that is not a string",
-    ];
+    let other = "a value that is not a string";
+    let panics = ["a text", "key 2", other, other];
     let panics = panics.map(|text| Failure::Panic(text.to_owned()));
     assert_eq!(ends.into_inner().unwrap(), panics);
 }
@@ -213,12 +205,6 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
 
 #[test] // W2
 fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
-    struct Nasty;
-    impl Drop for Nasty {
-        fn drop(&mut self) {
-            panic!("from the error");
-        }
-    }
     let queue = WorkQueue::new();
     queue.add_all([1, 2]);
     queue.shut_down();
@@ -325,7 +311,6 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
 #[test] // W4; c-r: "should not leak goroutines when stopped"
 fn stopped_workers_leave_no_thread_behind() {
     alone(|| {
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let before = threads();
         for _ in 0..20 {
             let queue = Arc::new(WorkQueue::new());

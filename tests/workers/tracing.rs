@@ -5,9 +5,10 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::timed::built;
+use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Clock, WorkQueue};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -74,15 +75,8 @@ type Queue = WorkQueue<&'static str, ItemExponentialFailure<&'static str>>;
 
 /// A queue with keys of every fate, that have waited for 2 s.
 fn queue() -> Queue {
-    let (clock, time) = Clock::mock();
     let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO).unwrap();
-    let queue = WorkQueue::builder()
-        .name("pods")
-        .clock(clock)
-        .rate_limiter(limiter)
-        .manual_timers()
-        .build()
-        .unwrap();
+    let (queue, time) = built(|builder| builder.name("pods").rate_limiter(limiter));
     queue.add_all(["good", "later", "bad", "worse"]);
     time.advance(Duration::from_secs(2));
     queue
@@ -105,51 +99,44 @@ fn work(queue: &Queue, key: &str) -> Result<Outcome, &'static str> {
 
 fn check(collected: &Collected) {
     let spans = collected.spans.lock().unwrap();
-    let row = |span: &Fields| {
-        let field = |name| span.get(name).to_owned();
-        (field("key"), field("attempt"), field("outcome"))
-    };
-    let rows: Vec<_> = spans.iter().map(row).collect();
+    let rows: Vec<_> = spans
+        .iter()
+        .map(|span| ["key", "attempt", "outcome"].map(|name| span.get(name)))
+        .collect();
     let expected = [
-        ("\"good\"", "1", "done"),
-        ("\"later\"", "1", "requeue_after"),
-        ("\"bad\"", "1", "retry"),
-        ("\"worse\"", "1", "retry"),
-        ("\"bad\"", "2", "given_up"),
-        ("\"worse\"", "2", "given_up"),
+        ["\"good\"", "1", "done"],
+        ["\"later\"", "1", "requeue_after"],
+        ["\"bad\"", "1", "retry"],
+        ["\"worse\"", "1", "retry"],
+        ["\"bad\"", "2", "given_up"],
+        ["\"worse\"", "2", "given_up"],
     ];
-    let expected = expected.map(|(key, n, outcome)| (key.into(), n.into(), outcome.into()));
     assert_eq!(rows, expected);
     assert!(spans.iter().all(|span| span.get("queue") == "pods"));
     assert_eq!(spans[0].get("queue_seconds"), "2.0");
 
     let events = collected.events.lock().unwrap();
-    let of = |level: &str| {
-        let of = events.iter().filter(move |event| event.0 == level);
-        of.map(|event| (event.1.clone(), event.2))
-            .collect::<Vec<_>>()
+    let of = |level: &str| -> Vec<_> {
+        let of = events.iter().filter(|event| event.0 == level);
+        of.map(|event| &event.1).collect()
     };
     // Each in its span, the user's own as well.
     assert!(events.iter().all(|event| event.2 == 1), "{events:?}");
     assert_eq!(of("INFO").len(), 6);
-    let panics = of("ERROR");
-    assert_eq!(panics.len(), 2);
-    assert!(
-        panics
-            .iter()
-            .all(|(event, _)| event.0.values().any(|value| value == "worse"))
-    );
-    let reasons: Vec<_> = of("WARN")
-        .iter()
-        .map(|e| (e.0.get("reason").to_owned(), e.0.get("retries").to_owned()))
-        .collect();
-    assert_eq!(
-        reasons,
-        [
-            ("max_retries".into(), "1".into()),
-            ("max_retries".into(), "1".into())
-        ]
-    );
+    let (panics, ends) = (of("ERROR"), of("WARN"));
+    assert_eq!((panics.len(), ends.len()), (2, 2));
+    for fields in panics {
+        assert!(
+            fields.0.values().any(|value| value == "worse"),
+            "{fields:?}"
+        );
+    }
+    for fields in ends {
+        assert_eq!(
+            (fields.get("reason"), fields.get("retries")),
+            ("max_retries", "1")
+        );
+    }
 }
 
 /// What is traced while `run` runs.
@@ -162,23 +149,17 @@ fn collect(run: impl FnOnce()) -> Collected {
 
 #[test]
 fn every_delivered_key_has_a_span_that_says_how_it_ended() {
-    let collected = collect(|| {
+    check(&collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).threads(1).max_retries(1).trace_keys();
         workers.run(|key| work(&queue, key)).unwrap();
-    });
-    check(&collected);
-}
-
-#[test]
-fn tasks_have_the_same_spans() {
-    let collected = collect(|| {
+    }));
+    check(&collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).tasks(1).max_retries(1).trace_keys();
-        pollster::block_on(workers.run_async(async |key: &&'static str| work(&queue, key)))
-            .unwrap();
-    });
-    check(&collected);
+        let run = workers.run_async(async |key: &&'static str| work(&queue, key));
+        pollster::block_on(run).unwrap();
+    }));
 }
 
 #[test]
