@@ -1,25 +1,10 @@
 //! Kinds of keys, and the settings of a queue.
 
-use crate::common::{take_all, with_queues};
+use std::time::Duration;
+
+use crate::common::take_all;
+use crate::common::timed::{NS, secs};
 use keyqueue::{Added, WorkQueue};
-
-/// A key that can be moved and compared, and nothing else: not cloned, not printed.
-#[derive(PartialEq, Eq, Hash)]
-struct Bare(Box<u64>);
-
-#[test]
-fn keys_need_not_be_clone() {
-    with_queues(|config| {
-        let queue = config.queue();
-        assert_eq!(queue.add(Bare(Box::new(1))), Added::Queued);
-        assert_eq!(queue.add(Bare(Box::new(1))), Added::Merged);
-        assert_eq!(queue.add_all([Bare(Box::new(1)), Bare(Box::new(2))]), 1);
-        let handle = queue.handle(Bare(Box::new(2)));
-        assert_eq!(handle.add(), Added::Merged);
-        let batch = queue.get_batch(5).unwrap();
-        assert_eq!(batch.iter().map(|item| *item.0).collect::<Vec<_>>(), [1, 2]);
-    });
-}
 
 #[test]
 fn keys_may_take_no_room_or_much() {
@@ -53,6 +38,20 @@ fn a_setting_out_of_range_is_refused_by_name() {
         let refused = builder().ring(ring).build().unwrap_err();
         assert_eq!(refused.field(), "ring");
         assert_eq!(refused.value(), ring.to_string());
+    }
+    for (tick, value) in [
+        (Duration::ZERO, "0ns"),
+        (Duration::from_micros(100) - NS, "99.999µs"),
+        (secs(60) + NS, "60.000000001s"),
+        (Duration::MAX, "18446744073709551615.999999999s"),
+    ] {
+        let refused = builder().tick(tick).build().unwrap_err();
+        assert_eq!((refused.field(), refused.value()), ("tick", value));
+        let text = refused.to_string();
+        assert!(text.contains("tick") && text.contains(value), "{text}");
+    }
+    for tick in [Duration::from_micros(100), secs(60)] {
+        assert!(builder().tick(tick).build().is_ok());
     }
     for (shards, ring) in [(2, 1), (1 << 16, 1), (2, 1 << 24)] {
         let queue = builder().shards(shards).ring(ring).build().unwrap();

@@ -20,6 +20,7 @@ struct Named<'q> {
 
 #[test]
 fn types_name_the_key_alone_if_the_rest_is_the_default() {
+    fn is_send(_: &impl Send) {}
     let queue = WorkQueue::new();
     queue.add_all([1, 2]);
     let named = Named {
@@ -30,6 +31,8 @@ fn types_name_the_key_alone_if_the_rest_is_the_default() {
         running: None,
     };
     assert_eq!((*named.item, named.batch.len()), (1, 1));
+    is_send(&named.get);
+    is_send(&queue.drain_async());
     drop((named.item, named.batch, named.get));
     queue.shut_down();
     assert!(named.running.is_none());

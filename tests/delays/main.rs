@@ -3,7 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod client_go;
 mod clock;
 mod rules;
 mod shutdown;

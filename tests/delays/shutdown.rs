@@ -1,17 +1,36 @@
 //! Delays that are pending when the queue shuts down: dropped and counted, or delivered first (S5);
 //! never lost in between.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{NS, built, ms, secs, timed};
+use crate::common::timed::{HOUR, NS, built, ms, secs, timed};
 use crate::common::{eventually, figures, scaled, watchdog};
-use keyqueue::{Added, DrainEnd, Drained, Remaining, WorkQueue};
+use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError, WorkQueue};
 
 /// Takes what is left until the queue ends.
 fn rest(queue: &WorkQueue<u32>) -> Vec<u32> {
     queue.iter().map(|item| *item).collect()
+}
+
+#[test] // S1
+fn add_after_on_a_queue_that_is_shut_down_is_refused() {
+    for delay in [Duration::ZERO, NS, ms(5), Duration::MAX] {
+        let (queue, time) = timed();
+        queue.add("held");
+        let item = queue.get().unwrap();
+        queue.shut_down();
+        assert_eq!(queue.add_after("foo", delay), Added::ShutDown);
+        assert_eq!(queue.add_rate_limited("foo"), Added::ShutDown);
+        assert_eq!(item.retry_after(delay), Added::ShutDown);
+        queue.shut_down_with_drain();
+        assert_eq!(queue.add_after("foo", delay), Added::ShutDown, "drained");
+        time.advance(HOUR);
+        assert_eq!(queue.fire_due(), 0);
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+    }
 }
 
 #[test] // S5
@@ -113,10 +132,9 @@ fn a_drain_delivers_delays_of_queued_and_processing_keys_by_the_rules() {
     let (queue, _time) = built(|builder| builder.drain_delays(true));
     queue.add_all([1, 2, 3]);
     let item = queue.get().unwrap();
-    for key in 1..=2 {
+    for key in 1..=3 {
         queue.add_after(key, ms(5));
     }
-    queue.add_after(3, ms(5));
     assert!(queue.cancel(&3));
     let left = queue.drain_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(figures(left), (2, 1, 0));
@@ -224,5 +242,42 @@ fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
         });
         let delivered = queue.iter().count();
         assert_eq!(delivered + left.delayed, 64, "round {round}: {left:?}");
+    }
+}
+
+#[test] // D7 S5: client-go's channel of 1000 is full here, and its callers are stuck forever
+fn add_after_never_waits_for_room() {
+    const MANY: usize = scaled(20_000);
+    let _watchdog = watchdog(60);
+    for drain in [false, true] {
+        // No thread ever takes what is registered.
+        let (queue, _time) = timed();
+        let accepted = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for n in 0..4 {
+                let (queue, accepted) = (&queue, &accepted);
+                scope.spawn(move || {
+                    let mut key = n;
+                    while queue.add_after(key, HOUR) == Added::Delayed {
+                        key += 4;
+                        accepted.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            eventually("a lot is delayed", || {
+                accepted.load(Ordering::SeqCst) > MANY
+            });
+            if drain {
+                queue.shut_down_with_drain();
+            } else {
+                queue.shut_down();
+            }
+        });
+        let delayed = queue.shut_down().delayed;
+        if drain {
+            assert!(delayed >= MANY, "{delayed}");
+        } else {
+            assert_eq!(delayed, accepted.into_inner());
+        }
     }
 }

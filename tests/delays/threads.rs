@@ -197,7 +197,8 @@ struct DropsItself(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for DropsItself {
     fn wake(self: Arc<Self>) {
-        drop(self.0.lock().unwrap().take());
+        let task = self.0.lock().unwrap().take();
+        drop(task);
     }
 }
 

@@ -66,15 +66,11 @@ fn a_burst_of_cancelled_delays_is_forgotten_by_the_next_turn() {
         let (queue, time) = queue(DelayPolicy::Earliest);
         queue.fire_due();
         let before = held();
-        for key in 0..MILLION {
-            queue.add_after(key, HOUR);
-        }
+        (0..MILLION).for_each(|key| _ = queue.add_after(key, HOUR));
         let each = (held() - before) / MILLION.cast_signed() as isize;
         println!("{each} bytes a delayed u64 key");
         assert!(each <= 128, "{each} bytes a delayed key");
-        for key in 0..MILLION {
-            assert!(queue.cancel(&key));
-        }
+        assert!((0..MILLION).all(|key| queue.cancel(&key)));
         time.advance(secs(1));
         assert_eq!(queue.fire_due(), 0);
         queue.shrink();
@@ -89,12 +85,8 @@ fn the_timers_thread_wakes_to_sweep_a_burst_of_cancelled_delays() {
         let queue = WorkQueue::builder().shards(16).build().unwrap();
         queue.add_after(MILLION, HOUR);
         let before = held();
-        for key in 0..MILLION {
-            queue.add_after(key, HOUR);
-        }
-        for key in 0..MILLION {
-            assert!(queue.cancel(&key));
-        }
+        (0..MILLION).for_each(|key| _ = queue.add_after(key, HOUR));
+        assert!((0..MILLION).all(|key| queue.cancel(&key)));
         eventually("the entries and their keys are swept", || {
             held() - before <= CACHE
         });

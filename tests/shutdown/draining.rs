@@ -339,8 +339,7 @@ fn a_shut_down_says_what_is_left() {
         let queue = config.queue();
         assert_eq!(Remaining::default(), config.queue::<usize>().shut_down());
         queue.add_all(0..100);
-        let idle = queue.get_batch(10);
-        drop(idle);
+        drop(queue.get_batch(10));
         let processing = queue.get_batch(20);
         let dirty = queue.get_batch(30).unwrap();
         for item in &dirty {

@@ -33,23 +33,19 @@ fn handles_race_with_the_end_of_their_queue() {
     let _watchdog = watchdog(60);
     let key = Arc::new(7);
     for _ in 0..scaled(500) {
-        let queue = Arc::new(WorkQueue::new());
-        let start = Arc::new(Barrier::new(3));
-        let adders: Vec<_> = (0..2)
-            .map(|_| {
-                let handle = queue.handle(Arc::clone(&key));
-                let start = Arc::clone(&start);
-                thread::spawn(move || {
+        let queue = WorkQueue::new();
+        let handles = [(); 2].map(|()| queue.handle(Arc::clone(&key)));
+        let start = &Barrier::new(3);
+        thread::scope(|scope| {
+            for handle in handles {
+                scope.spawn(move || {
                     start.wait();
                     while handle.add() != Added::ShutDown {}
-                })
-            })
-            .collect();
-        start.wait();
-        drop(queue);
-        for adder in adders {
-            adder.join().unwrap();
-        }
+                });
+            }
+            start.wait();
+            drop(queue);
+        });
     }
     assert_eq!(Arc::strong_count(&key), 1);
 }

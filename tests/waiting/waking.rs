@@ -3,7 +3,6 @@
 //! The tests mostly poll tasks themselves, with wakers that count: so "woken exactly once" and
 //! "passed on" are numbers. For the races see `races.rs`.
 
-use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::thread;
@@ -35,7 +34,7 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
 
     let _watchdog = watchdog(60);
     let queue = Config::usual().queue();
-    let mut tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
+    let mut tasks = Vec::new();
     let (threads, started) = mpsc::channel();
     let (got, gets) = mpsc::channel();
     // If an assertion fails, the getters that still wait are released, so that the scope ends.
@@ -48,6 +47,7 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
     thread::scope(|scope| {
         let _release = ShutDownOnDrop(&queue);
         for _ in 0..100 {
+            tasks.push(Task::waiting(queue.get_async()));
             let (queue, threads, got) = (&queue, threads.clone(), got.clone());
             scope.spawn(move || {
                 let name = fs::read_link("/proc/thread-self").unwrap();
@@ -273,14 +273,6 @@ fn a_timed_thread_that_gives_up_leaves_nothing_behind() {
         queue.add(1);
         assert_eq!(task.wakes(), 1);
     });
-}
-
-#[test]
-fn getting_is_a_future_that_can_move_between_threads() {
-    fn is_send<F: Future + Send>(_: &F) {}
-    let queue = Config::usual().queue::<String>();
-    is_send(&queue.get_async());
-    is_send(&queue.drain_async());
 }
 
 // ---- what waiting costs ---------------------------------------------------------------------

@@ -6,9 +6,9 @@
 //! Where delays matter, one worker is a future that the test polls, on a queue with a mocked clock
 //! and manual timers: then nothing happens unless the test does it.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::poll_until_idle;
@@ -19,8 +19,6 @@ use keyqueue::{Added, Clock, ConfigError, MockClock, WorkQueue};
 
 type Exponential = ItemExponentialFailure<u64>;
 
-type Run = std::pin::Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>;
-
 /// A key that was given up.
 pub(crate) type End = (u64, GivenUp<String>);
 
@@ -29,7 +27,7 @@ pub(crate) struct Bench<L> {
     pub(crate) queue: Arc<WorkQueue<u64, L>>,
     time: MockClock,
     work: Arc<Work>,
-    run: Run,
+    run: Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>,
 }
 
 struct Work {
@@ -241,35 +239,28 @@ fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
     assert_eq!(ends.into_inner(), 3);
 }
 
-#[test] // W2 S1
-fn an_error_after_the_shut_down_is_reported_as_such() {
-    let mut bench = bench(Some(5));
-    bench.queue.add_all([1, 2]);
-    assert_eq!(bench.queue.shut_down().queued, 2);
-    assert_eq!(poll_until_idle(&mut bench.run), Poll::Ready(Ok(())));
-    let ends = bench.given_up();
-    assert_eq!(ends.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 2]);
-    for (_, end) in ends {
-        assert_eq!((end.retries, end.reason), (0, Reason::ShutDown));
-        assert_eq!(end.to_string(), "not yet (retries: 0, shut down)");
-    }
-}
-
-#[test] // W2: also without a limit of retries, and with a limiter that does not count.
-fn the_retries_before_a_shut_down_are_told() {
-    let queue = WorkQueue::new();
-    queue.add(1);
-    let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let workers = Workers::new(&queue).threads(1);
-    let workers = workers.on_give_up(|_, end| told.lock().unwrap().push((end.retries, end.reason)));
-    let run = workers.run(|_| {
-        if tries.fetch_add(1, Ordering::SeqCst) == 3 {
-            queue.shut_down();
+#[test] // W2 S1: with and without a limit of retries, and with a limiter that does not count.
+fn an_error_after_the_shut_down_is_reported_with_the_retries_before() {
+    for max_retries in [None, Some(5)] {
+        let queue = WorkQueue::new();
+        queue.add_all([1, 2]);
+        let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let mut workers = Workers::new(&queue)
+            .threads(1)
+            .on_give_up(|key, end| told.lock().unwrap().push((*key, end.retries, end.reason)));
+        if let Some(retries) = max_retries {
+            workers = workers.max_retries(retries);
         }
-        Err::<(), _>(())
-    });
-    run.unwrap();
-    assert_eq!(told.into_inner().unwrap(), [(3, Reason::ShutDown)]);
+        let run = workers.run(|_| {
+            if tries.fetch_add(1, Ordering::SeqCst) == 6 {
+                queue.shut_down();
+            }
+            Err::<(), _>(())
+        });
+        run.unwrap();
+        let expected = [(1, 3, Reason::ShutDown), (2, 3, Reason::ShutDown)];
+        assert_eq!(told.into_inner().unwrap(), expected);
+    }
 }
 
 // ---- W3 -------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 //! Workers, and user code that panics in unexpected places: no worker dies, no key is lost.
 
+use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::timed::MS;
@@ -53,11 +54,8 @@ fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
     let mut bench = Bench::new(None, |_| Fuse::default());
     bench.queue.add(1);
     bench.pass(1);
-    bench
-        .queue
-        .rate_limiter()
-        .when
-        .store(true, Ordering::SeqCst);
+    let fuse = bench.queue.rate_limiter();
+    fuse.when.store(true, Ordering::SeqCst);
     bench.pass(10);
     assert_eq!(bench.deliveries(), [0, 1, 2]);
     let ends = bench.given_up();
@@ -70,11 +68,8 @@ fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
 #[test] // W3
 fn a_forget_that_panics_does_not_lose_a_requeue() {
     let mut bench = Bench::new(None, |_| Fuse::default());
-    bench
-        .queue
-        .rate_limiter()
-        .forget
-        .store(true, Ordering::SeqCst);
+    let fuse = bench.queue.rate_limiter();
+    fuse.forget.store(true, Ordering::SeqCst);
     bench.next(Ok(Outcome::RequeueAfter(MS)));
     bench.queue.add(1);
     bench.pass(2);
@@ -83,19 +78,10 @@ fn a_forget_that_panics_does_not_lose_a_requeue() {
 
 // ---- the work -------------------------------------------------------------------------------
 
-/// Is ready at once, and panics as it is dropped.
-struct NastyWork<'a>(&'a AtomicUsize);
+/// Panics as it is dropped.
+struct Nasty;
 
-impl Future for NastyWork<'_> {
-    type Output = Result<(), ()>;
-
-    fn poll(self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for NastyWork<'_> {
+impl Drop for Nasty {
     fn drop(&mut self) {
         blow();
     }
@@ -112,7 +98,14 @@ fn work_that_panics_as_it_is_dropped_ends_no_task() {
         assert!(matches!(end.failure, Failure::Panic(_)), "{end:?}");
         given_up.fetch_add(1, Ordering::SeqCst);
     });
-    let run = workers.run_async(|_: &u64| NastyWork(&worked));
+    let run = workers.run_async(|_: &u64| {
+        let (nasty, worked) = (Nasty, &worked);
+        poll_fn(move |_| {
+            let _ = &nasty;
+            worked.fetch_add(1, Ordering::SeqCst);
+            Poll::Ready(())
+        })
+    });
     pollster::block_on(run).unwrap();
     assert_eq!((worked.into_inner(), given_up.into_inner()), (3, 3));
 }

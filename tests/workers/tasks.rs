@@ -22,19 +22,15 @@ fn tasks_of_tokio_work_off_a_shared_queue() {
     runtime.block_on(async {
         let queue = Arc::new(WorkQueue::<usize>::new());
         let worked = Arc::new(Mutex::new(HashSet::new()));
-        let workers: Vec<_> = (0..3)
-            .map(|_| {
-                let (queue, worked) = (Arc::clone(&queue), Arc::clone(&worked));
-                tokio::spawn(async move {
-                    let work = async move |key: &usize| {
-                        tokio::time::sleep(Duration::from_micros(10)).await;
-                        worked.lock().unwrap().insert(*key);
-                        Ok::<_, String>(Outcome::Done)
-                    };
-                    Workers::shared(queue).tasks(8).run_async(work).await
-                })
-            })
-            .collect();
+        let workers = [(); 3].map(|()| {
+            let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+            let worked = Arc::clone(&worked);
+            tokio::spawn(workers.run_async(async move |key: &usize| {
+                tokio::time::sleep(Duration::from_micros(10)).await;
+                worked.lock().unwrap().insert(*key);
+                Ok::<_, String>(Outcome::Done)
+            }))
+        });
         queue.add_all(0..KEYS);
         queue.drain_async().await;
         for worker in workers {
