@@ -63,7 +63,8 @@ fn a_queue_that_never_delays_has_no_thread() {
 #[cfg(target_os = "linux")]
 #[test] // S6
 fn the_thread_comes_with_the_first_delay_and_goes_with_the_queue() {
-    let ends: [fn(WorkQueue<u64>) -> Option<WorkQueue<u64>>; 3] = [
+    type Queue = WorkQueue<u64>;
+    let ends: [fn(Queue) -> Option<Queue>; 3] = [
         |_| None, // drops it
         |queue| {
             queue.shut_down();

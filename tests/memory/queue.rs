@@ -103,7 +103,8 @@ impl Measured {
 #[test] // C10
 fn a_burst_of_a_million_keys_is_forgotten_by_normal_use() {
     alone(|| {
-        let looks: [(&str, fn(&WorkQueue<u64>)); 3] = [
+        type Look = fn(&WorkQueue<u64>);
+        let looks: [(&str, Look); 3] = [
             ("try_get", |queue| assert!(queue.try_get().is_err())),
             ("get_timeout", |queue| {
                 assert!(queue.get_timeout(Duration::ZERO).is_err());
