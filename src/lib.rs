@@ -140,6 +140,7 @@ pub mod worker;
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
 pub use keys::delay::DelayPolicy;
 pub use keys::hasher::DefaultHasher;
+pub use keys::state::State;
 pub use queue::WorkQueue;
 pub use queue::added::{Added, DrainEnd, Drained, Remaining};
 pub use queue::builder::Builder;
@@ -147,7 +148,6 @@ pub use queue::get::GetAsync;
 pub use queue::handle::KeyHandle;
 pub use queue::item::{Batch, Item};
 pub use queue::iter::Iter;
-pub use keys::state::State;
 pub use queue::snapshot::KeySnapshot;
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;

@@ -7,7 +7,7 @@
 
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::keys::state::Phase;
+use crate::keys::state::State;
 use crate::keys::times::Ticks;
 
 /// The number of places of a shard's table that are visited at a time under its lock.
@@ -43,7 +43,7 @@ impl<K> Core<K> {
                     let seen = times.read(&node.state);
                     let age = |since: Option<Ticks>| since.map_or(0, |from| watch.nanos(from, now));
                     let (dirty, held) = (age(seen.dirty), age(seen.held));
-                    scan.dirty += u64::from(seen.phase == Phase::Dirty);
+                    scan.dirty += u64::from(seen.phase == State::Dirty);
                     scan.oldest = scan.oldest.max(dirty);
                     scan.unfinished = scan.unfinished.saturating_add(held);
                     scan.longest = scan.longest.max(held);

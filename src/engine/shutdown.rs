@@ -26,7 +26,7 @@
 //! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
 //! for it: a `None` is final.
 
-use crate::keys::state::Phase;
+use crate::keys::state::State;
 use crate::queue::added::Remaining;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wait::WaitList;
@@ -56,12 +56,12 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    pub(crate) fn count(&mut self, phase: Phase) {
+    pub(crate) fn count(&mut self, phase: State) {
         match phase {
-            Phase::Idle => {}
-            Phase::Queued => self.queued += 1,
-            Phase::Processing => self.processing += 1,
-            Phase::Dirty => self.dirty += 1,
+            State::Idle => {}
+            State::Queued => self.queued += 1,
+            State::Processing => self.processing += 1,
+            State::Dirty => self.dirty += 1,
         }
     }
 

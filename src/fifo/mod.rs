@@ -38,7 +38,6 @@
 pub(crate) mod overflow;
 pub(crate) mod ring;
 
-
 use crate::fifo::overflow::Overflow;
 use crate::fifo::ring::Ring;
 use crate::keys::node::Queued;

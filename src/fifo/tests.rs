@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::hash::ShortHash;
 use crate::keys::node::{Node, NodeRef};
-use crate::keys::state::Phase;
+use crate::keys::state::State;
 use crate::scaled::scaled;
 use crate::sync::atomic::AtomicUsize;
 
@@ -26,7 +26,7 @@ enum Op {
 
 /// Pushes a node in an allocation of its own.
 fn push<K>(fifo: &Fifo<K>, key: K) {
-    let node = Box::new(Node::new(ShortHash::of(0), Phase::Queued, false, key));
+    let node = Box::new(Node::new(ShortHash::of(0), State::Queued, false, key));
     let node = NodeRef(NonNull::from(Box::leak(node)));
     fifo.push(Queued::of_new(node));
 }

@@ -30,7 +30,7 @@ use crate::keys::ghosts::Ghosts;
 use crate::keys::hash::ShortHash;
 use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
 use crate::keys::slab::{NodeIndex, Slab};
-use crate::keys::state::Phase;
+use crate::keys::state::State;
 use crate::keys::table::{Table, Tables};
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{Mutex, SpinLock, SpinLockGuard};
@@ -227,13 +227,13 @@ impl<K> Shard<'_, K> {
     /// Interns a new key as queued.
     #[inline]
     pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Swept<K>) {
-        let (node, swept) = self.insert(hash, key, Phase::Queued, false);
+        let (node, swept) = self.insert(hash, key, State::Queued, false);
         (Queued::of_new(node), swept)
     }
 
     /// Interns a new key as idle, and pins it.
     pub(crate) fn insert_pinned(&mut self, hash: u64, key: K, closed: bool) -> (Pin<K>, Swept<K>) {
-        let (node, swept) = self.insert(hash, key, Phase::Idle, closed);
+        let (node, swept) = self.insert(hash, key, State::Idle, closed);
         // SAFETY: just interned, under the lock.
         (unsafe { Pin::new(node) }, swept)
     }
@@ -248,7 +248,7 @@ impl<K> Shard<'_, K> {
     }
 
     #[inline]
-    fn insert(&mut self, hash: u64, key: K, phase: Phase, closed: bool) -> (NodeRef<K>, Swept<K>) {
+    fn insert(&mut self, hash: u64, key: K, phase: State, closed: bool) -> (NodeRef<K>, Swept<K>) {
         let swept = self.make_room();
         let hash = ShortHash::of(hash);
         let store = &mut **self.store;

@@ -21,7 +21,7 @@ use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
 use crate::keys::slab::Slab;
-use crate::keys::state::{KeyState, Marked, Phase};
+use crate::keys::state::{KeyState, Marked, State};
 use crate::keys::times::{Timed, Times};
 
 /// One key with its state.
@@ -34,7 +34,7 @@ pub(crate) struct Node<K> {
 }
 
 impl<K> Node<K> {
-    pub(crate) fn new(hash: ShortHash, phase: Phase, closed: bool, key: K) -> Self {
+    pub(crate) fn new(hash: ShortHash, phase: State, closed: bool, key: K) -> Self {
         Node {
             state: KeyState::new(hash, phase, closed),
             delay: Delay::new(closed),
@@ -183,7 +183,7 @@ impl<K> Held<K> {
     pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
         // SAFETY: the token, which ends here.
         let (phase, closed) = unsafe { self.0.get() }.state.finish();
-        ((phase == Phase::Queued).then_some(Queued(self.0)), closed)
+        ((phase == State::Queued).then_some(Queued(self.0)), closed)
     }
 }
 
@@ -217,7 +217,7 @@ impl<K> Pin<K> {
         &unsafe { self.0.get() }.delay
     }
 
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> State {
         // SAFETY: pinned.
         unsafe { self.0.get() }.state.phase()
     }

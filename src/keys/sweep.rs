@@ -29,7 +29,7 @@
 //! ([`super::ghosts`]), except at a pass that is due by time.
 
 use super::{Keys, Shard, Store};
-use crate::keys::state::{KeyState, Phase, Residence};
+use crate::keys::state::{KeyState, Residence, State};
 use crate::sync::atomic::Ordering;
 use crate::wait::catch_panic::catch_panic;
 
@@ -266,7 +266,7 @@ impl<K> Shard<'_, K> {
         while let (Some(from), true) = (place, seen < SAMPLE) {
             place = self.visit(from, SAMPLE, |node| {
                 // SAFETY: in the table of a shard whose lock is held.
-                idle += usize::from(unsafe { node.get() }.state.phase() == Phase::Idle);
+                idle += usize::from(unsafe { node.get() }.state.phase() == State::Idle);
                 seen += 1;
             });
         }

@@ -29,7 +29,7 @@
 //! marked as past before the state can recur (`queued`). So the pair was valid at some moment in
 //! between. A key that is queued but has no time yet counts as queued just now.
 
-use crate::keys::state::{KeyState, Phase};
+use crate::keys::state::{KeyState, State};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A reading of [`Clock::ticks`](crate::Clock); 0 means none.
@@ -64,7 +64,7 @@ pub(crate) struct Times {
 /// The state of a key, and the times that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    pub(crate) phase: Phase,
+    pub(crate) phase: State,
     /// When the key became queued or dirty; `None` means just now.
     pub(crate) dirty: Option<Ticks>,
     /// When its processing began.
@@ -145,7 +145,7 @@ impl Times {
         seen
     }
 
-    fn look(&self, phase: Phase) -> Seen {
+    fn look(&self, phase: State) -> Seen {
         // Ordering: Relaxed; ordered by the Acquire of the state before, and by the fence after.
         let queued = self.queued.load(Ordering::Relaxed);
         // Ordering: Relaxed; as above.
@@ -153,10 +153,10 @@ impl Times {
         // Ordering: Relaxed; as above.
         let deferred = self.deferred.load(Ordering::Relaxed);
         let (dirty, held) = match phase {
-            Phase::Idle => (None, None),
-            Phase::Queued => ((queued != 0 && queued & GONE == 0).then_some(queued), None),
-            Phase::Processing => (None, Some(began)),
-            Phase::Dirty => ((deferred >= began).then_some(deferred), Some(began)),
+            State::Idle => (None, None),
+            State::Queued => ((queued != 0 && queued & GONE == 0).then_some(queued), None),
+            State::Processing => (None, Some(began)),
+            State::Dirty => ((deferred >= began).then_some(deferred), Some(began)),
         };
         Seen { phase, dirty, held }
     }
@@ -169,29 +169,29 @@ mod tests {
 
     #[test]
     fn a_key_has_the_times_of_its_state() {
-        let state = KeyState::new(ShortHash::of(0), Phase::Queued, false);
+        let state = KeyState::new(ShortHash::of(0), State::Queued, false);
         let times = Times::default();
         let seen = |phase, dirty, held| assert_eq!(times.read(&state), Seen { phase, dirty, held });
-        seen(Phase::Queued, None, None);
+        seen(State::Queued, None, None);
         times.queued(5);
-        seen(Phase::Queued, Some(5), None);
+        seen(State::Queued, Some(5), None);
 
         assert_eq!(times.begin(9), 5);
-        seen(Phase::Queued, Some(5), None);
+        seen(State::Queued, Some(5), None);
         state.begin();
         times.begun(5);
-        seen(Phase::Processing, None, Some(9));
+        seen(State::Processing, None, Some(9));
         assert_eq!(times.queue_time(), (5, 9));
 
         state.add_pinned();
-        seen(Phase::Dirty, None, Some(9)); // just now: the adder has not stored the time yet
+        seen(State::Dirty, None, Some(9)); // just now: the adder has not stored the time yet
         times.deferred(12);
-        seen(Phase::Dirty, Some(12), Some(9));
+        seen(State::Dirty, Some(12), Some(9));
 
         state.finish();
-        seen(Phase::Queued, None, None); // and not since 5
+        seen(State::Queued, None, None); // and not since 5
         times.requeued(times.began(), 20);
-        seen(Phase::Queued, Some(12), None);
+        seen(State::Queued, Some(12), None);
     }
 
     // M2

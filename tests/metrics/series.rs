@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::built_of;
+use crate::common::timed::built;
 use crate::common::{alone, eventually, watchdog};
 use crate::recorder::Recorded;
 use keyqueue::limiter::ItemExponentialFailure;
@@ -17,7 +17,7 @@ const fn us(us: u64) -> Duration {
 }
 
 fn pods(recorded: &Recorded) -> (WorkQueue<&'static str>, MockClock) {
-    built_of(|builder| builder.name("pods").recorder(recorded.recorder()))
+    built(|builder| builder.name("pods").recorder(recorded.recorder()))
 }
 
 /// A queue, its clock, and what it reports, at any time.

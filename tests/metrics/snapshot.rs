@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{built_of, ms};
+use crate::common::timed::{built, ms};
 use crate::common::watchdog;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{Clock, MockClock, State, WorkQueue};
 
 fn named() -> (WorkQueue<&'static str>, MockClock) {
-    built_of(|builder| builder.name("snapshot"))
+    built(|builder| builder.name("snapshot"))
 }
 
 /// What a snapshot says of each key: state, age, held.

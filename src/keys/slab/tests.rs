@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::keys::hash::ShortHash;
-use crate::keys::state::Phase;
+use crate::keys::state::State;
 use crate::scaled::scaled;
 
 fn insert<K>(slab: &mut Slab<K>, key: K) -> NodeRef<K> {
-    slab.insert(Node::new(ShortHash::of(0), Phase::Idle, false, key))
+    slab.insert(Node::new(ShortHash::of(0), State::Idle, false, key))
 }
 
 /// Fills this many chunks.

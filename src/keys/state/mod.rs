@@ -77,12 +77,12 @@ impl Word {
         self.0 & flag != 0
     }
 
-    fn phase(self) -> Phase {
+    fn phase(self) -> State {
         match (self.is(PROCESSING), self.is(DIRTY)) {
-            (false, false) => Phase::Idle,
-            (false, true) => Phase::Queued,
-            (true, false) => Phase::Processing,
-            (true, true) => Phase::Dirty,
+            (false, false) => State::Idle,
+            (false, true) => State::Queued,
+            (true, false) => State::Processing,
+            (true, true) => State::Dirty,
         }
     }
 }
@@ -92,7 +92,6 @@ impl Word {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
-#[repr(u64)]
 pub enum State {
     // In the order of their bits in the word.
     /// Neither queued nor processing: the key waits for its delay.
@@ -115,8 +114,6 @@ impl fmt::Display for State {
         })
     }
 }
-
-pub(crate) use State as Phase;
 
 /// The effect of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +142,7 @@ pub(crate) enum Residence {
 pub(crate) struct KeyState(AtomicU64);
 
 impl KeyState {
-    pub(crate) fn new(hash: ShortHash, phase: Phase, closed: bool) -> Self {
+    pub(crate) fn new(hash: ShortHash, phase: State, closed: bool) -> Self {
         const { assert!(HASH << ShortHash::BITS == PIN) };
         let closed = u64::from(closed) * CLOSED;
         let hash = u64::from(hash.bits()) * HASH;
@@ -172,12 +169,12 @@ impl KeyState {
         match seen.phase() {
             // Idle and unpinned under the lock: no other thread can reach the node, so no
             // read-modify-write is needed.
-            Phase::Idle if seen.0 < PIN && !seen.is(CLOSED) => {
+            State::Idle if seen.0 < PIN && !seen.is(CLOSED) => {
                 // Ordering: Release; pairs with the Acquire in `begin`.
                 self.0.store(seen.0 | DIRTY | RECURRING, Ordering::Release);
                 Marked::Queued
             }
-            Phase::Queued | Phase::Dirty if !seen.is(CLOSED) => Marked::Merged,
+            State::Queued | State::Dirty if !seen.is(CLOSED) => Marked::Merged,
             _ => self.add_racing(seen),
         }
     }
@@ -196,9 +193,9 @@ impl KeyState {
                 return Marked::Closed;
             }
             let (next, marked) = match seen.phase() {
-                Phase::Idle => (seen.0 | DIRTY | RECURRING, Marked::Queued),
-                Phase::Processing => (seen.0 | DIRTY, Marked::Deferred),
-                Phase::Queued | Phase::Dirty => {
+                State::Idle => (seen.0 | DIRTY | RECURRING, Marked::Queued),
+                State::Processing => (seen.0 | DIRTY, Marked::Deferred),
+                State::Queued | State::Dirty => {
                     // Ordering: SeqCst; pairs with the fence in `begin`, see the header.
                     fence(Ordering::SeqCst);
                     // Ordering: Relaxed; ordered by the fence.
@@ -227,7 +224,7 @@ impl KeyState {
     pub(crate) fn begin(&self) -> bool {
         // Ordering: Acquire; pairs with the Release in `add` and in `finish`.
         let was = Word(self.0.fetch_add(PROCESSING - DIRTY, Ordering::Acquire));
-        debug_assert_eq!(was.phase(), Phase::Queued, "begin found {:#x}", was.0);
+        debug_assert_eq!(was.phase(), State::Queued, "begin found {:#x}", was.0);
         // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
         fence_after_rmw();
         was.is(CLOSED)
@@ -237,7 +234,7 @@ impl KeyState {
     /// entry to the FIFO. Returns the new state, and whether the key had been closed. A sweep may
     /// free a node that is idle, so the caller must not access it again.
     #[inline]
-    pub(crate) fn finish(&self) -> (Phase, bool) {
+    pub(crate) fn finish(&self) -> (State, bool) {
         // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with the
         // Acquire in `residence` before a sweep removes the node.
         let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
@@ -246,7 +243,7 @@ impl KeyState {
     }
 
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
-    pub(crate) fn close(&self) -> Option<Phase> {
+    pub(crate) fn close(&self) -> Option<State> {
         // Ordering: Relaxed; the flag publishes nothing else. Adds and the closing are writes to
         // one word, so their order is total.
         let was = Word(self.0.fetch_or(CLOSED, Ordering::Relaxed));
@@ -254,7 +251,7 @@ impl KeyState {
     }
 
     /// Returns the state. The times that belong to it may be read afterwards.
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> State {
         // Ordering: Acquire; pairs with the Release in `add` and in `finish`, and with the fence in
         // `Times::begin`.
         Word(self.0.load(Ordering::Acquire)).phase()
@@ -289,7 +286,7 @@ impl KeyState {
         // Ordering: Acquire; pairs with the Release in `finish` and in `unpin`: the thread that
         // made the node idle or dropped its last pin does not access it any more.
         let seen = Word(self.0.load(Ordering::Acquire));
-        if seen.phase() != Phase::Idle || seen.0 >= PIN {
+        if seen.phase() != State::Idle || seen.0 >= PIN {
             Residence::Stay
         } else if seen.is(RECURRING) && !forget {
             // Ordering: Relaxed; idle and unpinned under the shard's lock, so no other thread

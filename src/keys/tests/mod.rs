@@ -113,7 +113,7 @@ fn a_key_is_found_by_its_hash_and_then_by_itself() {
     let mut phases = Vec::new();
     shard.for_each(|node| phases.push((node.key, node.state.phase())));
     phases.sort_by_key(|(key, _)| *key);
-    assert_eq!(phases, [("a", Phase::Idle), ("b", Phase::Queued)]);
+    assert_eq!(phases, [("a", State::Idle), ("b", State::Queued)]);
 }
 
 // C10: the fixed cache.
@@ -198,7 +198,7 @@ fn pinned_keys_stay_until_the_last_pin_is_gone() {
     for pin in [pin, same, third] {
         keys.shrink();
         assert_eq!(interned(&keys), [5]);
-        assert_eq!((*pin.key(), pin.phase()), (5, Phase::Idle));
+        assert_eq!((*pin.key(), pin.phase()), (5, State::Idle));
         pin.unpin();
     }
     keys.shrink();

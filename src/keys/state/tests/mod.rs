@@ -8,7 +8,7 @@ use crate::scaled::scaled;
 
 mod visibility;
 
-const PHASES: [Phase; 4] = [Phase::Idle, Phase::Queued, Phase::Processing, Phase::Dirty];
+const PHASES: [State; 4] = [State::Idle, State::Queued, State::Processing, State::Dirty];
 
 fn state(word: u64) -> KeyState {
     KeyState(AtomicU64::new(word))
@@ -18,7 +18,7 @@ fn word(state: &KeyState) -> u64 {
     state.0.load(Ordering::SeqCst)
 }
 
-fn bits(phase: Phase) -> u64 {
+fn bits(phase: State) -> u64 {
     word(&KeyState::new(ShortHash::of(0), phase, false))
 }
 
@@ -54,10 +54,10 @@ fn a_new_state_has_its_phase_and_its_hash_in_bits_of_their_own() {
 fn an_add_follows_the_table_and_touches_nothing_else() {
     type Add = fn(&KeyState) -> Marked;
     let table = [
-        (Phase::Idle, Phase::Queued, RECURRING, Marked::Queued),
-        (Phase::Queued, Phase::Queued, 0, Marked::Merged),
-        (Phase::Processing, Phase::Dirty, 0, Marked::Deferred),
-        (Phase::Dirty, Phase::Dirty, 0, Marked::Merged),
+        (State::Idle, State::Queued, RECURRING, Marked::Queued),
+        (State::Queued, State::Queued, 0, Marked::Merged),
+        (State::Processing, State::Dirty, 0, Marked::Deferred),
+        (State::Dirty, State::Dirty, 0, Marked::Merged),
     ];
     let adds: [(&str, Add); 2] = [
         ("add_locked", KeyState::add_locked),
@@ -84,15 +84,15 @@ fn an_add_follows_the_table_and_touches_nothing_else() {
 // C4
 #[test]
 fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
-    type Step = fn(&KeyState) -> (Phase, bool);
+    type Step = fn(&KeyState) -> (State, bool);
     let begin: Step = |state| {
         let closed = state.begin();
         (state.phase(), closed)
     };
-    let table: [(Step, Phase, Phase); 3] = [
-        (begin, Phase::Queued, Phase::Processing),
-        (KeyState::finish, Phase::Processing, Phase::Idle),
-        (KeyState::finish, Phase::Dirty, Phase::Queued),
+    let table: [(Step, State, State); 3] = [
+        (begin, State::Queued, State::Processing),
+        (KeyState::finish, State::Processing, State::Idle),
+        (KeyState::finish, State::Dirty, State::Queued),
     ];
     for (step, before, after) in table {
         for beside in companions() {
@@ -107,14 +107,14 @@ fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
 #[should_panic(expected = "begin found")]
 #[cfg(debug_assertions)]
 fn begin_of_a_key_that_is_not_queued_is_noticed() {
-    state(bits(Phase::Processing)).begin();
+    state(bits(State::Processing)).begin();
 }
 
 #[test]
 #[should_panic(expected = "finish found")]
 #[cfg(debug_assertions)]
 fn finish_of_a_key_that_nobody_holds_is_noticed() {
-    state(bits(Phase::Queued)).finish();
+    state(bits(State::Queued)).finish();
 }
 
 // S1, S2
@@ -133,7 +133,7 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
         }
     }
     assert_eq!(
-        KeyState::new(ShortHash::of(0), Phase::Idle, true).close(),
+        KeyState::new(ShortHash::of(0), State::Idle, true).close(),
         None
     );
 }
@@ -156,14 +156,14 @@ fn pins_are_counted_beside_the_phase() {
 
 #[test]
 fn the_last_pin_fits_and_one_more_panics_without_a_trace() {
-    let state = state(((MOST_PINS - 1) * PIN) | bits(Phase::Dirty) | RECURRING);
+    let state = state(((MOST_PINS - 1) * PIN) | bits(State::Dirty) | RECURRING);
     state.pin();
     let full = word(&state);
     assert_eq!(full / PIN, MOST_PINS);
     let refused = std::panic::catch_unwind(|| state.pin());
     assert!(refused.is_err(), "pin number {} was granted", MOST_PINS + 1);
     assert_eq!(word(&state), full);
-    assert_eq!(state.phase(), Phase::Dirty);
+    assert_eq!(state.phase(), State::Dirty);
 }
 
 // C10: what a sweep may do, for every word there is.
@@ -174,7 +174,7 @@ fn only_idle_unpinned_keys_leave_and_recurring_ones_are_spared_once() {
             for beside in companions() {
                 let state = state(bits(phase) | beside);
                 let was = word(&state);
-                let (expected, after) = if phase != Phase::Idle || beside >= PIN {
+                let (expected, after) = if phase != State::Idle || beside >= PIN {
                     (Residence::Stay, was)
                 } else if beside & RECURRING != 0 && !forget {
                     (Residence::Spared, was & !RECURRING)
@@ -197,7 +197,7 @@ fn only_idle_unpinned_keys_leave_and_recurring_ones_are_spared_once() {
 fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
     const ADDERS: usize = 3;
     const ADDS: u64 = scaled(20_000) as u64;
-    let key = state(bits(Phase::Idle) | PIN);
+    let key = state(bits(State::Idle) | PIN);
     let published: [AtomicU64; ADDERS] = Default::default();
     let (entries, fifo) = mpsc::channel();
     thread::scope(|scope| {
@@ -225,9 +225,9 @@ fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
                 *seen = published.load(Ordering::Relaxed);
             }
             assert!(fifo.try_recv().is_err(), "two entries for one key");
-            requeued = key.finish().0 == Phase::Queued;
+            requeued = key.finish().0 == State::Queued;
         }
         assert_eq!(seen, [ADDS; ADDERS], "an add was not served");
     });
-    assert_eq!(word(&key) & !RECURRING, bits(Phase::Idle) | PIN);
+    assert_eq!(word(&key) & !RECURRING, bits(State::Idle) | PIN);
 }

@@ -33,7 +33,7 @@ fn wait(flag: &AtomicBool) {
 #[test]
 fn an_add_of_an_idle_key_hands_on_what_the_last_worker_did() {
     for add in [KeyState::add_locked, KeyState::add_pinned] {
-        let state = state(bits(Phase::Processing));
+        let state = state(bits(State::Processing));
         let data = Plain::default();
         let [begun, idle, queued]: [AtomicBool; 3] = Default::default();
         thread::scope(|scope| {
@@ -41,7 +41,7 @@ fn an_add_of_an_idle_key_hands_on_what_the_last_worker_did() {
                 wait(&begun);
                 // SAFETY: as for `Sync`.
                 unsafe { *data.get() = 1 };
-                assert_eq!(state.finish(), (Phase::Idle, false));
+                assert_eq!(state.finish(), (State::Idle, false));
                 idle.store(true, Ordering::Relaxed);
             });
             scope.spawn(|| {
