@@ -374,10 +374,14 @@ impl<K> Core<K> {
 
     #[inline]
     fn begin(&self, entry: Queued<K>) -> Held<K> {
-        let (held, closed) = match &self.watch {
-            None => entry.begin(),
-            Some(watch) => watch.begin(entry),
-        };
+        match &self.watch {
+            None => self.begun(entry.begin()),
+            Some(watch) => self.begun(watch.begin(entry)),
+        }
+    }
+
+    #[inline]
+    fn begun(&self, (held, closed): (Held<K>, bool)) -> Held<K> {
         if closed && self.closing.delivered() {
             self.getters.notify_all();
         }
@@ -387,10 +391,14 @@ impl<K> Core<K> {
     /// Ends the processing of a key.
     #[inline]
     pub(crate) fn finish(&self, held: Held<K>) {
-        let (entry, closed) = match &self.watch {
-            None => held.finish(),
-            Some(watch) => watch.finish(held),
-        };
+        match &self.watch {
+            None => self.finished(held.finish()),
+            Some(watch) => self.finished(watch.finish(held)),
+        }
+    }
+
+    #[inline]
+    fn finished(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         if let Some(entry) = entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             self.push(entry);

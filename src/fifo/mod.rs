@@ -38,7 +38,9 @@
 pub(crate) mod overflow;
 pub(crate) mod ring;
 
-use crate::fifo::overflow::Overflow;
+use std::ptr::NonNull;
+
+use crate::fifo::overflow::{Link, Overflow};
 use crate::fifo::ring::Ring;
 use crate::keys::node::Queued;
 use crate::sync::Mutex;
@@ -81,18 +83,28 @@ impl<K> Fifo<K> {
         // Ordering: Acquire; pairs with the Release in `refill`: a pusher that reads that the
         // overflow is empty pushes behind the entries that were moved from it into the ring.
         let overflown = entries(self.backlog.load(Ordering::Acquire)) > 0;
-        if overflown || !self.ring.push(entry.link()) {
-            self.push_overflow(entry);
+        let link = entry.link();
+        let pushed = if overflown {
+            Err(link)
+        } else {
+            self.ring.push(link)
+        };
+        if let Err(link) = pushed {
+            // SAFETY: the link of an entry that is in neither.
+            unsafe { self.push_overflow(link) };
         }
     }
 
+    /// # Safety
+    ///
+    /// The link is an entry's, and neither in the ring nor in the overflow.
     #[cold]
-    fn push_overflow(&self, entry: Queued<K>) {
+    unsafe fn push_overflow(&self, link: NonNull<Link>) {
         // Ordering: Release; pairs with the Acquire in `refill`: a popper that reads a count with
         // this entry also finds what this thread pushed to the ring before, or saw pushed.
         self.backlog.fetch_add(1, Ordering::Release);
         // SAFETY: nodes never move, a queued one stays interned, and has only one entry.
-        unsafe { self.overflow.push(entry.link()) };
+        unsafe { self.overflow.push(link) };
     }
 
     #[inline]
@@ -109,6 +121,7 @@ impl<K> Fifo<K> {
             .map(|link| unsafe { Queued::from_link(link) })
     }
 
+    #[cold]
     fn pop_slow(&self) -> Option<Queued<K>> {
         // Ordering: Acquire; pairs with the Release in `refill`: the moved entries are visible in
         // the ring.
@@ -162,7 +175,7 @@ impl<K> Fifo<K> {
         while moved < REFILL
             && let Some(entry) = pop()
         {
-            if !self.ring.push(entry.link()) {
+            if self.ring.push(entry.link()).is_err() {
                 // The ring is full: the entry is the first of the next refill.
                 *left_over = Some(entry);
                 break;

@@ -7,11 +7,12 @@
 //!
 //! # Positions, laps and words
 //!
-//! Pushes have the positions 0, 1, 2, ... With `N` slots, position `p` has the slot `p % N` in lap
-//! `p / N`. A slot is one word with a lap and the address of a link, or no address:
+//! Pushes have the positions 0, 1, 2, ... With `N` slots, position `p` is in lap `p / N`, and each
+//! position of a lap has a slot of its own. A slot is one word with a lap and the address of a link,
+//! or no address:
 //!
 //! ```text
-//!     empty in lap l          position l * N + slot is not pushed yet
+//!     empty in lap l          its position in lap l is not pushed yet
 //!       | push: exchange
 //!     full in lap l           it is pushed and not popped
 //!       | pop: exchange
@@ -78,8 +79,10 @@ pub(crate) struct Ring {
     slot_bits: u32,
 }
 
-/// The logarithm of the number of words in a cache line of 64 bytes.
-const WORD_BITS: u32 = 3;
+/// The distance between the slots of neighbouring positions. It is longer than a cache line, so that
+/// a pusher and a popper who are close do not exchange words of the same line; and odd, so that each
+/// position of a lap has a slot of its own.
+const STRIDE: usize = 9;
 
 /// The number of bits of an address that a word has room for: as many as 64-bit targets use, unless
 /// they tag pointers.
@@ -150,15 +153,9 @@ impl Ring {
         }
     }
 
-    /// Returns the slot of a position. Neighbouring positions have their slots in different cache
-    /// lines, so that a pusher and a popper who are close do not exchange words of the same line.
     #[inline]
     fn slot(&self, position: u64) -> &AtomicU64 {
-        let mask = self.slots.len() - 1;
-        let position = position as usize & mask;
-        // The highest `WORD_BITS` of the position select the word, the others the line.
-        let word = position >> self.slot_bits.saturating_sub(WORD_BITS);
-        let index = ((position << WORD_BITS) | word) & mask;
+        let index = (position as usize).wrapping_mul(STRIDE) & (self.slots.len() - 1);
         // SAFETY: the index is the remainder by the number of slots, which is a power of two.
         unsafe { self.slots.get_unchecked(index) }
     }
@@ -230,23 +227,27 @@ impl Ring {
         Ok(link)
     }
 
-    /// Pushes a link. Returns false if the ring is full.
+    /// Pushes a link. Returns it if the ring is full.
     #[inline]
-    pub(crate) fn push(&self, link: NonNull<Link>) -> bool {
+    pub(crate) fn push(&self, link: NonNull<Link>) -> Result<(), NonNull<Link>> {
         // Ordering: Acquire; as in `find`.
         let tail = self.tail.load(Ordering::Acquire);
         let slot = self.slot(tail);
         // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is
         // full.
         let word = Word(slot.load(Ordering::Relaxed));
-        let put = |tail, slot: &AtomicU64, word| self.put(tail, slot, word, link);
-        match put(tail, slot, word) {
-            Ok(()) => true,
-            Err(word) => {
-                let pushed = self.retry(&self.tail, Word::next_push, tail, word, put);
-                pushed.is_some()
-            }
+        match self.put(tail, slot, word, link) {
+            Ok(()) => Ok(()),
+            Err(word) => self.push_slow(tail, word, link),
         }
+    }
+
+    /// Continues a push that did not succeed at `tail`.
+    #[cold]
+    fn push_slow(&self, tail: u64, word: Word, link: NonNull<Link>) -> Result<(), NonNull<Link>> {
+        let put = |tail, slot: &AtomicU64, word| self.put(tail, slot, word, link);
+        self.retry(&self.tail, Word::next_push, tail, word, put)
+            .ok_or(link)
     }
 
     /// Pops the oldest link. Returns `None` only if the ring was empty at some moment of the call.
@@ -256,17 +257,23 @@ impl Ring {
         let head = self.head.load(Ordering::Acquire);
         let slot = self.slot(head);
         let word = Word(slot.load(Ordering::Acquire));
-        let take = |head, slot: &AtomicU64, word| self.take(head, slot, word);
-        match take(head, slot, word) {
+        match self.take(head, slot, word) {
             Ok(link) => Some(link),
-            Err(word) => self.retry(&self.head, Word::next_pop, head, word, take),
+            Err(word) => self.pop_slow(head, word),
         }
+    }
+
+    /// Continues a pop that did not succeed at `head`.
+    #[cold]
+    fn pop_slow(&self, head: u64, word: Word) -> Option<NonNull<Link>> {
+        let take = |head, slot: &AtomicU64, word| self.take(head, slot, word);
+        self.retry(&self.head, Word::next_pop, head, word, take)
     }
 
     /// Continues a push or a pop that did not succeed at `position`, the value of `hint`, whose
     /// slot had this `word`. `next` returns the lap in which a slot is used next, and `attempt`
     /// makes steps 3 to 5. Returns `None` if the ring is full, or empty.
-    #[cold]
+    #[inline]
     fn retry<R>(
         &self,
         hint: &AtomicU64,

@@ -11,7 +11,7 @@ use crate::sync::atomic::AtomicUsize;
 /// Pushes a number, in an allocation of its own. Returns whether there was room.
 fn push(ring: &Ring, number: usize) -> bool {
     let place = NonNull::from(Box::leak(Box::new(number)));
-    let pushed = ring.push(place.cast());
+    let pushed = ring.push(place.cast()).is_ok();
     if !pushed {
         free(place.cast());
     }

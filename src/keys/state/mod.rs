@@ -239,7 +239,11 @@ impl KeyState {
         // Acquire in `residence` before a sweep removes the node.
         let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
         debug_assert!(was.is(PROCESSING), "finish found {:#x}", was.0);
-        (Word(was.0 - PROCESSING).phase(), was.is(CLOSED))
+        let state = match was.is(DIRTY) {
+            true => State::Queued,
+            false => State::Idle,
+        };
+        (state, was.is(CLOSED))
     }
 
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
