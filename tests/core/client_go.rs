@@ -1,6 +1,6 @@
 //! client-go's tests of its core queue, by their names, and after them the cases that its suite
-//! leaves open. TestCollapseWhileProcessing is part of TestReinsert here; TestLen is in
-//! `states.rs`, TestGarbageCollection in `tests/memory/`, what Go tests of draining in
+//! leaves open. TestCollapseWhileProcessing is part of TestReinsert here; TestCollapse and TestLen
+//! are in `states.rs`, TestGarbageCollection in `tests/memory/`, what Go tests of draining in
 //! `tests/shutdown/`.
 
 use std::collections::HashSet;
@@ -92,20 +92,6 @@ fn test_reinsert() {
         assert_eq!(take_all(&queue), ["a"]);
         assert_nothing_queued(&queue);
         assert_eq!(queue.add("a"), Added::Queued, "it is idle again");
-    });
-}
-
-#[test] // C2
-fn test_collapse() {
-    with_queues(|config| {
-        let queue = config.queue();
-        assert_eq!(queue.add("a"), Added::Queued);
-        for _ in 0..scaled(1000) {
-            assert_eq!(queue.add("a"), Added::Merged);
-            assert_eq!(queue.len(), 1);
-        }
-        assert_eq!(take_all(&queue), ["a"]);
-        assert_nothing_queued(&queue);
     });
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 
 use crate::common::timed::{built, ms};
 use crate::common::{
-    Config, Queue, Task, panicking_waker, poll, take_all, watchdog, with_queues, with_these_queues,
+    Config, Queue, Task, panicking_waker, poll, take_all, with_queues, with_these_queues,
 };
 use keyqueue::{Added, KeyHandle};
 
@@ -330,26 +330,6 @@ fn an_item_dropped_while_a_panic_unwinds_is_done() {
         assert_eq!(take_all(&queue), [4, 5, 6, 7, 8, 9, 0, 1, 2, 3]);
         queue.shut_down_with_drain();
     });
-}
-
-#[test] // C7 S3
-fn a_worker_thread_that_panics_does_not_hold_up_a_drain() {
-    let _watchdog = watchdog(60);
-    let queue = Config::usual().queue();
-    queue.add_all(0..1000);
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let work = || match queue.get() {
-                    Some(item) if *item % 3 == 0 => resume_unwind(Box::new(Blown)),
-                    got => got.is_some(),
-                };
-                while attempt(work) != Some(false) {}
-            });
-        }
-        queue.shut_down_with_drain();
-    });
-    assert!(queue.shut_down().is_nothing());
 }
 
 #[test] // C9

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::common::timed::{MS, NS};
 use crate::common::{
-    Config, Queue, Task, assert_nothing_queued, scaled, take_all, with_queues, with_these_queues,
+    Config, Queue, Task, assert_nothing_queued, scaled, take_all, waiting, with_queues,
+    with_these_queues,
 };
 use keyqueue::{Added, GetTimeoutError, TryGetError, WorkQueue};
 
@@ -16,8 +18,9 @@ fn keys_come_out_in_the_order_in_which_they_became_queued() {
         for key in ["b", "d", "a", "c"] {
             assert_eq!(queue.add(key), Added::Queued);
         }
-        for key in ["c", "b"] {
+        for key in ["c", "b"].repeat(scaled(100)) {
             assert_eq!(queue.add(key), Added::Merged, "it keeps its place");
+            assert_eq!(queue.len(), 4);
         }
         queue.get().unwrap().done();
         assert_eq!(queue.add("b"), Added::Queued, "it was done");
@@ -105,25 +108,29 @@ fn every_accepted_add_is_followed_by_a_delivery() {
 
 // ---- results --------------------------------------------------------------------------------
 
-#[test] // C6 C11
+#[test] // C6 C11: each way alone, and any two of them on one key
 fn add_add_ref_and_handle_answer_alike_in_every_state() {
-    let ways: [fn(&Queue<String>) -> Added; 3] = [
+    let ways: [fn(&Queue<String>) -> Added; 4] = [
         |queue| queue.add("a".to_owned()),
         |queue| queue.add_ref("a"),
         |queue| queue.handle("a".to_owned()).add(),
+        |queue| queue.handle("a".to_owned()).clone().add(),
     ];
     with_queues(|config| {
-        for way in ways {
-            let queue = config.queue::<String>();
-            assert_eq!(way(&queue), Added::Queued, "unknown");
-            assert_eq!(way(&queue), Added::Merged, "queued");
-            let item = queue.get().unwrap();
-            assert_eq!(way(&queue), Added::Deferred, "processing");
-            assert_eq!(way(&queue), Added::Merged, "processing and dirty");
-            item.done();
-            assert_eq!(way(&queue), Added::Merged, "queued by done");
-            queue.get().unwrap().done();
-            assert_eq!(way(&queue), Added::Queued, "idle");
+        for (one, other) in ways.iter().flat_map(|one| ways.map(|other| (one, other))) {
+            for pinned in [false, true] {
+                let queue = config.queue::<String>();
+                let _handle = pinned.then(|| queue.handle("a".to_owned()));
+                assert_eq!(one(&queue), Added::Queued, "unknown");
+                assert_eq!(other(&queue), Added::Merged, "queued");
+                let item = queue.get().unwrap();
+                assert_eq!(one(&queue), Added::Deferred, "processing");
+                assert_eq!(other(&queue), Added::Merged, "processing and dirty");
+                item.done();
+                assert_eq!(one(&queue), Added::Merged, "queued by done");
+                assert_eq!(take_all(&queue), ["a"]);
+                assert_eq!(other(&queue), Added::Queued, "idle");
+            }
         }
     });
 }
@@ -171,14 +178,15 @@ fn add_all_keeps_the_order_and_counts_the_keys_that_became_queued() {
     });
 }
 
-#[test]
+#[test] // C9 S1
 fn every_way_of_getting_answers_exactly() {
     with_queues(|config| {
         let queue = config.queue();
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
-        for limit in [Duration::ZERO, Duration::from_nanos(1)] {
+        for limit in [Duration::ZERO, NS, 100 * NS, MS] {
             let error = queue.get_timeout(limit).unwrap_err();
             assert_eq!(error, GetTimeoutError::Timeout);
+            assert_eq!(waiting(&queue), 0, "it gave up");
         }
         let mut task = Task::waiting(queue.get_async());
         queue.add_all(0..5);
@@ -191,15 +199,21 @@ fn every_way_of_getting_answers_exactly() {
         ];
         assert_eq!(got.each_ref().map(|item| **item), [0, 1, 2, 3, 4]);
         drop(got);
+        queue.add_all(0..10);
+        assert!(!queue.is_shutting_down());
         queue.shut_down();
-        assert!(queue.get().is_none());
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
-        for limit in [Duration::ZERO, Duration::MAX] {
+        assert!(queue.is_shutting_down());
+        for expected in 0..10 {
+            assert_eq!(*queue.get().unwrap(), expected);
+        }
+        for limit in [Duration::ZERO, NS, Duration::MAX] {
+            assert!(queue.get().is_none(), "for ever");
+            assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
             let error = queue.get_timeout(limit).unwrap_err();
             assert_eq!(error, GetTimeoutError::ShutDown);
+            assert!(queue.get_batch(10).is_none());
+            assert!(pollster::block_on(queue.get_async()).is_none());
         }
-        assert!(queue.get_batch(10).is_none());
-        assert!(pollster::block_on(queue.get_async()).is_none());
     });
 }
 
@@ -246,26 +260,6 @@ fn len_counts_queued_keys_only() {
 }
 
 // ---- handles --------------------------------------------------------------------------------
-
-#[test] // C11
-fn handles_and_adds_meet_in_one_key() {
-    with_queues(|config| {
-        let queue = config.queue::<String>();
-        let handle = queue.handle("a".to_owned());
-        let twin = handle.clone();
-        let other = queue.handle("a".to_owned());
-        assert_eq!(handle.key(), "a");
-        assert_eq!(handle.add(), Added::Queued);
-        assert_eq!(twin.add(), Added::Merged);
-        assert_eq!(other.add(), Added::Merged);
-        assert_eq!(queue.add_ref("a"), Added::Merged);
-        let item = queue.get().unwrap();
-        assert_eq!(other.add(), Added::Deferred);
-        assert_eq!(handle.add(), Added::Merged);
-        item.done();
-        assert_eq!(take_all(&queue), ["a"]);
-    });
-}
 
 #[test] // C11
 #[cfg_attr(miri, ignore = "20 000 keys to make two shards sweep")]

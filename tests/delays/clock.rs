@@ -36,16 +36,6 @@ fn a_delay_never_ends_early_and_a_tick_late_at_most() {
     }
 }
 
-#[test] // D1 D9: nothing but the clock moves a delay
-fn without_time_nothing_is_due() {
-    let (queue, time) = timed();
-    queue.add_after(1, NS);
-    for _ in 0..100 {
-        assert_eq!(queue.fire_due(), 0);
-    }
-    assert_eq!(after(&queue, &time, MS), [1]);
-}
-
 #[test] // D1: not a tick early either when the clock is far off the wheel's time
 fn a_delay_set_long_after_the_last_turn_counts_from_the_call() {
     let (queue, time) = timed();

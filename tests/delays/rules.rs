@@ -1,12 +1,11 @@
-//! Two delays of one key, and a plain add of a delayed key: which of them wins (D3, D5); and the
-//! delays of a limiter (L1). The test advances the clock, and does not sleep.
+//! Two delays of one key, and a plain add of a delayed key: which of them wins (D3, D5). The test
+//! advances the clock, and does not sleep.
 
 use std::time::Duration;
 
 use crate::common::take_all;
-use crate::common::timed::{DAY, MS, NS, after, built, ms, secs, timed};
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::{Added, Clock, DelayPolicy, MockClock, WorkQueue};
+use crate::common::timed::{DAY, MS, after, built, ms, timed};
+use keyqueue::{Added, DelayPolicy, WorkQueue};
 
 // ---- two delays of one key ------------------------------------------------------------------
 
@@ -128,54 +127,4 @@ fn a_merged_or_deferred_add_supersedes_as_well() {
     item.done();
     assert_eq!(take_all(&queue), [1]);
     assert_eq!(after(&queue, &time, DAY), []);
-}
-
-// ---- rate limits ----------------------------------------------------------------------------
-
-/// A queue that backs off from 1 ms.
-fn limited() -> (
-    WorkQueue<&'static str, ItemExponentialFailure<&'static str>>,
-    MockClock,
-) {
-    let (clock, time) = Clock::mock();
-    let limiter = ItemExponentialFailure::new(MS, secs(1)).expect("in range");
-    let limiter = limiter.with_clock(clock.clone());
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
-    (builder.rate_limiter(limiter).build().unwrap(), time)
-}
-
-#[test] // L1 L2: client-go's TestRateLimitingQueue
-fn a_rate_limited_key_is_delayed_by_what_the_limiter_returns() {
-    let (queue, time) = limited();
-    queue.add_rate_limited("one"); // ready at 1 ms
-    assert!(after(&queue, &time, MS - NS).is_empty());
-    assert_eq!(after(&queue, &time, NS), ["one"]);
-    queue.add_rate_limited("one"); // 2 ms from now
-    assert!(after(&queue, &time, MS).is_empty());
-    assert_eq!(after(&queue, &time, MS), ["one"]);
-    assert_eq!(queue.num_requeues(&"one"), 2);
-
-    queue.add_rate_limited("two");
-    queue.add_rate_limited("two");
-    assert_eq!(after(&queue, &time, MS), ["two"], "earlier than 2 ms");
-    assert_eq!(queue.num_requeues(&"two"), 2);
-
-    queue.forget(&"one");
-    assert_eq!(queue.num_requeues(&"one"), 0);
-    assert_eq!(queue.num_requeues(&"two"), 2);
-    queue.add_rate_limited("one");
-    assert_eq!(after(&queue, &time, MS), ["one"], "1 ms again");
-}
-
-#[test] // L1
-fn the_limiter_is_not_charged_after_a_shut_down() {
-    let (queue, _time) = limited();
-    queue.add("foo");
-    let item = queue.get().unwrap();
-    assert_eq!(queue.add_rate_limited("bar"), Added::Delayed);
-    queue.shut_down();
-    assert_eq!(queue.add_rate_limited("bar"), Added::ShutDown);
-    assert_eq!(item.retry(), Added::ShutDown);
-    let charged = ["foo", "bar"].map(|key| queue.num_requeues(&key));
-    assert_eq!(charged, [0, 1]);
 }

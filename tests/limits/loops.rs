@@ -255,9 +255,9 @@ fn async_loops_can_move_between_threads() {
 // ---- retries
 
 /// Tries what succeeds at the `success`th try; returns the outcome and the sleeps.
-fn retried(steps: u32, success: u32) -> (Result<u32, u32>, Vec<Duration>) {
+fn retried(is_async: bool, steps: u32, success: u32) -> (Result<u32, u32>, Vec<Duration>) {
     let (mut tries, mut slept) = (0, Vec::new());
-    let attempt = || {
+    let mut attempt = || {
         tries += 1;
         if tries == success {
             Ok(tries)
@@ -265,32 +265,21 @@ fn retried(steps: u32, success: u32) -> (Result<u32, u32>, Vec<Duration>) {
             Err(tries)
         }
     };
-    let outcome = retry_with(doubling(secs(1), steps), attempt, |delay| slept.push(delay));
-    (outcome, slept)
-}
-
-/// `retried`, async.
-fn retried_async(steps: u32, success: u32) -> (Result<u32, u32>, Vec<Duration>) {
-    let (mut tries, mut slept) = (0, Vec::new());
-    let attempt = || {
-        tries += 1;
-        ready(if tries == success {
-            Ok(tries)
-        } else {
-            Err(tries)
-        })
+    let mut sleep = |delay| slept.push(delay);
+    let backoff = doubling(secs(1), steps);
+    let outcome = if is_async {
+        let sleep = |delay| ready(sleep(delay));
+        pollster::block_on(retry_async(backoff, || ready(attempt()), sleep))
+    } else {
+        retry_with(backoff, attempt, sleep)
     };
-    let sleep = |delay| {
-        slept.push(delay);
-        ready(())
-    };
-    let outcome = pollster::block_on(retry_async(doubling(secs(1), steps), attempt, sleep));
     (outcome, slept)
 }
 
 #[test]
 fn test_exponential_backoff() {
-    for retried in [retried, retried_async] {
+    for is_async in [false, true] {
+        let retried = |steps, success| retried(is_async, steps, success);
         assert_eq!(retried(3, 0), (Err(3), [1, 2].map(secs).to_vec()));
         assert_eq!(retried(3, 1), (Ok(1), vec![]));
         assert_eq!(retried(3, 3), (Ok(3), [1, 2].map(secs).to_vec()));

@@ -27,7 +27,7 @@ fn comes_after(queue: &Queue, time: &MockClock, d: Duration) -> bool {
     (early, queue.fire_due()) == (0, 1)
 }
 
-#[test] // L1 L3
+#[test] // L1 L2 L3; with the next, client-go's TestRateLimitingQueue
 fn a_retry_waits_as_long_as_the_limiter_says() {
     let (queue, time) = exponential(ms(40));
     queue.add(1);
@@ -47,7 +47,7 @@ fn a_retry_waits_as_long_as_the_limiter_says() {
 
 // An event adds a key that waits for its back-off, and it fails again; it fails once more after its
 // back-off has passed.
-#[test] // L1
+#[test] // L1 L2
 fn each_failure_counts_also_while_a_backoff_is_pending() {
     let (queue, time) = exponential(ms(1000));
     let mut counts = Vec::new();
@@ -66,6 +66,8 @@ fn each_failure_counts_also_while_a_backoff_is_pending() {
     assert_eq!(queue.add_rate_limited(1), Added::Delayed);
     counts.push(queue.num_requeues(&1));
     assert_eq!(counts, [1, 2, 3, 4]);
+    queue.forget(&1);
+    assert_eq!([1, 2].map(|key| queue.num_requeues(&key)), [0, 1]);
 }
 
 // ---- a user's limiter -----------------------------------------------------------------------

@@ -221,24 +221,6 @@ fn keys_in_flight_when_a_worker_looked_are_forgotten_when_they_are_done() {
     });
 }
 
-#[test] // C10
-fn a_burst_delivered_twice_is_forgotten_in_the_end() {
-    alone(|| {
-        let measured = Measured::new();
-        for _ in 0..2 {
-            measured.queue.add_all(0..100_000);
-            measured.deliver(100_000);
-        }
-        println!("{} bytes held", measured.held());
-        // The keys recurred: the first look spares them, the second, a moment later, does not.
-        for _ in 0..2 {
-            assert!(poll(&mut measured.queue.get_async(), Waker::noop()).is_pending());
-            measured.time.advance(Duration::from_secs(1));
-        }
-        measured.assert_back_to_the_cache("after two bursts of the same keys");
-    });
-}
-
 #[test] // C10: the first look spares the keys, which recurred, and nothing happens after it
 fn keys_that_recurred_are_forgotten_by_a_thread_that_waits() {
     alone(|| {

@@ -23,19 +23,28 @@ fn assert_steady(what: &str, rounds: usize, mut round: impl FnMut()) {
     assert_eq!(count, 0, "{what}, {rounds} rounds");
 }
 
-#[test] // C10
-fn recurring_keys_allocate_nothing_whether_or_not_a_worker_idles_between_the_rounds() {
+#[test] // C10: a worker that keeps pace finds the queue empty after each key, others after a batch
+fn recurring_keys_allocate_nothing_whether_or_not_a_worker_idles_between_them() {
     alone(|| {
-        for keys in [64, 1024, 100_000] {
+        for (keys, batch) in [
+            (64, 64),
+            (1024, 1024),
+            (100_000, 100_000),
+            (100_000, 1000),
+            (100_000, 100),
+            (100_000, 7),
+            (100_000, 1),
+        ] {
             for idles in [false, true] {
                 let queue = roomy();
-                let what = format!("{keys} keys, idles: {idles}");
+                let what = format!("{keys} keys, {batch} at a time, idles: {idles}");
                 assert_steady(&what, 1_000_000 / keys, || {
-                    assert_eq!(queue.add_all(0..keys), keys);
-                    for _ in 0..keys {
-                        queue.try_get().unwrap().done();
+                    for first in (0..keys).step_by(batch) {
+                        let batch = first..keys.min(first + batch);
+                        assert_eq!(queue.add_all(batch.clone()), batch.len());
+                        batch.for_each(|_| queue.try_get().unwrap().done());
+                        assert!(!idles || queue.try_get().is_err());
                     }
-                    assert!(!idles || queue.try_get().is_err());
                 });
             }
         }
@@ -64,24 +73,6 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
                     }
                 });
                 queue.shut_down();
-            });
-        }
-    });
-}
-
-#[test] // C10
-fn recurring_keys_allocate_nothing_though_a_worker_idles_between_two_of_them() {
-    alone(|| {
-        // A worker that keeps pace finds the queue empty after each key; others after `batch` keys.
-        for batch in [1, 7, 100, 1000] {
-            let queue = roomy();
-            assert_steady(&format!("a look after each {batch}"), 10, || {
-                for key in 0..100_000 {
-                    queue.add(key);
-                    if key % batch == 0 {
-                        queue.try_iter().for_each(drop);
-                    }
-                }
             });
         }
     });

@@ -139,20 +139,6 @@ fn a_task_that_is_dropped_as_it_is_notified_loses_no_key() {
     });
 }
 
-#[test] // C9
-fn tasks_cancelled_on_tokio_lose_no_key() {
-    let runtime = Runtime::new().unwrap();
-    rounds_against_a_quitter(|queue| {
-        runtime.block_on(async {
-            tokio::select! {
-                biased;
-                () = tokio::task::yield_now() => false,
-                item = queue.get_async() => item.is_some(),
-            }
-        })
-    });
-}
-
 #[test] // C9 C12
 #[cfg_attr(miri, ignore = "smol needs system calls that Miri does not know")]
 fn threads_and_tasks_of_every_kind_share_a_queue_and_no_getter_is_forgotten() {

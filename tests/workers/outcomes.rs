@@ -126,8 +126,8 @@ fn an_error_requeues_the_key_and_the_worker_goes_on() {
 }
 
 #[test] // W2; c-r: "should not reset backoff until there's a non-error result"
-fn the_back_off_grows_until_there_is_a_result_without_error() {
-    let mut bench = bench(None);
+fn the_back_off_and_the_count_of_retries_grow_until_there_is_a_result_without_error() {
+    let mut bench = bench(Some(4));
     bench.queue.add(1);
     bench.pass(5 + 10 + 20);
     assert_eq!(bench.deliveries(), [0, 5, 15, 35]);
@@ -139,6 +139,7 @@ fn the_back_off_grows_until_there_is_a_result_without_error() {
     bench.queue.add(1);
     bench.pass(5);
     assert_eq!(bench.deliveries(), [75, 80]);
+    assert_eq!(bench.given_up(), []);
 }
 
 #[test] // W2
@@ -160,19 +161,6 @@ fn after_the_set_number_of_retries_a_key_is_forgotten_and_reported() {
         bench.pass(35);
         assert_eq!(bench.deliveries().len(), tries.len());
     }
-}
-
-#[test] // W2
-fn a_success_in_between_starts_the_count_again() {
-    let mut bench = bench(Some(1));
-    for _ in 0..3 {
-        bench.next(Err("again"));
-        bench.queue.add(1);
-        bench.pass(4);
-        bench.next(Ok(Outcome::Done));
-        bench.pass(1);
-    }
-    assert_eq!((bench.deliveries().len(), bench.given_up()), (6, vec![]));
 }
 
 /// Lets a key fail, succeed after all, and fail again on a limiter that does not count.

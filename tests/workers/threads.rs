@@ -311,7 +311,7 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
 #[test] // W4; c-r: "should not leak goroutines when stopped"
 fn stopped_workers_leave_no_thread_behind() {
     alone(|| {
-        let before = threads();
+        let before = threads("");
         for _ in 0..20 {
             let queue = Arc::new(WorkQueue::new());
             queue.add_after(1, Duration::from_secs(3600));
@@ -320,10 +320,10 @@ fn stopped_workers_leave_no_thread_behind() {
             let scoped = WorkQueue::<u64>::new();
             scoped.shut_down();
             Workers::new(&scoped).threads(4).run(|_| ()).unwrap();
-            assert!(threads() > before);
+            assert!(threads("") > before);
             drop(running);
         }
         // A joined thread may be listed for a moment.
-        eventually("no thread is left", || threads() == before);
+        eventually("no thread is left", || threads("") == before);
     });
 }
