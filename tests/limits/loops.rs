@@ -268,7 +268,10 @@ fn retried(is_async: bool, steps: u32, success: u32) -> (Result<u32, u32>, Vec<D
     let mut sleep = |delay| slept.push(delay);
     let backoff = doubling(secs(1), steps);
     let outcome = if is_async {
-        let sleep = |delay| ready(sleep(delay));
+        let sleep = |delay| {
+            sleep(delay);
+            ready(())
+        };
         pollster::block_on(retry_async(backoff, || ready(attempt()), sleep))
     } else {
         retry_with(backoff, attempt, sleep)

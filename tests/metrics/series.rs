@@ -368,7 +368,7 @@ fn a_thread_reports_from_the_first_add_to_the_end_of_the_last_queue() {
         assert!(!has_thread(), "a constructor starts no thread");
         first.add("a");
         second.add("a");
-        eventually("the thread is there", || has_thread());
+        eventually("the thread is there", has_thread);
         let depth = |name| recorded.try_value("workqueue_depth", name).unwrap_or(0.0);
         eventually("both report", || {
             depth("first") == 1.0 && depth("second") == 1.0
@@ -387,7 +387,7 @@ fn a_thread_reports_from_the_first_add_to_the_end_of_the_last_queue() {
 
         let third = queue("third");
         third.add("a");
-        eventually("it is there again", || has_thread());
+        eventually("it is there again", has_thread);
         drop(third);
         // Joined by the drop; the system may need a moment to take it off its list.
         eventually("the thread is gone", || !has_thread());
