@@ -81,22 +81,6 @@ fn a_notification_wakes_exactly_the_first_ones_in_line() {
     }
 }
 
-// C9: a waiter that leaves can pass its notification on.
-#[test]
-fn cancel_tells_whether_the_waiter_had_been_notified() {
-    let list = WaitList::new();
-    let bells = bells(3);
-    let mut waiters = register(&list, &bells);
-    assert!(!list.cancel(waiters.remove(1)), "nobody notified it");
-    assert_eq!(list.len(), 2);
-    list.notify(1);
-    assert!(list.cancel(waiters.remove(0)), "notified before it left");
-    list.notify(1);
-    assert_eq!(rings(&bells), [1, 0, 1], "the one who left was skipped");
-    assert!(list.cancel(waiters.remove(0)));
-    assert_eq!(list.len(), 0);
-}
-
 #[test]
 fn the_waker_stored_last_is_the_one_that_is_run() {
     let list = WaitList::new();

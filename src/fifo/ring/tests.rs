@@ -1,6 +1,7 @@
 //! The ring by itself: its laps, its limits, and races of few threads in few slots.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Barrier;
 use std::thread;
 
@@ -122,37 +123,40 @@ fn racing_threads_get_every_entry_once() {
     const ENTRIES: usize = scaled(20_000);
     for capacity in [1, 2, 4] {
         let ring = Ring::new(capacity);
-        let popped: Vec<_> = (0..THREADS * ENTRIES)
-            .map(|_| AtomicUsize::new(0))
-            .collect();
         let left = AtomicUsize::new(THREADS * ENTRIES);
         let start = Barrier::new(2 * THREADS);
-        thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (ring, start, popped, left) = (&ring, &start, &popped, &left);
-                scope.spawn(move || {
-                    start.wait();
-                    for number in thread * ENTRIES..(thread + 1) * ENTRIES {
-                        while !push(ring, number) {
-                            thread::yield_now();
-                        }
-                    }
-                });
-                scope.spawn(move || {
-                    start.wait();
-                    while left.load(Ordering::SeqCst) > 0 {
-                        match pop(ring) {
-                            Some(number) => {
-                                popped[number].fetch_add(1, Ordering::SeqCst);
-                                left.fetch_sub(1, Ordering::SeqCst);
-                            }
-                            None => thread::yield_now(),
-                        }
-                    }
-                });
+        let push_all = |numbers: Range<usize>| {
+            start.wait();
+            for number in numbers {
+                while !push(&ring, number) {
+                    thread::yield_now();
+                }
             }
+        };
+        let pop_all = || {
+            let mut popped = Vec::new();
+            start.wait();
+            while left.load(Ordering::SeqCst) > 0 {
+                match pop(&ring) {
+                    Some(number) => {
+                        popped.push(number);
+                        left.fetch_sub(1, Ordering::SeqCst);
+                    }
+                    None => thread::yield_now(),
+                }
+            }
+            popped
+        };
+        let mut popped: Vec<_> = thread::scope(|scope| {
+            let poppers = [(); THREADS].map(|()| scope.spawn(pop_all));
+            for thread in 0..THREADS {
+                scope.spawn(move || push_all(thread * ENTRIES..(thread + 1) * ENTRIES));
+            }
+            let popped = poppers.map(|popper| popper.join().unwrap());
+            popped.into_iter().flatten().collect()
         });
-        assert!(popped.iter().all(|times| times.load(Ordering::SeqCst) == 1));
+        popped.sort_unstable();
+        assert!(popped.into_iter().eq(0..THREADS * ENTRIES));
         assert!(ring.is_empty());
     }
 }

@@ -129,16 +129,6 @@ fn as_many_idle_keys_as_residents_are_kept_and_one_more_sweeps_them() {
     assert_eq!(limit(&keys), ROOM);
 }
 
-#[test]
-fn a_stream_of_unique_keys_keeps_no_more_than_the_residents() {
-    let keys = keys();
-    for number in 0..scaled(10_000) * ROOM / 100 {
-        insert_and_work(&keys, [number]);
-        let kept = keys.lock(0).table.len();
-        assert!(kept <= ROOM, "{kept} keys after {number}");
-    }
-}
-
 // C10: recurring keys stay for one sweep, and for each after which they came again.
 #[test]
 fn keys_that_recur_are_spared_once() {

@@ -89,7 +89,11 @@ proptest! {
         calls in prop::collection::vec(
             (
                 0..6_u64,
-                prop_oneof![8 => Just(Call::Record), 6 => Just(Call::Forget), 1 => Just(Call::Others)],
+                prop_oneof![
+                    8 => Just(Call::Record),
+                    6 => Just(Call::Forget),
+                    1 => Just(Call::Others),
+                ],
                 prop_oneof![Just(0), 0..MEMORY, 0..3 * MEMORY],
             ),
             1..100,

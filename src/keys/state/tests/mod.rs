@@ -1,10 +1,6 @@
-//! The transitions of one key's word as a table, and its races at full speed.
-
-use std::sync::mpsc;
-use std::thread;
+//! The transitions of one key's word as a table.
 
 use super::*;
-use crate::scaled::scaled;
 
 mod visibility;
 
@@ -190,44 +186,4 @@ fn only_idle_unpinned_keys_leave_and_recurring_ones_are_spared_once() {
             }
         }
     }
-}
-
-// C3, C5: of racing adders one pushes the FIFO entry, and no accepted add is lost.
-#[test]
-fn racing_adds_make_one_entry_a_delivery_and_none_is_missed() {
-    const ADDERS: usize = 3;
-    const ADDS: u64 = scaled(20_000) as u64;
-    let key = state(bits(State::Idle) | PIN);
-    let published: [AtomicU64; ADDERS] = Default::default();
-    let (entries, fifo) = mpsc::channel();
-    thread::scope(|scope| {
-        for mine in &published {
-            let entries = entries.clone();
-            let key = &key;
-            scope.spawn(move || {
-                for version in 1..=ADDS {
-                    mine.store(version, Ordering::Relaxed);
-                    if key.add_pinned() == Marked::Queued {
-                        entries
-                            .send(())
-                            .expect("the worker listens until all adders are done");
-                    }
-                }
-            });
-        }
-        // When the adders have gone and the channel is empty, nothing more will be delivered.
-        drop(entries);
-        let mut seen = [0; ADDERS];
-        let mut requeued = false;
-        while requeued || fifo.recv().is_ok() {
-            key.begin();
-            for (seen, published) in seen.iter_mut().zip(&published) {
-                *seen = published.load(Ordering::Relaxed);
-            }
-            assert!(fifo.try_recv().is_err(), "two entries for one key");
-            requeued = key.finish().0 == State::Queued;
-        }
-        assert_eq!(seen, [ADDS; ADDERS], "an add was not served");
-    });
-    assert_eq!(word(&key) & !RECURRING, bits(State::Idle) | PIN);
 }

@@ -5,6 +5,7 @@
 //! add itself should have acquired, unless the delivery begins in the few steps between.
 
 use std::cell::UnsafeCell;
+use std::thread;
 
 use super::*;
 use crate::sync::atomic::AtomicBool;

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::super::slot::{CHUNK, FEW, SPARE};
 use super::*;
-use crate::scaled::scaled;
 
 mod model;
 
@@ -93,18 +92,6 @@ fn entries_of_one_tick_keep_the_order_of_the_calls_wherever_they_were_filed() {
 }
 
 #[test]
-fn few_entries_are_woken_for_at_their_tick_and_no_sooner() {
-    for exponent in 0..48 {
-        let tick = 1 << exponent;
-        let mut wheel = Wheel::new(0);
-        for call in (0..FEW as u64).rev() {
-            wheel.insert(tick + call % 3, ());
-        }
-        assert_eq!(wheel.next_wake(), Some(tick));
-    }
-}
-
-#[test]
 fn many_entries_in_a_slot_are_woken_for_when_it_begins() {
     for level in 1..LEVELS {
         let start = 1 << (SLOT_BITS * level);
@@ -116,32 +103,6 @@ fn many_entries_in_a_slot_are_woken_for_when_it_begins() {
         assert_eq!(due(&mut wheel, start), []);
         assert_eq!(wheel.next_wake(), Some(start + 40), "from level {level}");
     }
-}
-
-// D7
-#[test]
-fn a_million_due_at_once_come_out_by_the_thousand() {
-    let mut wheel = Wheel::new(0);
-    let tick = 400 * 24 * 3600 * 1000;
-    for call in 0..scaled(1_000_000) {
-        wheel.insert(tick, call);
-    }
-    let (mut polls, mut next) = (0, 0);
-    loop {
-        polls += 1;
-        let mut fired = 0;
-        let polled = wheel.poll(tick, 1000, |_, call| {
-            assert_eq!(call, next);
-            next += 1;
-            fired += 1;
-        });
-        assert!(fired <= 1000, "{fired} in one poll");
-        if polled == Polled::CaughtUp {
-            break;
-        }
-    }
-    assert_eq!(next, scaled(1_000_000));
-    assert!(polls <= 1000 * COST + 1, "{polls} polls");
 }
 
 // D8
@@ -165,22 +126,6 @@ fn order_and_count_survive_the_edges_of_chunks() {
             assert!(out.iter().copied().eq(0..out.len()), "{count} by {budget}");
         }
     }
-}
-
-#[test]
-fn the_last_tick_of_all_works_again_and_again() {
-    let mut wheel = Wheel::new(0);
-    wheel.insert(LAST, 1);
-    assert_eq!(due(&mut wheel, LAST - 1), []);
-    assert_eq!(due(&mut wheel, LAST), [(LAST, 1)]);
-    wheel.insert(LAST, 2);
-    wheel.insert(0, 3);
-    assert_eq!(wheel.next_wake(), Some(0));
-    assert_eq!(due(&mut wheel, LAST), [(0, 3), (LAST, 2)]);
-    assert_eq!(due(&mut wheel, u64::MAX), []);
-    wheel.insert(LAST, 4);
-    assert_eq!(due(&mut wheel, u64::MAX), [(LAST, 4)]);
-    assert_consistent(&wheel);
 }
 
 // D8
@@ -328,20 +273,6 @@ fn memory_goes_back_after_a_million_though_one_entry_stays() {
     let kept = room(&wheel);
     assert!(kept <= LEVELS * SLOTS * SPARE, "room for {kept} entries");
     assert_eq!(wheel.len(), 1);
-}
-
-// C10
-#[test]
-#[cfg_attr(miri, ignore = "100 000 entries, no unsafe")]
-fn memory_goes_back_after_a_sweep() {
-    let mut wheel = Wheel::new(0);
-    for (tick, call) in scattered(2).zip(0..100_000) {
-        wheel.insert(tick, call);
-    }
-    wheel.retain(|&call| call % 1000 == 0);
-    assert_eq!(wheel.len(), 100);
-    let (kept, most) = (room(&wheel), LEVELS * SLOTS * SPARE + 4 * 100);
-    assert!(kept <= most, "room for {kept} entries");
 }
 
 #[test]

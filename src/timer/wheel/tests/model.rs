@@ -54,7 +54,8 @@ fn op() -> impl Strategy<Value = Op> {
     let budget = || prop_oneof![6 => 0..4usize, 2 => 0..2 * CHUNK, 3 => Just(usize::MAX)];
     prop_oneof![
         8 => distance().prop_map(|after| Op::InsertMany(after, 1, 0)),
-        1 => (distance(), many(), 0..70u64).prop_map(|(after, count, apart)| Op::InsertMany(after, count, apart)),
+        1 => (distance(), many(), 0..70u64)
+            .prop_map(|(after, count, apart)| Op::InsertMany(after, count, apart)),
         1 => distance().prop_map(Op::InsertLate),
         3 => Just(Op::InsertBesideEarliest),
         3 => (distance(), budget()).prop_map(|(by, budget)| Op::Poll(by, budget)),
@@ -159,7 +160,9 @@ proptest! {
         let mut now = start;
         for op in ops {
             match op {
-                Op::InsertMany(after, count, apart) => pair.insert_many(now.saturating_add(after), count, apart),
+                Op::InsertMany(after, count, apart) => {
+                    pair.insert_many(now.saturating_add(after), count, apart);
+                }
                 Op::InsertLate(before) => pair.insert(now.saturating_sub(before)),
                 Op::InsertBesideEarliest => pair.insert(pair.earliest().unwrap_or(now)),
                 Op::Poll(by, budget) => {
