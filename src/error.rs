@@ -126,7 +126,6 @@ impl ConfigError {
         }
     }
 
-    /// Refuses a `value` outside `range`.
     pub(crate) fn check_range<T: PartialOrd + fmt::Debug>(
         part: &str,
         field: &'static str,

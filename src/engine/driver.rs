@@ -124,7 +124,7 @@ impl<K> Core<K> {
     /// Ends the timer. With `deliver`, first adds every key whose delay is pending, in due order.
     /// Notifies no getter.
     pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
-        // Before the wheel is taken away, so that the thread finds it gone only once it has to stop.
+        // Before the wheel is taken away: the thread finds it gone only once it has to stop.
         self.driver.stop(&self.timer);
         let add = |pin: Pin<K>| _ = self.add_and_unpin(&pin);
         self.timer.end(deliver.then_some(add))

@@ -160,7 +160,6 @@ impl<K> Core<K> {
         self.watch.is_none() && !self.supersede
     }
 
-    /// Adds `key`, whose hash is `hash`.
     #[inline]
     pub(crate) fn add(&self, hash: u64, key: K) -> Added
     where
@@ -235,7 +234,6 @@ impl<K> Core<K> {
         Some(added)
     }
 
-    /// Adds the pinned key of this hash.
     #[inline]
     pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
         if self.closing.has_begun() {
@@ -329,7 +327,6 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    /// Adds the pinned key of this hash after `delay`.
     pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, hash: u64, delay: Duration) -> Added
     where
         K: Send + Sync + 'static,
@@ -407,12 +404,10 @@ impl<K> Core<K> {
         }
     }
 
-    /// Returns the number of queued keys.
     pub(crate) fn len(&self) -> usize {
         self.fifo.len()
     }
 
-    /// Returns whether no key is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.fifo.is_empty()
     }

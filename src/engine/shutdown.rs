@@ -103,7 +103,7 @@ impl Closing {
 
     /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.
     pub(crate) fn dropped(&self) -> usize {
-        // Ordering: Relaxed; a drain that has finished reads it after `all_finished`, which acquires.
+        // Ordering: Relaxed; a finished drain reads it after the Acquire in `all_finished`.
         // Other callers may get 0 while the walk goes on.
         self.dropped.load(Ordering::Relaxed)
     }

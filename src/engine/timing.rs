@@ -150,7 +150,6 @@ impl<K> Core<K> {
         }
     }
 
-    /// Counts a pending delay that was cancelled.
     pub(crate) fn note_cancelled(&self) {
         self.timer.note_stale();
         self.note(Event::Cancelled);

@@ -179,7 +179,6 @@ impl Delay {
         was & CLOSED == 0 && due_of(was).is_some()
     }
 
-    /// Returns the due tick of the pending delay.
     pub(crate) fn due(&self) -> Option<u64> {
         // Ordering: Relaxed; a snapshot.
         due_of(self.0.load(Ordering::Relaxed))

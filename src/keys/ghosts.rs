@@ -35,7 +35,6 @@ fn is_sampled(hash: ShortHash) -> bool {
 }
 
 impl Ghosts {
-    /// Records that a sweep evicted a key.
     pub(crate) fn on_evict(&mut self, hash: ShortHash) {
         if !is_sampled(hash) {
             return;
@@ -46,7 +45,6 @@ impl Ghosts {
         self.hashes.push_back(hash);
     }
 
-    /// Records that a key was inserted.
     #[inline]
     pub(crate) fn on_insert(&mut self, hash: ShortHash) {
         if is_sampled(hash) {
@@ -72,7 +70,6 @@ impl Ghosts {
         self.returning
     }
 
-    /// Forgets everything and frees the memory.
     pub(crate) fn clear(&mut self) {
         *self = Ghosts::default();
     }

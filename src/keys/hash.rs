@@ -30,7 +30,6 @@ where
 pub(crate) struct ShortHash(u32);
 
 impl ShortHash {
-    /// The number of its bits.
     pub(crate) const BITS: u32 = 28;
 
     /// The number of lowest bits of a hash that are left out, because they are spread the least.

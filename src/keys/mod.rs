@@ -238,7 +238,6 @@ impl<K> Shard<'_, K> {
         (unsafe { Pin::new(node) }, swept)
     }
 
-    /// Shrinks the table to room for `len` nodes.
     fn shrink_table(&mut self, len: usize) {
         let slab = &self.store.slab;
         self.table.shrink_to(len, |index| {

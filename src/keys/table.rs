@@ -88,7 +88,6 @@ impl<'a> Table<'a> {
         raw!(self, mut).insert(hash.spread(), (node, SharedValue::new(())), hasher);
     }
 
-    /// Removes the nodes for which `leaves` holds.
     pub(crate) fn remove_if(&mut self, mut leaves: impl FnMut(NodeIndex) -> bool) {
         let table = raw!(self, mut);
         // SAFETY: the table outlives the iterator, and an entry may be erased when it was returned.

@@ -72,7 +72,6 @@ pub(crate) struct Seen {
 }
 
 impl Times {
-    /// Records that the key was queued.
     #[inline]
     pub(crate) fn queued(&self, now: Ticks) {
         // Ordering: Relaxed; the FIFO orders it before the worker's read, and a reader without a
@@ -102,7 +101,6 @@ impl Times {
         self.queued.store(queued | GONE, Ordering::Relaxed);
     }
 
-    /// Records that an add made the key dirty.
     #[inline]
     pub(crate) fn deferred(&self, now: Ticks) {
         // Ordering: Relaxed; it may be late: see the header.

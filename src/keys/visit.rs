@@ -8,14 +8,12 @@ use crate::keys::node::{self, Added, Node, NodeRef, Queued};
 
 #[cfg(feature = "metrics")]
 impl<K> Keys<K> {
-    /// Returns the number of shards.
     pub(crate) fn count(&self) -> usize {
         self.shards.len()
     }
 }
 
 impl<K> Shard<'_, K> {
-    /// Calls `f` with each node of the shard.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         // SAFETY: in the table of a shard whose lock is held.
         self.visit(0, usize::MAX, |node| f(unsafe { node.get() }));
@@ -63,7 +61,6 @@ impl<K> Shard<'_, K> {
             .for_some(place, most, |index| f(self.node(index)))
     }
 
-    /// Returns the number of sweeps.
     #[cfg(feature = "metrics")]
     pub(crate) fn sweeps(&self) -> u64 {
         self.store.sweeps

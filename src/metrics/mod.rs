@@ -51,8 +51,6 @@ pub(crate) use tally::Tally;
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Upper bounds for the buckets of the duration histograms, in seconds: a millisecond to an hour.
-///
-/// client-go's buckets end at 10 seconds, which is too short for a queue that is an hour behind.
 pub const BUCKETS: [f64; 18] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     300.0, 900.0, 3600.0,

@@ -20,7 +20,6 @@ impl Recorder {
         }
     }
 
-    /// Returns an identity of the recorder.
     fn address(&self) -> usize {
         self.0
             .as_ref()

@@ -20,6 +20,16 @@ use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
 /// delivered again, and a drain does not end.
 ///
 /// Without a limiter and with the default hasher, `Item<'_, K>` is its type.
+///
+/// ```
+/// # use keyqueue::WorkQueue;
+/// let queue = WorkQueue::from_iter(["a", "b"]);
+/// let item = queue.get().unwrap();
+/// assert_eq!(*item.key(), "a");
+/// item.done();
+/// drop(queue.get()); // is done, too
+/// assert!(queue.shut_down().is_nothing());
+/// ```
 #[must_use = "dropping the item at once finishes its key"]
 pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
     queue: &'q WorkQueue<K, L, S>,

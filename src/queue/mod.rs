@@ -89,15 +89,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Default for WorkQueue<K> {
 }
 
 impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S> {
-    /// Adds a key.
-    ///
-    /// | the key is | what happens | returns |
-    /// | --- | --- | --- |
-    /// | idle or unknown | it is queued, at the tail | [`Added::Queued`] |
-    /// | queued | nothing: the delivery to come serves this add, too | [`Added::Merged`] |
-    /// | processing | it will be queued at the tail when it is done | [`Added::Deferred`] |
-    /// | processing and deferred already | nothing | [`Added::Merged`] |
-    /// | any, and the queue is shut down | nothing | [`Added::ShutDown`] |
+    /// Adds a key at the tail of the queue, unless it is queued already, or processing: then it is
+    /// queued once more when it is done. Returns which of these happened: see [`Added`].
     ///
     /// May wait briefly for another operation on the same shard.
     ///
@@ -268,7 +261,8 @@ where
     /// # use keyqueue::{Added, Clock, WorkQueue};
     /// # use std::time::Duration;
     /// let (clock, time) = Clock::mock();
-    /// let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(1000))?;
+    /// let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
+    /// let limiter = ItemExponentialFailure::new(base, max)?;
     /// let queue = WorkQueue::builder()
     ///     .rate_limiter(limiter.with_clock(clock.clone()))
     ///     .clock(clock)

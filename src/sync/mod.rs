@@ -9,8 +9,8 @@
 //! | `--cfg keyqueue_loom` | loom's types, and stand-ins on top of them (`model`) |
 //! | `--cfg keyqueue_shuttle` | shuttle's types, and the same stand-ins |
 //!
-//! The stand-ins are needed because loom cannot observe the internals of another crate. Only `lib.rs`
-//! has another `cfg` for this: it opens the ring to loom's models.
+//! The stand-ins are needed because loom cannot observe the internals of another crate. Only
+//! `lib.rs` has another `cfg` for this: it opens the ring to loom's models.
 
 #[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
 mod real;

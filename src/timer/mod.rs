@@ -131,7 +131,6 @@ impl<K> Timer<K> {
         }
     }
 
-    /// Returns whether `fire_due` drives the timer instead of a thread.
     pub(crate) fn is_manual(&self) -> bool {
         self.manual
     }
@@ -235,7 +234,6 @@ impl<K> Timer<K> {
         }
     }
 
-    /// Wakes the driver, if it sleeps.
     pub(crate) fn wake(&self) {
         // Ordering: Relaxed; saves other threads the call. The waker itself synchronises.
         self.sleeps_until.store(AWAKE, Ordering::Relaxed);
@@ -375,7 +373,6 @@ impl<K> Timer<K> {
         self.mark_awake();
     }
 
-    /// Announces that the driver is awake.
     fn mark_awake(&self) {
         // Ordering: Relaxed; a thread that reads the old value only wakes the driver needlessly.
         self.sleeps_until.store(AWAKE, Ordering::Relaxed);

@@ -39,7 +39,6 @@ impl<T> Slot<T> {
         self.0.front().is_none_or(Chunk::is_empty)
     }
 
-    /// Returns the chunks in order.
     #[cfg(test)]
     pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk<T>> {
         self.0.iter()
@@ -52,7 +51,6 @@ impl<T> Slot<T> {
         chunk.iter().map(|entry| entry.due).min()
     }
 
-    /// Appends `entry`.
     pub(super) fn push(&mut self, entry: Entry<T>) {
         match self.0.back_mut() {
             Some(last) if last.len() < CHUNK => last.push_back(entry),
@@ -60,7 +58,6 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Removes and returns the first entry.
     pub(super) fn pop(&mut self) -> Option<Entry<T>> {
         let first = self.0.front_mut()?;
         let entry = first.pop_front();

@@ -95,7 +95,6 @@ const LAP_BITS: u32 = u64::BITS - ADDRESS_BITS + align_of::<Link>().trailing_zer
 /// Laps are numbers modulo this one.
 const LAPS: u64 = 1 << LAP_BITS;
 
-/// Returns whether a word has room for this address.
 pub(crate) fn has_room_for(address: usize) -> bool {
     address as u64 >> ADDRESS_BITS == 0
 }

@@ -139,7 +139,6 @@ impl<K> Slab<K> {
         unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
     }
 
-    /// Returns the chunk of a node.
     #[inline]
     fn chunk_of(node: NodeRef<K>) -> NonNull<Chunk<K>> {
         let base = node.0.as_ptr().map_addr(|at| at & !(Self::ALIGN - 1));

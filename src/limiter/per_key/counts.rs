@@ -90,7 +90,6 @@ impl Counts {
             .sum()
     }
 
-    /// Returns the number of the shard of a hash.
     fn shard_of(hash: u64) -> usize {
         (hash >> 48) as usize % SHARDS
     }
@@ -137,7 +136,6 @@ impl Counts {
         }
     }
 
-    /// Returns the number of failures.
     pub(super) fn get(&self, hash: u64, now: impl FnOnce() -> u64) -> u32 {
         let shard = &self.shards[Self::shard_of(hash)];
         if shard.failing() == 0 {

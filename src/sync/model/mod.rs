@@ -1,7 +1,7 @@
 //! The types of a model check: the checker's types, and stand-ins for those that it cannot observe.
 //!
-//! The checker is loom (few threads, every interleaving, weak memory) or shuttle (`on_shuttle`); the
-//! rest of this module is the same for both.
+//! The checker is loom (few threads, every interleaving, weak memory) or shuttle (`on_shuttle`).
+//! The rest of this module is the same for both.
 //!
 //! The stand-ins are as weak as the originals where the protocols depend on it, so that a model
 //! fails when an ordering is missing. The list of registrations is behind a mutex.

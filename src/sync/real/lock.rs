@@ -7,8 +7,7 @@
 //! some tens of nanoseconds, and waiting is rare. A waiter may oversleep by up to [`NAP`], but it
 //! sleeps only if the holder was preempted.
 //!
-//! [`lock_api`] adds the value and the guard. A panic of the holder unlocks, and leaves the value as it
-//! is.
+//! [`lock_api`] adds the value and the guard. A panic of the holder unlocks, and leaves the value.
 
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ pub(crate) type SpinLockGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
 pub(crate) struct RawLock(AtomicBool);
 
-// SAFETY: the swap that returns false is the only way to lock, and only the holder unlocks, so there is
-// one holder at a time.
+// SAFETY: the swap that returns false is the only way to lock, and only the holder unlocks, so
+// there is one holder at a time.
 unsafe impl RawMutex for RawLock {
     const INIT: Self = RawLock(AtomicBool::new(false));
 

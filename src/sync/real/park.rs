@@ -39,7 +39,7 @@ impl ThreadParker {
         ThreadParker { parker, waker }
     }
 
-    /// Returns the parker of this thread. While the thread is being torn down, it may be a fresh one.
+    /// Returns the parker of this thread, or a fresh one while the thread is being torn down.
     pub(crate) fn current() -> Rc<Self> {
         thread_local!(static PARKER: Rc<ThreadParker> = Rc::new(ThreadParker::new()));
         let parker = PARKER.try_with(Rc::clone);

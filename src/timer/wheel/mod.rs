@@ -40,8 +40,8 @@
 //! A cascade counts against the budget of `poll`, so it can stop in the middle of a slot. Then
 //! `draining` is the level of that slot and `current` its first tick. Until the slot is empty,
 //! nothing after it fires, and an insert with a tick of that slot goes to its tail, because in a
-//! lower level it would overtake earlier calls. An insert for a tick before it goes to `late`, which
-//! fires first anyway.
+//! lower level it would overtake earlier calls. An insert for a tick before it goes to `late`,
+//! which fires first anyway.
 //!
 //! # Invariants
 //!
@@ -126,7 +126,6 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the number of waiting entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
