@@ -18,12 +18,6 @@ use crate::sync::atomic::AtomicUsize;
 
 const RINGS: [usize; 4] = [1, 2, 3, 1024];
 
-#[derive(Clone, Copy, Debug)]
-enum Op {
-    Push(usize),
-    Pop(usize),
-}
-
 /// Pushes a node in an allocation of its own.
 fn push<K>(fifo: &Fifo<K>, key: K) {
     let node = Box::new(Node::new(ShortHash::of(0), State::Queued, false, key));
@@ -41,15 +35,12 @@ fn pop<K>(fifo: &Fifo<K>) -> Option<K> {
     Some(node.key)
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+/// Runs of pushes (true) and pops, and how long each is.
+fn ops() -> impl Strategy<Value = Vec<(bool, usize)>> {
     // Bursts beyond one refill, and beyond the large ring.
     let many = prop_oneof![6 => 1..6_usize, 2 => 1..300_usize, 1 => 1..1500_usize];
     let most = if cfg!(miri) { 6 } else { 60 };
-    let op = (any::<bool>(), many).prop_map(|(push, many)| match push {
-        true => Op::Push(many),
-        false => Op::Pop(many),
-    });
-    prop::collection::vec(op, 1..most)
+    prop::collection::vec((any::<bool>(), many), 1..most)
 }
 
 proptest! {
@@ -59,16 +50,15 @@ proptest! {
         let fifo = Fifo::new(ring);
         let mut model = VecDeque::new();
         let mut next = 0_u64;
-        for op in ops {
-            match op {
-                Op::Push(many) => for _ in 0..many {
+        for (pushes, many) in ops {
+            for _ in 0..many {
+                if pushes {
                     push(&fifo, next);
                     model.push_back(next);
                     next += 1;
-                },
-                Op::Pop(many) => for _ in 0..many {
+                } else {
                     prop_assert_eq!(pop(&fifo), model.pop_front());
-                },
+                }
             }
             prop_assert_eq!(fifo.len(), model.len());
             prop_assert_eq!(fifo.is_empty(), model.is_empty());

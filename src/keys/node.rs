@@ -44,7 +44,6 @@ impl<K> Node<K> {
     }
 }
 
-/// The address of a node.
 pub(crate) struct NodeRef<K>(pub(crate) NonNull<Node<K>>);
 
 impl<K> Clone for NodeRef<K> {

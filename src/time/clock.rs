@@ -28,9 +28,8 @@ pub(crate) const END: u64 = (1 << 63) - 2;
 
 /// A monotonic clock, which a test can replace with a mock that it advances manually.
 ///
-/// A clone reads the same time as its original. Creating a clock is cheap and reads no cycle
-/// counter; the first reading in a process calibrates the counter, which may take some
-/// milliseconds.
+/// A clone reads the same time as its original. Creating a clock is cheap; the first reading in a
+/// process calibrates the cycle counter, which may take up to 200 ms.
 ///
 /// # Examples
 ///

@@ -19,24 +19,14 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-/// Counts calls.
-#[derive(Default)]
-struct Counter(Cell<usize>);
-
-impl Counter {
-    fn count(&self) {
-        self.0.set(self.0.get() + 1);
-    }
-
-    fn take(&self) -> usize {
-        self.0.take()
-    }
+fn count(calls: &Cell<usize>) {
+    calls.set(calls.get() + 1);
 }
 
 #[test]
 fn every_key_is_dropped_once_whatever_its_state() {
-    let drops = Counter::default();
-    let key = || on_drop(|| drops.count());
+    let drops = Cell::new(0);
+    let key = || on_drop(|| count(&drops));
     let keys = keys();
     for number in 0..ROOM {
         work(insert(&keys, number, key()));
@@ -55,7 +45,7 @@ fn every_key_is_dropped_once_whatever_its_state() {
 #[test]
 fn swept_keys_are_dropped_with_every_shard_unlocked() {
     let keys = Rc::new(keys());
-    let visits = Rc::new(Counter::default());
+    let visits = Rc::new(Cell::new(0));
     let key = || {
         let (keys, visits) = (Rc::downgrade(&keys), Rc::clone(&visits));
         on_drop(move || {
@@ -63,7 +53,7 @@ fn swept_keys_are_dropped_with_every_shard_unlocked() {
                 // Deadlocks if a shard is locked now.
                 keys.shards()
                     .for_each(|shard| assert!(shard.add(0, |_| false).is_none()));
-                visits.count();
+                count(&visits);
             }
         })
     };
@@ -98,11 +88,11 @@ fn a_thread_that_goes_to_sleep_during_a_pass_looks_again() {
 
 #[test]
 fn a_panicking_drop_takes_no_other_key_with_it() {
-    let drops = Counter::default();
+    let drops = Cell::new(0);
     let key = |panics| {
         let drops = &drops;
         on_drop(move || {
-            drops.count();
+            count(drops);
             if panics {
                 std::panic::panic_any(Bomb);
             }
