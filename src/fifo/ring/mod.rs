@@ -79,9 +79,9 @@ pub(crate) struct Ring {
     slot_bits: u32,
 }
 
-/// The distance between the slots of neighbouring positions. It is longer than a cache line, so that
-/// a pusher and a popper who are close do not exchange words of the same line; and odd, so that each
-/// position of a lap has a slot of its own.
+/// The distance between the slots of neighbouring positions. It is longer than a cache line of
+/// 64 bytes, so that a pusher and a popper who are close do not exchange words of the same line, and
+/// odd, so that each position of a lap has a slot of its own.
 const STRIDE: usize = 9;
 
 /// The number of bits of an address that a word has room for: as many as 64-bit targets use, unless

@@ -84,7 +84,8 @@ pub(crate) enum Polled {
 ///
 /// An entry takes 8 bytes + `T`. The queue of a slot grows by doubling up to 256 entries, and by
 /// chunks of up to 256 beyond. A wheel allocates nothing until its first insert, and 16 KiB then.
-/// After a burst, room for at most 8 entries per slot stays allocated.
+/// After a burst, room for at most 8 entries stays allocated for each slot, and 128 bytes for its list
+/// of chunks.
 pub(crate) struct Wheel<T> {
     /// Every tick before this one is finished.
     current: u64,

@@ -20,12 +20,11 @@ use kube_runtime::controller::{Action, Config, applier};
 use kube_runtime::reflector::{ObjectRef, store};
 use kube_runtime::scheduler::{ScheduleRequest, scheduler};
 use kube_runtime::watcher::Event;
-use tokio::runtime::Runtime;
 
 use crate::keys::Key;
 use crate::queue::Delays;
 use crate::workload::{Kind, Round};
-use crate::workloads::{delay, reconcile, runtime};
+use crate::workloads::{delay, reconcile};
 
 pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
@@ -68,14 +67,12 @@ fn reconcile(count: usize) -> Vec<f64> {
     })
 }
 
-/// The scheduler, a task behind a channel.
+/// The scheduler, a thread behind a channel.
 struct Scheduler {
     requests: UnboundedSender<ScheduleRequest<u64>>,
     sent: AtomicUsize,
     /// How many requests the scheduler has taken in.
     taken: Arc<AtomicUsize>,
-    /// Of the task, which ends with it.
-    _runtime: Runtime,
 }
 
 impl Delays for Scheduler {
@@ -87,14 +84,16 @@ impl Delays for Scheduler {
             // Ordering: Relaxed; a count.
             counter.fetch_add(1, Ordering::Relaxed);
         });
-        let runtime = runtime(1);
-        // The receiver of what is due is gone only at the end of the round.
-        runtime.spawn(scheduler(requested).for_each(move |key| ready(_ = due.send(key))));
+        // The receiver of what is due is gone only at the end of the round, like the sender of the
+        // requests, with which the thread ends.
+        let scheduled = scheduler(requested).for_each(move |key| ready(_ = due.send(key)));
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().build().expect("a runtime");
+        thread::spawn(move || runtime.block_on(scheduled));
         Self {
             requests,
             sent: AtomicUsize::new(0),
             taken,
-            _runtime: runtime,
         }
     }
 
@@ -104,7 +103,7 @@ impl Delays for Scheduler {
             run_at: (Instant::now() + delay).into(),
         };
         let sent = self.requests.unbounded_send(request);
-        sent.expect("the task lives");
+        sent.expect("the thread lives");
         // Ordering: Relaxed; only the thread that adds reads it.
         self.sent.fetch_add(1, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{quantiles, runtime};
+use super::quantiles;
 use crate::keys::{Key, Tally};
 use crate::queue::{Queue, Tasked};
 
@@ -42,7 +42,8 @@ fn deliver<C: Queue<u64>>(queue: Arc<C>, times: Arc<Times>) -> Tally {
 
 /// The same of a task, woken by a thread that is none of the runtime's.
 pub(crate) fn wake_task<C: Tasked>(count: usize) -> Vec<f64> {
-    let runtime = runtime(1);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).build().expect("a runtime");
     let deliver = |queue: Arc<C>, times: Arc<Times>| {
         let task = runtime.spawn(async move {
             let mut delivered = Tally::default();
