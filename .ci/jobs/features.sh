@@ -3,7 +3,7 @@
 # (The tests of README.md's set-up run without them.)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-.ci/jobs/setup.sh clippy clippy
+cargo clippy --version >/dev/null || rustup component add clippy
 
 cargo clippy -p keyqueue -p keyqueue-examples --all-features --all-targets -- -D warnings
 cargo build -p keyqueue-examples --all-features --example top

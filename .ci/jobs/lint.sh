@@ -3,7 +3,7 @@
 # model checkers build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-.ci/jobs/setup.sh clippy clippy
+cargo clippy --version >/dev/null || rustup component add clippy
 
 cargo clippy --workspace --all-targets -- -D warnings
 cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings

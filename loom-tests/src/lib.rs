@@ -1,10 +1,5 @@
-//! What the models share: how a model is run, and the small queues they are about.
-//!
-//! The models are in `tests/`; which change each of them fails with is in the table of `README.md`. Run them with
-//!
-//! ```text
-//! RUSTFLAGS="--cfg keyqueue_loom" cargo test -p keyqueue-loom-tests --release
-//! ```
+//! What the models in `tests/` share: how a model is run, and the small queues they are about. `README.md` says
+//! how to run them, and which change each of them fails with.
 #![cfg(keyqueue_loom)]
 
 pub use keyqueue::internals::NumberRing;
@@ -12,6 +7,8 @@ pub use keyqueue::internals::NumberRing;
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{BuildHasherDefault, Hash};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
@@ -83,32 +80,22 @@ pub fn spawn_with<S: 'static, T: 'static>(
 /// which thread accessed it last; when a thread loads what another is about to load and change, the other's
 /// load hides the first, and that the change might have come before it is never tried.
 pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let model = std::sync::Arc::new(model);
     let [one, other] = [false, true].map(|spawned_first| {
-        let model = std::sync::Arc::clone(&model);
-        explore(preemptions, move || {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+        builder.max_branches = 20_000;
+        let runs = std::sync::Arc::new(AtomicUsize::new(0));
+        let (model, counted) = (std::sync::Arc::clone(&model), std::sync::Arc::clone(&runs));
+        builder.check(move || {
+            // Ordering: Relaxed; a count, and loom runs one thread at a time.
+            counted.fetch_add(1, Ordering::Relaxed);
             SPAWNED_FIRST.set(spawned_first);
             model();
-        })
+        });
+        runs
     });
     let seconds = began.elapsed().as_secs_f32();
-    println!("model {name}: bound {preemptions}, {one} + {other} runs, {seconds:.1} s");
-}
-
-/// The number of runs.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.max_branches = 20_000;
-    let runs = std::sync::Arc::new(AtomicUsize::new(0));
-    let counted = std::sync::Arc::clone(&runs);
-    builder.check(move || {
-        // Ordering: Relaxed; a count, and loom runs one thread at a time.
-        counted.fetch_add(1, Ordering::Relaxed);
-        model();
-    });
-    // Ordering: Relaxed; as above.
-    runs.load(Ordering::Relaxed)
+    println!("model {name}: bound {preemptions}, {one:?} + {other:?} runs, {seconds:.1} s");
 }

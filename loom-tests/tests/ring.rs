@@ -112,33 +112,30 @@ fn two_pushers_lose_nothing() {
 #[test]
 fn two_poppers_double_nothing() {
     for (capacity, preemptions) in [(1, 3), (2, 2)] {
-        check(
-            &format!("ring_two_poppers_{capacity}"),
-            preemptions,
-            move || {
-                let ring = ring(capacity, 3);
-                ring.push_when_room(1);
-                let popper = spawn_with(&ring, |ring| [(); 2].map(|()| ring.pop()));
-                let pusher = spawn_with(&ring, |ring| [2, 3].map(|number| ring.push(number)));
-                let mine = [(); 2].map(|()| ring.pop());
-                let theirs = popper.join().unwrap();
-                let had_room = pusher.join().unwrap();
-                let mut popped = Vec::new();
-                for got in [mine, theirs] {
-                    let got: Vec<_> = got.into_iter().flatten().collect();
-                    assert!(got.is_sorted(), "{got:?}");
-                    popped.extend(got);
-                }
-                let left = ring.drain();
-                let youngest = popped.iter().max();
-                assert!(left.iter().all(|left| Some(left) > youngest));
-                popped.extend(left);
-                let pushed: Vec<_> = (1..=3)
-                    .filter(|number| *number == 1 || had_room[number - 2])
-                    .collect();
-                assert_each_once(popped, &pushed);
-            },
-        );
+        let name = format!("ring_two_poppers_{capacity}");
+        check(&name, preemptions, move || {
+            let ring = ring(capacity, 3);
+            ring.push_when_room(1);
+            let popper = spawn_with(&ring, |ring| [(); 2].map(|()| ring.pop()));
+            let pusher = spawn_with(&ring, |ring| [2, 3].map(|number| ring.push(number)));
+            let mine = [(); 2].map(|()| ring.pop());
+            let theirs = popper.join().unwrap();
+            let had_room = pusher.join().unwrap();
+            let mut popped = Vec::new();
+            for got in [mine, theirs] {
+                let got: Vec<_> = got.into_iter().flatten().collect();
+                assert!(got.is_sorted(), "{got:?}");
+                popped.extend(got);
+            }
+            let left = ring.drain();
+            let youngest = popped.iter().max();
+            assert!(left.iter().all(|left| Some(left) > youngest));
+            popped.extend(left);
+            let pushed: Vec<_> = (1..=3)
+                .filter(|number| *number == 1 || had_room[number - 2])
+                .collect();
+            assert_each_once(popped, &pushed);
+        });
     }
 }
 

@@ -114,25 +114,17 @@ fn a_task_dropped_during_a_refill_passes_its_wake_up_on() {
         let queue = queue(1);
         let woken = std::sync::Arc::new(Woken::default());
         let waker = Waker::from(std::sync::Arc::clone(&woken));
-        let mut tasks: Vec<_> = (0..4)
-            .map(|_| {
-                let queue = Arc::clone(&queue);
-                Box::pin(async move { queue.get_async().await.map(|item| *item) })
-            })
-            .collect();
-        for (task, waker) in
-            tasks
-                .iter_mut()
-                .zip([Waker::noop(), Waker::noop(), Waker::noop(), &waker])
-        {
-            let mut context = Context::from_waker(waker);
-            assert_eq!(task.as_mut().poll(&mut context), Poll::Pending);
-        }
+        let wakers = [Waker::noop(), Waker::noop(), Waker::noop(), &waker];
+        let [one, two, dropped, _last] = wakers.map(|waker| {
+            let queue = Arc::clone(&queue);
+            let mut task = Box::pin(async move { queue.get_async().await.map(|item| *item) });
+            let polled = task.as_mut().poll(&mut Context::from_waker(waker));
+            assert_eq!(polled, Poll::Pending);
+            task
+        });
         (1..=3).for_each(|key| _ = queue.add(key));
-        let _last = tasks.pop();
-        let dropped = tasks.pop();
         let getters = spawn(move || {
-            for (task, key) in tasks.iter_mut().zip(1..) {
+            for (mut task, key) in [(one, 1), (two, 2)] {
                 let mut context = Context::from_waker(Waker::noop());
                 assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(Some(key)));
             }

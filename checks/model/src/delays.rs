@@ -31,7 +31,7 @@ pub enum Policy {
 type Number = u64;
 
 /// Pending delays, and the time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Delays<K> {
     policy: Policy,
     /// The length of a tick in nanoseconds.
@@ -45,16 +45,13 @@ pub struct Delays<K> {
     entries: BTreeMap<(u64, Number), K>,
 }
 
-impl<K: Ord + Copy> Delays<K> {
+impl<K: Ord + Copy + Default> Delays<K> {
     /// No delays, at time 0; ticks of so many milliseconds.
     pub fn new(policy: Policy, tick: u64) -> Self {
         Delays {
             policy,
             tick: tick * MILLISECOND,
-            now: 0,
-            set: 0,
-            pending: BTreeMap::new(),
-            entries: BTreeMap::new(),
+            ..Delays::default()
         }
     }
 

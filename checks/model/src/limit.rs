@@ -75,7 +75,7 @@ impl Wait {
 }
 
 /// Limiters with what they remember. Times are nanoseconds of one clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct NaiveLimits<K> {
     settings: Limits,
     /// For each limiter: how often each key failed, and when last.

@@ -13,7 +13,7 @@ use crate::waiters::Waiters;
 /// The queue as its documentation has it, for one thread.
 ///
 /// Getters and drainers that wait are numbers of the caller's choice.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Naive<K> {
     queued: VecDeque<K>,
     processing: BTreeSet<K>,
@@ -42,24 +42,14 @@ pub struct Naive<K> {
     drains: BTreeMap<usize, usize>,
 }
 
-impl<K: Ord + Copy> Naive<K> {
+impl<K: Ord + Copy + Default> Naive<K> {
     pub fn new(setup: Setup) -> Self {
         Naive {
-            queued: VecDeque::new(),
-            processing: BTreeSet::new(),
-            dirty: BTreeSet::new(),
-            pins: BTreeMap::new(),
             delays: Delays::new(setup.policy, setup.tick()),
-            since: Since::default(),
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
             drain_delays: setup.drain_delays,
-            shut_down: false,
-            releases: 0,
-            dropped: 0,
-            getters: Waiters::default(),
-            drainers: Waiters::default(),
-            drains: BTreeMap::new(),
+            ..Naive::default()
         }
     }
 

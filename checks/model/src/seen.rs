@@ -19,21 +19,12 @@ pub struct Seen {
 }
 
 /// When each key was added, and when it was handed out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Since<K> {
     /// The first add that its next delivery serves.
     added: BTreeMap<K, u128>,
     /// Of held keys, when they were handed out, and how long they had waited then.
     held: BTreeMap<K, (u128, u128)>,
-}
-
-impl<K> Default for Since<K> {
-    fn default() -> Self {
-        Since {
-            added: BTreeMap::new(),
-            held: BTreeMap::new(),
-        }
-    }
 }
 
 impl<K: Ord + Copy> Since<K> {

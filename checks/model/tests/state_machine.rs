@@ -98,19 +98,13 @@ fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(1152))]
 
     #[test]
-    fn the_queue_does_what_its_model_does(setup in setup(), ops in ops(60)) {
-        lockstep::run(setup, &ops);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-
-    #[test]
-    fn the_queue_does_what_its_model_does_for_long(setup in setup(), ops in ops(1000)) {
+    fn the_queue_does_what_its_model_does(
+        setup in setup(),
+        ops in prop_oneof![8 => ops(60), 1 => ops(1000)],
+    ) {
         lockstep::run(setup, &ops);
     }
 }

@@ -10,14 +10,12 @@ use crate::checker::Checker;
 #[derive(Debug, Default)]
 pub(crate) struct Mutant {
     pub(crate) name: String,
-    /// What is wrong with it.
-    pub(crate) what: String,
     pub(crate) file: String,
     /// Stands once in the file.
     find: String,
     replace: String,
-    /// What has to notice.
-    check: Option<Checker>,
+    /// What has to notice, by [`Checker`].
+    pub(crate) check: String,
 }
 
 /// The root of the workspace.
@@ -37,10 +35,9 @@ fn parse(text: &str) -> Result<Vec<Mutant>> {
         if let Some(name) = line.strip_prefix("--- ") {
             file = name;
         } else if let Some(title) = line.strip_prefix("@@ ") {
-            let (name, what) = title.split_once(": ").context(title.to_owned())?;
+            let (name, _) = title.split_once(": ").context(title.to_owned())?;
             mutants.push(Mutant {
                 name: name.into(),
-                what: what.into(),
                 file: file.into(),
                 ..Mutant::default()
             });
@@ -57,7 +54,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>> {
 impl Mutant {
     fn read_line(&mut self, mark: char, line: &str) -> Result<()> {
         match mark {
-            '?' if self.check.is_none() => self.check = Some(line.trim().parse()?),
+            '?' if self.check.is_empty() => self.check = line.trim().to_owned(),
             ' ' | '-' | '+' => {
                 for (text, without) in [(&mut self.find, '+'), (&mut self.replace, '-')] {
                     if mark != without {
@@ -71,9 +68,8 @@ impl Mutant {
         Ok(())
     }
 
-    pub(crate) fn checker(&self) -> Result<&Checker> {
-        let checker = self.check.as_ref();
-        checker.with_context(|| format!("{}: no checker", self.name))
+    pub(crate) fn checker(&self) -> Result<Checker<'_>> {
+        Checker::parse(&self.check).with_context(|| self.name.clone())
     }
 
     /// The file with the bug in it.
@@ -115,19 +111,15 @@ mod tests {
         let [mutant] = &parse(text).unwrap()[..] else {
             panic!("one bug")
         };
-        let read = (&*mutant.file, &*mutant.name, &*mutant.what);
-        assert_eq!(read, ("f", "n", "w"));
+        assert_eq!((&*mutant.file, &*mutant.name), ("f", "n"));
         assert_eq!(mutant.planted_in("-a\nb\nd-").unwrap(), "-a\nc\nd-");
         assert!(mutant.planted_in("a").is_err(), "not there");
         assert!(mutant.planted_in("a\nb\nda\nb\nd").is_err(), "there twice");
-        for wrong in [
-            " a",
-            "@@ n",
-            "@@ n: w\n? hope",
-            "@@ n: w\n? model\n? model",
-            "@@ n: w\n* a",
-        ] {
+        for wrong in [" a", "@@ n", "@@ n: w\n? model\n? model", "@@ n: w\n* a"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "hope", "loom", "model a", "test a b c"] {
+            assert!(Checker::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

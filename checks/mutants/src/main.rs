@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-use crate::checker::Checker;
 use crate::list::Mutant;
 use crate::tree::Tree;
 
@@ -24,9 +23,6 @@ struct Options {
     /// Only bugs with this in their name, their file or their checker
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// Name the bugs, and plant none
-    #[arg(long)]
-    list: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -35,34 +31,30 @@ fn main() -> Result<ExitCode> {
     let mut mutants: Vec<&Mutant> = all.iter().collect();
     if !options.only.is_empty() {
         mutants.retain(|mutant| {
-            let checker = mutant.checker().map(Checker::to_string);
-            let texts = [&mutant.name, &mutant.file, &checker.unwrap_or_default()];
+            let texts = [&mutant.name, &mutant.file, &mutant.check];
             let mut words = options.only.iter();
             words.any(|word| texts.iter().any(|text| text.contains(word)))
         });
         ensure!(!mutants.is_empty(), "no bug is called that");
-    }
-    if options.list {
-        for mutant in &mutants {
-            println!("{:<34} {}: {}", mutant.name, mutant.file, mutant.what);
-        }
-        return Ok(ExitCode::SUCCESS);
     }
 
     let tree = Tree::copy()?;
     let mut sound = BTreeSet::new();
     let mut survivors = 0;
     for mutant in &mutants {
-        let checker = mutant.checker()?;
+        let (checker, check) = (mutant.checker()?, &mutant.check);
         if sound.insert(checker) {
-            passes_without_a_bug(&tree, checker)?;
+            // What the checker says of a bug means something only if it passes without.
+            let run = checker.run(&tree).with_context(|| check.clone())?;
+            let (failed, output) = (run.failure.is_some(), run.output);
+            ensure!(!failed, "{check} fails without a bug:\n{output}");
+            println!("{check}: passes without a bug, {:.1} s", run.seconds);
         }
-        let planted = tree.plant(mutant)?;
-        let run = checker.run(&tree).with_context(|| mutant.name.clone())?;
-        drop(planted);
+        let run = tree.with(mutant, || checker.run(&tree));
+        let run = run.with_context(|| mutant.name.clone())?;
         let (name, build, seconds) = (&mutant.name, run.build, run.seconds);
         let end = match run.failure {
-            Some(how) => format!("caught by {checker}: {how}"),
+            Some(how) => format!("caught by {check}: {how}"),
             None => {
                 survivors += 1;
                 "SURVIVED".to_owned()
@@ -72,16 +64,4 @@ fn main() -> Result<ExitCode> {
     }
     println!("{} bugs planted, {survivors} survived", mutants.len());
     Ok(ExitCode::from(u8::from(survivors > 0)))
-}
-
-/// Sees to it that what a checker says means something.
-fn passes_without_a_bug(tree: &Tree, checker: &Checker) -> Result<()> {
-    let run = checker.run(tree)?;
-    ensure!(
-        run.failure.is_none(),
-        "{checker} fails without a bug:\n{}",
-        run.output
-    );
-    println!("{checker}: passes without a bug, {:.1} s", run.seconds);
-    Ok(())
 }

@@ -14,12 +14,6 @@ pub(crate) struct Tree {
     pub(crate) target: PathBuf,
 }
 
-/// A bug in the tree, until dropped.
-pub(crate) struct Planted {
-    path: PathBuf,
-    text: String,
-}
-
 impl Tree {
     /// Copies what git lists and is there. What an earlier run has built of the dependencies stays.
     pub(crate) fn copy() -> Result<Self> {
@@ -31,13 +25,8 @@ impl Tree {
             fs::remove_dir_all(&to)?;
         }
         let listed = Command::new("git")
-            .args([
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ])
+            .args(["ls-files", "-z", "--cached", "--others"])
+            .arg("--exclude-standard")
             .current_dir(&from)
             .output()
             .context("git ls-files")?;
@@ -52,19 +41,14 @@ impl Tree {
         Ok(Tree { root: to, target })
     }
 
-    pub(crate) fn plant(&self, mutant: &Mutant) -> Result<Planted> {
+    /// Runs `run` while the bug is planted.
+    pub(crate) fn with<T>(&self, mutant: &Mutant, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let path = self.root.join(&mutant.file);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         fs::write(&path, mutant.planted_in(&text)?)?;
-        Ok(Planted { path, text })
-    }
-}
-
-impl Drop for Planted {
-    fn drop(&mut self) {
-        if let Err(error) = fs::write(&self.path, &self.text) {
-            // The next copy puts it right.
-            eprintln!("{}: {error}", self.path.display());
-        }
+        // An error ends the program, and the next copy is made anew.
+        let ran = run()?;
+        fs::write(&path, text)?;
+        Ok(ran)
     }
 }

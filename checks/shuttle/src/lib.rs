@@ -1,10 +1,5 @@
-//! What the scenarios share: how one is run, the threads in it, and the order of what happens in it.
-//!
-//! The scenarios are in `tests/`. Run them with
-//!
-//! ```text
-//! RUSTFLAGS="--cfg keyqueue_shuttle" cargo test -p keyqueue-shuttle-tests --release
-//! ```
+//! What the scenarios in `tests/` share: how one is run (`README.md`), the threads in it, and the order of what
+//! happens in it.
 #![cfg(keyqueue_shuttle)]
 
 mod bell;
@@ -12,6 +7,8 @@ mod crew;
 mod freezer;
 mod history;
 mod run;
+
+use std::time::Duration;
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Item, WorkQueue};
@@ -26,6 +23,9 @@ pub use history::History;
 pub use keyqueue_model::ledger::{Key, Ledger};
 pub use keyqueue_model::{Spread, Spreading};
 pub use run::check;
+
+/// A tick.
+pub const MS: Duration = Duration::from_millis(1);
 
 /// The queue that scenarios are about: few shards, a small ring, and the same hashes in every run,
 /// since schedules are replayed.

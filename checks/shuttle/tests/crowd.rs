@@ -2,16 +2,13 @@
 #![cfg(keyqueue_shuttle)]
 
 use std::sync::Arc as StdArc;
-use std::time::Duration;
 
 use keyqueue::{Clock, MockClock};
 use keyqueue_shuttle_tests::{
-    Bell, Crew, Delivery, Ledger, Queue, below, check, check_end, dawdle, once_in, queue,
+    Bell, Crew, Delivery, Ledger, MS, Queue, below, check, check_end, dawdle, once_in, queue,
 };
 use shuttle::sync::Arc;
 
-/// A tick.
-const MS: Duration = Duration::from_millis(1);
 /// No delay is longer.
 const LONGEST: u64 = 3;
 

@@ -2,16 +2,12 @@
 #![cfg(keyqueue_shuttle)]
 
 use std::sync::Arc as StdArc;
-use std::time::Duration;
 
 use keyqueue::{Added, Clock, TryGetError};
 use keyqueue_shuttle_tests::{
-    Crew, Delivery, History, Ledger, Queue, below, check, check_end, dawdle, once_in, queue,
+    Crew, Delivery, History, Ledger, MS, Queue, below, check, check_end, dawdle, once_in, queue,
 };
 use shuttle::sync::Arc;
-
-/// A tick.
-const MS: Duration = Duration::from_millis(1);
 
 /// Keys that all add through handles.
 const SHARED: u64 = 2;

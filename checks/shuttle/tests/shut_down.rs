@@ -7,12 +7,9 @@ use std::time::Duration;
 
 use keyqueue::{Added, Clock, TryGetError};
 use keyqueue_shuttle_tests::{
-    Crew, Delivery, Ledger, Queue, below, check, check_end, dawdle, once_in, queue, work,
+    Crew, Delivery, Ledger, MS, Queue, below, check, check_end, dawdle, once_in, queue, work,
 };
 use shuttle::sync::Arc;
-
-/// A tick.
-const MS: Duration = Duration::from_millis(1);
 
 /// Keys that all add.
 const SHARED: u64 = 3;

@@ -44,21 +44,18 @@ impl Lockstep<'_> {
 }
 
 fn seen(keys: &[KeySnapshot<'_, Key>]) -> BTreeMap<u64, Seen> {
-    let by_id: BTreeMap<_, _> = keys
-        .iter()
-        .map(|key| (key.key().number, one(key)))
-        .collect();
+    let nanos = |time: Option<Duration>| time.map(|time| time.as_nanos());
+    let seen = keys.iter().map(|key| {
+        let seen = Seen {
+            state: key.state(),
+            age: nanos(key.age()),
+            held: nanos(key.held()),
+            requeues: key.requeues(),
+            due_in: nanos(key.due_in()),
+        };
+        (key.key().number, seen)
+    });
+    let by_id: BTreeMap<_, _> = seen.collect();
     assert_eq!(by_id.len(), keys.len(), "a key is there twice");
     by_id
-}
-
-fn one(key: &KeySnapshot<'_, Key>) -> Seen {
-    let nanos = |time: Option<Duration>| time.map(|time| time.as_nanos());
-    Seen {
-        state: key.state(),
-        age: nanos(key.age()),
-        held: nanos(key.held()),
-        requeues: key.requeues(),
-        due_in: nanos(key.due_in()),
-    }
 }

@@ -51,7 +51,19 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .build()
         .expect("the settings are in range");
     let alive = Arc::default();
-    let mut lockstep = Lockstep::new(&queue, &time, setup, &alive);
+    let mut lockstep = Lockstep {
+        queue: &queue,
+        time: &time,
+        model: Naive::new(setup),
+        setup,
+        alive: &alive,
+        owed: BTreeSet::new(),
+        held: BTreeSet::new(),
+        items: Vec::new(),
+        handles: Vec::new(),
+        getters: Default::default(),
+        drainers: Default::default(),
+    };
     for op in ops {
         lockstep.take(*op);
     }
@@ -83,22 +95,6 @@ struct Lockstep<'q> {
 }
 
 impl<'q> Lockstep<'q> {
-    fn new(queue: &'q Queue, time: &'q MockClock, setup: Setup, alive: &'q Arc<()>) -> Self {
-        Lockstep {
-            queue,
-            time,
-            model: Naive::new(setup),
-            setup,
-            alive,
-            owed: BTreeSet::new(),
-            held: BTreeSet::new(),
-            items: Vec::new(),
-            handles: Vec::new(),
-            getters: Default::default(),
-            drainers: Default::default(),
-        }
-    }
-
     fn id(&self, number: u16) -> u64 {
         u64::from(number % self.setup.keys())
     }
