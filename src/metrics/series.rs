@@ -203,7 +203,7 @@ impl<K> Core<K> {
                 scan: Scan::default(),
             };
             // The recorder is user code, which may panic, and this runs in a drop.
-            let _ = catch_panic(|| {
+            let _ = catch_panic(move || {
                 self.report_series(&mut series, watch, stripes, true);
                 let recorder = series.name.recorder.clone();
                 recorder.with(|to| series.report_totals(to, &nothing));

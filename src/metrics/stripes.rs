@@ -1,9 +1,9 @@
-//! Counters with one writer at a time: each thread has a stripe of its own.
+//! Counters of which most have one writer: each thread has a stripe of its own.
 //!
 //! A thread takes a number when it first counts, and returns it when it ends. The thread with
 //! number `n` writes stripe `n` of every queue, without read-modify-writes; the next thread with
 //! that number continues from its values. Threads that find no number left, and threads that run
-//! the destructors of their thread-locals, share one stripe under a lock.
+//! the destructors of their thread-locals, share one stripe, with read-modify-writes.
 //!
 //! (`ThreadLocal` of the crate `thread_local` panics in such a destructor, which aborts the
 //! process.)
@@ -34,12 +34,11 @@ impl Stripes {
         Stripes([const { OnceLock::new() }; SHARED + 1])
     }
 
-    /// Passes the calling thread's stripe to `count`, which is its only writer.
+    /// Returns the calling thread's stripe, and whether the thread is its only writer.
     #[inline]
-    pub(super) fn with_mine(&self, count: impl FnOnce(&Stripe)) {
+    pub(super) fn mine(&self) -> (&Stripe, bool) {
         let number = NUMBER.try_with(|number| number.0).unwrap_or(SHARED);
-        let _only_writer = (number == SHARED).then(|| lock(&FREE));
-        count(self.0[number].get_or_init(Box::default));
+        (self.0[number].get_or_init(Box::default), number != SHARED)
     }
 
     pub(super) fn each(&self) -> impl Iterator<Item = &Stripe> {
@@ -53,7 +52,7 @@ impl Stripes {
     }
 }
 
-/// The numbers that no thread has. Its lock also makes a thread the only writer of shared stripes.
+/// The numbers that no thread has.
 static FREE: LazyLock<Mutex<Vec<usize>>> =
     LazyLock::new(|| Mutex::new((0..SHARED).rev().collect()));
 
@@ -79,7 +78,8 @@ mod tests {
     use std::thread;
 
     fn count(stripes: &Stripes, event: Event) {
-        stripes.with_mine(|stripe| stripe.events[event as usize].add(1));
+        let (stripe, alone) = stripes.mine();
+        stripe.events[event as usize].add(1, alone);
     }
 
     #[test]

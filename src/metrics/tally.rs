@@ -12,7 +12,7 @@ use crate::keys::times::Ticks;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The counters of a queue; `None` if it has no name.
-pub(crate) struct Tally(pub(super) Option<Counters>);
+pub(crate) struct Tally(pub(super) Option<Box<Counters>>);
 
 pub(super) struct Counters {
     pub(super) stripes: Stripes,
@@ -34,11 +34,13 @@ impl Tally {
     ) -> Self {
         let core = Weak::clone(core);
         let report = move |now| core.upgrade().is_some_and(|core| core.report_due(now));
-        Tally(name.map(|name| Counters {
-            stripes: Stripes::new(),
-            series: Mutex::new(Some(Box::new(Series::new(Name::take(name, to))))),
-            started: AtomicBool::new(manual),
-            entry: Arc::new(Entry::new(Some(Box::new(report)))),
+        Tally(name.map(|name| {
+            Box::new(Counters {
+                stripes: Stripes::new(),
+                series: Mutex::new(Some(Box::new(Series::new(Name::take(name, to))))),
+                started: AtomicBool::new(manual),
+                entry: Arc::new(Entry::new(Some(Box::new(report)))),
+            })
         }))
     }
 
@@ -59,23 +61,24 @@ impl Tally {
     /// Counts a delivery of a key that was queued at `queued`.
     #[inline]
     pub(crate) fn got(&self, queued: Ticks, now: Ticks) {
-        self.with_stripe(|stripe| stripe.queue.record(now.saturating_sub(queued)));
+        self.with_stripe(|stripe, alone| stripe.queue.record(now.saturating_sub(queued), alone));
     }
 
     /// Counts a finished key whose delivery began at `began`.
     #[inline]
     pub(crate) fn worked(&self, began: Ticks, now: Ticks) {
-        self.with_stripe(|stripe| stripe.work.record(now.saturating_sub(began)));
+        self.with_stripe(|stripe, alone| stripe.work.record(now.saturating_sub(began), alone));
     }
 
     pub(crate) fn count(&self, event: Event) {
-        self.with_stripe(|stripe| stripe.events[event as usize].add(1));
+        self.with_stripe(|stripe, alone| stripe.events[event as usize].add(1, alone));
     }
 
     #[inline]
-    fn with_stripe(&self, count: impl FnOnce(&Stripe)) {
+    fn with_stripe(&self, count: impl FnOnce(&Stripe, bool)) {
         if let Some(counters) = &self.0 {
-            counters.stripes.with_mine(count);
+            let (stripe, alone) = counters.stripes.mine();
+            count(stripe, alone);
         }
     }
 }

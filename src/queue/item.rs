@@ -115,6 +115,9 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
+        if self.queue.core.is_shutting_down() {
+            return Added::ShutDown;
+        }
         let hash = hash_of(&self.queue.hasher, self.key());
         self.queue.core.delay(self.held.pin(), hash, delay)
     }
