@@ -149,6 +149,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
 
     fn over(queue: Source<'a, K, L, S>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = processors.min(threads::MOST_THREADS);
         Workers {
             queue: Arc::new(queue),
             count: ("threads", processors),

@@ -17,7 +17,7 @@ use crate::{ConfigError, DefaultHasher, Remaining};
 /// The standard library aborts the process if a new thread cannot map the stack of its signal
 /// handler. Each thread takes four mappings, and Linux allows a process 65 530 by default, so this
 /// bound leaves half of them free.
-const MOST_THREADS: usize = 1 << 13;
+pub(super) const MOST_THREADS: usize = 1 << 13;
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
