@@ -14,7 +14,7 @@ use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Clock, WorkQueue};
 
 /// A way through the queue: its name, what one operation may allocate in the long run, and a
-/// function that makes what it needs and goes along so often.
+/// function that prepares what the path needs and takes it this often.
 type Path = (&'static str, f64, fn(u64));
 
 /// Recurring keys.
@@ -189,7 +189,7 @@ fn delay_moved(count: u64) {
     }
 }
 
-/// A new one every so often: where its hashes fall differs, and the average does less.
+/// A new one from time to time: where its hashes fall differs, and the average does less.
 fn limiter(count: u64) {
     for _ in 0..count / (4 * KEYS) {
         let limiter = ItemExponentialFailure::new(Duration::from_millis(5), FAR);

@@ -114,7 +114,7 @@ fn any_number_of_workers_gives_the_result_of_a_sequential_run() {
         assert!(ended.stdout.contains(&totals.0), "{ended:?}");
         assert!(ended.stdout.contains(&totals.1), "{ended:?}");
     }
-    // Only so many as asked for.
+    // Only as many as were asked for.
     assert_eq!(table(&run(b"", &[file])), expected[..10]);
     assert_eq!(table(&run(b"", &[file, "--top", "3"])), expected[..3]);
     assert_eq!(table(&run(b"", &[file, "--top", "0"])), []);

@@ -6,7 +6,7 @@ use keyqueue_model::linear::{Do, explain};
 use keyqueue_model::{Setup, recorded};
 use libfuzzer_sys::fuzz_target;
 
-/// At most so many threads, with so many calls each: the search is exponential at worst.
+/// At most this many threads, with this many calls each: the search is exponential at worst.
 const THREADS: usize = 4;
 const CALLS: usize = 8;
 

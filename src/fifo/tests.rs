@@ -1,4 +1,4 @@
-//! The FIFO compared with a plain deque, and with the clock of its own calls when threads race.
+//! The FIFO compared with a plain deque, and, when threads race, with the times of the calls.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -18,7 +18,7 @@ use crate::sync::atomic::AtomicUsize;
 
 const RINGS: [usize; 4] = [1, 2, 3, 1024];
 
-/// Pushes a node in an allocation of its own.
+/// Pushes a node in its own allocation.
 fn push<K>(fifo: &Fifo<K>, key: K) {
     let node = Box::new(Node::new(ShortHash::of(0), State::Queued, false, key));
     let node = NodeRef(NonNull::from(Box::leak(node)));

@@ -62,7 +62,7 @@ fn a_function_may_return_what_it_likes() {
     assert_eq!(worked(|_| Ok::<(), Box<dyn std::error::Error>>(())), 2);
 }
 
-/// Asserts that so many threads are refused by name, and that no key is taken. Returns the errors.
+/// Asserts that this many threads are refused by name, and that no key is taken. Returns the errors.
 fn refusals(threads: usize) -> [ConfigError; 2] {
     let queue = Arc::new(WorkQueue::<u64>::new());
     queue.add(1);

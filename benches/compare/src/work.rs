@@ -16,7 +16,7 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) const NONE: Self = Self { steps: 0 };
 
-    /// As many steps as take so many nanoseconds.
+    /// As many steps as take this many nanoseconds.
     pub(crate) fn calibrated(ns: f64) -> Self {
         let probe = Self { steps: 10_000 };
         let steps = ns * f64::from(probe.steps) / probe.measure(2_000);

@@ -46,7 +46,7 @@ pub struct Delays<K> {
 }
 
 impl<K: Ord + Copy + Default> Delays<K> {
-    /// No delays, at time 0; ticks of so many milliseconds.
+    /// No delays, at time 0; ticks of this many milliseconds.
     pub fn new(policy: Policy, tick: u64) -> Self {
         Delays {
             policy,
@@ -66,7 +66,7 @@ impl<K: Ord + Copy + Default> Delays<K> {
         self.now = self.now.saturating_add(by).min(END);
     }
 
-    /// Sets a delay of so many nanoseconds, unless the one that is pending counts.
+    /// Sets a delay of this many nanoseconds, unless the one that is pending counts.
     pub fn set(&mut self, key: K, nanos: u128) {
         let at = (self.now() + nanos.min(LONGEST)).min(u64::MAX.into()) as u64;
         // Never early: the first tick that does not begin before.

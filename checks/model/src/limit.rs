@@ -43,7 +43,7 @@ pub fn duration(nanos: u128) -> Duration {
 pub enum Limit {
     /// Exponential per key between two delays, in either order.
     Exponential(Span, Span),
-    /// Fast so many times per key, then slow; two delays in either order.
+    /// Fast this many times per key, then slow; two delays in either order.
     FastSlow(Span, Span, u8),
     /// Tokens, in how many seconds, and the size of the bucket: each is one more than its number.
     Bucket(u16, u16, u16),

@@ -81,7 +81,7 @@ impl<K: Ord + Copy + Default> Naive<K> {
         Added::Queued
     }
 
-    /// Adds a key after so many nanoseconds.
+    /// Adds a key after this many nanoseconds.
     pub fn add_after(&mut self, key: K, nanos: u128) -> Added {
         if nanos == 0 {
             self.add(key)

@@ -131,7 +131,7 @@ pub enum Op {
     Get,
     /// Takes a key, waiting for no time at all.
     GetTimeout,
-    /// Takes up to so many keys, if that does not wait.
+    /// Takes up to this many keys, if that does not wait.
     GetBatch(u8),
     /// Says that an item is done.
     Done(u8),

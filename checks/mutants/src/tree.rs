@@ -46,7 +46,7 @@ impl Tree {
         let path = self.root.join(&mutant.file);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         fs::write(&path, mutant.planted_in(&text)?)?;
-        // An error ends the program, and the next copy is made anew.
+        // An error ends the program, and the next run copies the tree again.
         let ran = run()?;
         fs::write(&path, text)?;
         Ok(ran)

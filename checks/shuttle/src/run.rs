@@ -17,7 +17,7 @@ const REPLAY: &str = "KEYQUEUE_REPLAY";
 /// PCT's bug depth: it changes the threads' priorities at one place less.
 const DEPTH: usize = 4;
 
-/// A run of so many steps has no end: fifty times those that the longest take.
+/// A run with this many steps does not end: fifty times those that the longest take.
 const ENDLESS: usize = 100_000;
 
 /// Runs `scenario` under many schedules of each scheduler, and prints how long that took.

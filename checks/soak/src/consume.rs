@@ -117,7 +117,7 @@ pub(crate) async fn task(life: &Life) {
 }
 
 /// Has some futures at once, which it leaves alone for a while after each poll. Half of them are
-/// dropped then. A wake-up that comes meanwhile is not seen for up to so many microseconds.
+/// dropped then. A wake-up that comes meanwhile is not seen for up to this many microseconds.
 fn waver(life: &Life, longest: u64) {
     let mut futures = [(); 4].map(|()| life.queue.get_async());
     loop {

@@ -54,7 +54,7 @@ impl Pair {
         Summary::of(&ended)
     }
 
-    /// Starts to follow, and waits until the first scan is through as far as a file of its own.
+    /// Starts to follow, and waits until the first scan has copied a file that marks its end.
     pub(crate) fn watch(&self, mut command: Command) -> Running {
         self.write("ready", "");
         let command = command.args([self.source(), self.target()]).arg("--watch");

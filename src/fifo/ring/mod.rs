@@ -7,8 +7,8 @@
 //!
 //! # Positions, laps and words
 //!
-//! Pushes have the positions 0, 1, 2, ... With `N` slots, position `p` is in lap `p / N`, and each
-//! position of a lap has a slot of its own. A slot is one word with a lap and the address of a link,
+//! Pushes have the positions 0, 1, 2, ... With `N` slots, position `p` is in lap `p / N`, and no two
+//! positions of a lap have the same slot. A slot is one word with a lap and the address of a link,
 //! or no address:
 //!
 //! ```text
@@ -81,7 +81,7 @@ pub(crate) struct Ring {
 
 /// The distance between the slots of neighbouring positions. It is longer than a cache line of
 /// 64 bytes, so that a pusher and a popper who are close do not exchange words of the same line, and
-/// odd, so that each position of a lap has a slot of its own.
+/// odd, so that no two positions of a lap have the same slot.
 const STRIDE: usize = 9;
 
 /// The number of bits of an address that a word has room for: as many as 64-bit targets use, unless

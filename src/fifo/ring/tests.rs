@@ -9,7 +9,7 @@ use super::*;
 use crate::scaled::scaled;
 use crate::sync::atomic::AtomicUsize;
 
-/// Pushes a number, in an allocation of its own. Returns whether there was room.
+/// Pushes a number in its own allocation. Returns whether there was room.
 fn push(ring: &Ring, number: usize) -> bool {
     let place = NonNull::from(Box::leak(Box::new(number)));
     let pushed = ring.push(place.cast()).is_ok();

@@ -69,7 +69,7 @@ fn quantiles<const N: usize>(mut values: Vec<u64>, at: [f64; N]) -> [f64; N] {
     at.map(|at| values[((at * values.len() as f64) as usize).min(last)] as f64)
 }
 
-/// A runtime for tasks, of so many threads.
+/// A runtime for tasks with this number of threads.
 pub(crate) fn runtime(threads: usize) -> Runtime {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(threads).enable_time().build();

@@ -32,7 +32,7 @@ pub use spec::{Spec, Step};
 
 use keyqueue::{Added, Remaining};
 
-/// Histories are about so many keys at most, numbered from 0.
+/// Histories have at most this many keys, numbered from 0.
 pub const KEYS: usize = 4;
 /// So many threads at most take part.
 pub const THREADS: usize = 6;
@@ -42,7 +42,7 @@ pub const THREADS: usize = 6;
 pub enum Part {
     /// A plain add.
     Add(u8, Added),
-    /// An add after so many ticks, above 0; true unless it was refused.
+    /// An add after this many ticks, above 0; true unless it was refused.
     Delay(u8, u8, bool),
     /// The pending delay was cancelled; whether there was one.
     Cancel(u8, bool),
@@ -54,7 +54,7 @@ pub enum Part {
     Ended,
     /// A key that this thread held was done.
     Done(u8),
-    /// The clock moved a tick on, and so many delays ended.
+    /// The clock moved a tick on, and this many delays ended.
     Fired(u8),
     /// The one shut-down of the history, and what it found.
     ShutDown(Remaining),

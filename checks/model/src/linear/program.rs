@@ -21,17 +21,17 @@ pub enum Do {
     AddAfter(u8, u8, Via),
     Cancel(u8),
     TryGet,
-    /// Takes a key, or waits for so many microseconds.
+    /// Takes a key, or waits for this many microseconds.
     GetTimeout(u8),
-    /// Polls a getter that has been polled so many times before, and drops it.
+    /// Polls a getter that has been polled this many times before, and drops it.
     PollGet(u8),
     /// Takes a key, waiting for as long as it takes.
     Get,
-    /// Takes up to so many keys, waiting for the first.
+    /// Takes up to this many keys, waiting for the first.
     GetBatch(u8),
     /// Says that an item is done.
     Done(u8),
-    /// Is done with an item, and adds its key after so many ticks.
+    /// Is done with an item, and adds its key after this many ticks.
     RetryAfter(u8, u8),
     /// Moves the clock a tick on, and ends what is due.
     Fire,

@@ -37,7 +37,7 @@ pub enum Step {
     Set(u8),
     /// So many delays have ended, and their keys are added.
     Fired(u8),
-    /// After so many, the delay of this key has ended; the key is to be added.
+    /// After this many ticks, the delay of this key has ended; the key is to be added.
     Add(u8, u8),
     /// As before; the key is to be put into the FIFO.
     Push(u8, u8),
