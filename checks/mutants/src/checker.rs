@@ -12,6 +12,9 @@ const MIRIFLAGS: &str = "-Zmiri-many-seeds=0..20 -Zmiri-preemption-rate=0.05 \
     -Zmiri-address-reuse-cross-thread-rate=0 \
     -Zmiri-compare-exchange-weak-failure-rate=0.1";
 
+/// Longer than any build, and than any run without a bug.
+pub(crate) const MOST_SECONDS: f64 = 1800.0;
+
 /// The run of a checker.
 pub(crate) struct Run {
     /// What has failed, if it did not pass.
@@ -47,21 +50,21 @@ impl<'a> Checker<'a> {
         Ok(Checker { kind, part, filter })
     }
 
-    /// Builds and runs it.
+    /// Builds and runs it. A run that takes longer than `patience`, in seconds, has hung.
     ///
     /// # Errors
     ///
     /// If it cannot be built, which is no catch.
-    pub(crate) fn run(self, tree: &Tree) -> Result<Run> {
+    pub(crate) fn run(self, tree: &Tree, patience: f64) -> Result<Run> {
         let began = Instant::now();
-        let built = self.command(tree, true).output()?;
+        let built = self.command(tree, None).output()?;
         ensure!(
             built.status.success(),
             "it does not build (.ci/jobs/miri.sh installs Miri):\n{}",
             text(&built)
         );
         let build = began.elapsed().as_secs_f64();
-        let ran = self.command(tree, false).output()?;
+        let ran = self.command(tree, Some(patience)).output()?;
         let output = text(&ran);
         Ok(Run {
             failure: failure(ran.status.code(), &output)?,
@@ -71,8 +74,8 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// The command that runs it, or only builds it.
-    fn command(self, tree: &Tree, only_build: bool) -> Command {
+    /// The command that runs it, or only builds it if there is no patience to run it with.
+    fn command(self, tree: &Tree, patience: Option<f64>) -> Command {
         let Checker { kind, part, filter } = self;
         let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
         if let "loom" | "shuttle" = kind {
@@ -100,19 +103,14 @@ impl<'a> Checker<'a> {
                 ("real", format!("test --profile=mutants -p {tests}"))
             }
         };
-        // In seconds. What takes as long has hung: twenty seeds under Miri take longest.
-        let patience = match kind {
-            _ if only_build => "1800",
-            "miri" => "1200",
-            _ => "240",
-        };
+        let seconds = patience.unwrap_or(MOST_SECONDS).to_string();
         // It ends the tests as well, not only cargo.
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=5", patience, "cargo"])
+            .args(["--kill-after=5", &seconds, "cargo"])
             .args(arguments.split(' '))
             .arg("--quiet")
-            .args(only_build.then_some("--no-run"))
+            .args(patience.is_none().then_some("--no-run"))
             .args(filter.split_whitespace())
             .current_dir(&tree.root)
             .env("CARGO_INCREMENTAL", "1")
