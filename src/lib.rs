@@ -44,6 +44,7 @@
 //! ```
 //! let queue = keyqueue::WorkQueue::new();
 //! std::thread::scope(|scope| {
+//!     let _end = queue.shut_down_on_drop(); // the workers end even if the scope is left early
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
 //!             // Waits for a key. `None`: the queue is shut down and empty.
@@ -75,14 +76,16 @@
 //! | add a key later, or cancel that | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
 //! | retry a key | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
 //! | shut down without waiting; queued keys are still delivered | [`shut_down`](WorkQueue::shut_down) |
-//! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async) |
+//! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async), [`drain_until`](WorkQueue::drain_until) |
+//! | shut down and discard what is queued | [`shut_down_now`](WorkQueue::shut_down_now) |
+//! | shut down when a scope is left, wait for a shut-down, compare all of these | [`shut_down_on_drop`](WorkQueue::shut_down_on_drop), [`closed`](WorkQueue::closed), [`docs::how_it_ends`] |
 //! | inspect the keys | [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck) |
 //! | report metrics | a [name](Builder::name) and feature `metrics` |
 //! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
 //! | set the name, clock, hasher, shards, ring, what drains do with delays, ... | [`WorkQueue::builder`] |
 //!
-//! Further pages, on semantics, performance, metrics, limitations, client-go's calls and internals,
-//! are in [`docs`].
+//! Further pages, on semantics, how a queue ends, performance, metrics, limitations, client-go's
+//! calls and internals, are in [`docs`].
 //!
 //! # Features
 //!
@@ -130,6 +133,7 @@ pub use keys::state::State;
 pub use queue::WorkQueue;
 pub use queue::added::{Added, DrainEnd, Drained, Remaining};
 pub use queue::builder::Builder;
+pub use queue::end::ShutDownOnDrop;
 pub use queue::get::GetAsync;
 pub use queue::handle::KeyHandle;
 pub use queue::item::{Batch, Item};

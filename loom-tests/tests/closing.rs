@@ -1,8 +1,10 @@
-//! Shutting down beside adds, getters, workers and drainers (S1 to S4).
+//! Shutting down beside adds, getters, workers and drainers (S1 to S5, S8).
 #![cfg(keyqueue_loom)]
 
-use keyqueue::WorkQueue;
-use keyqueue_loom_tests::{Queue, check, queue, spawn, spawn_with};
+use std::time::Duration;
+
+use keyqueue::{DrainEnd, WorkQueue};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
@@ -133,7 +135,7 @@ fn a_drain_waits_for_what_is_queued_and_processed() {
         let worker = spawn_with(&queue, work_until_the_end);
         queue.shut_down_with_drain();
         assert!(queue.is_empty());
-        assert_eq!(queue.drain_timeout(std::time::Duration::ZERO), Ok(()));
+        assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::Finished);
         assert_eq!(worker.join().unwrap(), 2);
     });
 }
@@ -174,15 +176,105 @@ fn a_shut_down_releases_a_drainer() {
         let queue = queue(2);
         queue.add(1);
         let item = queue.try_get().unwrap();
-        let drainer = spawn_with(&queue, |queue| {
-            queue.drain_timeout(std::time::Duration::MAX)
-        });
+        let drainer = spawn_with(&queue, |queue| queue.drain_timeout(Duration::MAX));
         // A shut-down releases the drainers that wait already, so repeat it until that is the case.
         while !queue.is_shutting_down() {
             thread::yield_now();
         }
         queue.shut_down();
-        assert!(drainer.join().unwrap().is_err());
+        assert_eq!(drainer.join().unwrap().end, DrainEnd::Released);
         item.done();
+    });
+}
+
+/// S5. Of two shut-downs at once both report the dropped delay.
+#[test]
+fn every_shut_down_reports_the_dropped_delay() {
+    check("two_shut_downs", 3, || {
+        let (queue, _time) = delayed_queue(keyqueue::Builder::manual_timers);
+        queue.add_after(1, Duration::from_nanos(1));
+        let other = spawn_with(&queue, WorkQueue::shut_down);
+        assert_eq!(queue.shut_down().delayed, 1);
+        assert_eq!(other.join().unwrap().delayed, 1);
+    });
+}
+
+/// S1. A task that waits for a shut-down is woken.
+#[test]
+fn a_shut_down_wakes_a_task_that_waits_for_it() {
+    check("closed", 5, || {
+        let queue = queue(2);
+        let task = spawn_with(&queue, |queue| block_on(queue.closed()));
+        queue.shut_down();
+        task.join().unwrap();
+    });
+}
+
+/// S8. A queued key is delivered or discarded, and none is delivered afterwards; the getter ends.
+#[test]
+fn a_queued_key_is_delivered_or_discarded() {
+    check("now_getter", 3, || {
+        let queue = queue(2);
+        queue.add(1);
+        let getter = spawn_with(&queue, work_until_the_end);
+        let left = queue.shut_down_now();
+        assert!(queue.try_get().is_err());
+        assert_eq!(getter.join().unwrap() + left.queued, 1);
+        assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
+    });
+}
+
+/// S8. A dirty key is delivered once more before, or not at all; the getter and the drainer end.
+#[test]
+fn a_dirty_key_is_delivered_again_or_discarded() {
+    check("now_dirty", 3, || {
+        let queue = queue(2);
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        queue.add(1);
+        let ender = spawn_with(&queue, |queue| {
+            let left = queue.shut_down_now();
+            assert!(queue.try_get().is_err());
+            left
+        });
+        item.done();
+        let delivered = work_until_the_end(&queue);
+        let left = ender.join().unwrap();
+        assert!(delivered + left.queued <= 1, "{delivered}, {left:?}");
+        assert!(delivered + left.queued + left.processing >= 1, "{left:?}");
+        assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
+    });
+}
+
+/// S8. A drain beside an adder of an idle key, with nobody who gets: it waits for no key that the
+/// adder is about to push.
+#[test]
+fn a_drain_does_not_wait_for_a_key_that_is_discarded_before_it_is_pushed() {
+    check("now_adder", 3, || {
+        let queue = queue(2);
+        let handle = queue.handle(1);
+        let adder = spawn(move || handle.add().is_accepted());
+        let left = queue.shut_down_now();
+        assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
+        assert_eq!(usize::from(adder.join().unwrap()), left.queued);
+        assert!(queue.shut_down().is_nothing());
+        assert!(queue.get().is_none());
+        assert!(queue.is_empty());
+    });
+}
+
+/// S3, S8. A drainer returns once the last item is done, whoever counts last.
+#[test]
+fn a_drainer_returns_when_the_rest_is_discarded() {
+    check("now_drainer", 2, || {
+        let queue = queue(2);
+        queue.add(1);
+        queue.add(2);
+        let item = queue.try_get().unwrap();
+        let drainer = spawn_with(&queue, |queue| block_on(queue.drain_async()));
+        let ender = spawn_with(&queue, WorkQueue::shut_down_now);
+        item.done();
+        assert_eq!(ender.join().unwrap().queued, 1);
+        assert_eq!(drainer.join().unwrap().end, DrainEnd::Finished);
     });
 }

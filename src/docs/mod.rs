@@ -5,6 +5,7 @@
 //! | [`semantics`] | know what the queue promises, state by state |
 //! | [`performance`] | choose or tune the queue: what operations cost, and where it loses |
 //! | [`metrics`] | operate it: what it reports, what that costs, how to inspect it |
+//! | [`how_it_ends`] | shut the queue down: what each call delivers, drops and waits for |
 //! | [`limitations`] | know the pitfalls and limits |
 //! | [`coming_from_client_go`] | port from the Go queue: each call and its counterpart |
 //! | [`internals`] | change the crate: the parts, the protocols and the reasons |
@@ -15,6 +16,9 @@ use crate::{backoff::*, limiter::*, worker::*, *};
 
 #[doc = include_str!("coming_from_client_go.md")]
 pub mod coming_from_client_go {}
+
+#[doc = include_str!("how_it_ends.md")]
+pub mod how_it_ends {}
 
 #[doc = include_str!("internals.md")]
 pub mod internals {}

@@ -35,14 +35,15 @@ mod waiting;
 
 use std::time::Duration;
 
-use crate::engine::shutdown::{Census, Closing};
+use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{self, Held, Pin, Queued};
+use crate::keys::state::Begun;
 use crate::keys::{Keys, Shard};
 use crate::metrics::{Recorder, Tally};
-use crate::queue::added::{Added, Remaining};
+use crate::queue::added::Added;
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;
@@ -360,18 +361,25 @@ impl<K> Core<K> {
 
     // ---- getting ----------------------------------------------------------------------------
 
-    /// Takes the key at the head of the FIFO.
+    /// Takes the key at the head of the FIFO, and discards those before it that a shut-down has
+    /// abandoned.
     #[inline]
     pub(crate) fn take(&self) -> Taken<K> {
-        match self.fifo.pop() {
-            Some(entry) => Taken::Key(self.begin(entry)),
-            None if self.closing.all_delivered() => Taken::Ended,
-            None => Taken::Empty,
+        loop {
+            match self.fifo.pop() {
+                Some(entry) => {
+                    if let Some(held) = self.begin(entry) {
+                        return Taken::Key(held);
+                    }
+                }
+                None if self.closing.all_delivered() => return Taken::Ended,
+                None => return Taken::Empty,
+            }
         }
     }
 
     #[inline]
-    fn begin(&self, entry: Queued<K>) -> Held<K> {
+    fn begin(&self, entry: Queued<K>) -> Option<Held<K>> {
         match &self.watch {
             None => self.begun(entry.begin()),
             Some(watch) => self.begun(watch.begin(entry)),
@@ -379,11 +387,21 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn begun(&self, (held, closed): (Held<K>, bool)) -> Held<K> {
-        if closed && self.closing.delivered() {
-            self.getters.notify_all();
+    fn begun(&self, (held, begun): (Held<K>, Begun)) -> Option<Held<K>> {
+        match begun {
+            Begun::Open => {}
+            Begun::Closed => {
+                if self.closing.delivered() {
+                    self.getters.notify_all();
+                }
+            }
+            Begun::Abandoned => {
+                // It is counted already, and not dirty, because adds are refused.
+                held.finish();
+                return None;
+            }
         }
-        held
+        Some(held)
     }
 
     /// Ends the processing of a key.
@@ -411,60 +429,5 @@ impl<K> Core<K> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.fifo.is_empty()
-    }
-
-    // ---- shutting down ----------------------------------------------------------------------
-
-    pub(crate) fn is_shutting_down(&self) -> bool {
-        self.closing.has_begun()
-    }
-
-    /// Refuses adds from now on, and returns what is left to do. Another call is harmless.
-    ///
-    /// Pending delays are dropped, or with `deliver` their keys are added now.
-    pub(crate) fn close(&self, deliver: bool) -> Remaining {
-        let mut census = Census::default();
-        if self.closing.begin() {
-            // From here on no delay fires. The walk finds every delay that is still pending, those
-            // set meanwhile included.
-            let ended = self.end_timer(deliver);
-            let mut owed = Vec::new();
-            for shard in self.keys.shards() {
-                shard.close(deliver, &mut census, |entry| owed.push(entry));
-            }
-            for entry in owed {
-                self.enqueue_unannounced(entry);
-            }
-            self.timer.clear(ended);
-            let finished = self.closing.walked(&census);
-            // If every key is delivered, every getter must end. If not, there may be keys whose
-            // delays ended just now; and a getter that was notified before may be a future that is
-            // kept and not polled, for which no later add makes up.
-            self.getters.notify_all();
-            if finished {
-                self.closing.drainers.notify_all();
-            }
-        } else {
-            self.count(&mut census);
-        }
-        census.remaining()
-    }
-
-    fn count(&self, census: &mut Census) {
-        for shard in self.keys.shards() {
-            shard.for_each(|node| {
-                census.count(node.state.phase());
-                census.delayed += usize::from(node.delay.due().is_some());
-            });
-        }
-        census.delayed += self.closing.dropped();
-    }
-
-    /// Returns the numbers of queued, processing and delayed keys, as of some moment for each key.
-    /// The delays that a shut-down has dropped count as delayed.
-    pub(crate) fn remaining(&self) -> Remaining {
-        let mut census = Census::default();
-        self.count(&mut census);
-        census.remaining()
     }
 }

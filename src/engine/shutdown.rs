@@ -13,6 +13,26 @@
 //!    processing, idle. `begin` and `finish` read the closed flag in the word that they change
 //!    anyway, and lower the counters. This costs an open queue nothing.
 //!
+//! The walk holds a mutex. A shut-down that is not the first waits for the walk, so it finds every
+//! key closed and every dropped delay counted. No user code runs under the mutex.
+//!
+//! # Abandoning
+//!
+//! [`Core::abandon`] ends a queue without delivering what is queued. It closes the keys, and then
+//! walks once more. Again each key's own word decides, now whether a delivery began before it:
+//!
+//! ```text
+//! queued        sets abandoned: the thread that pops the entry reads it in its `begin`, and
+//!               discards the entry instead of delivering it
+//! dirty         becomes processing: its `done` makes it idle
+//! otherwise     unchanged: no delivery follows
+//! ```
+//!
+//! After this walk no delivery begins. The thread that abandons then pops and discards all entries,
+//! and lowers both counters by what *it* has abandoned; the threads that discard lower none. An
+//! adder may still be about to push the entry of an abandoned key. No thread waits for it: it is
+//! counted already, and the next `take` discards it, or the queue's drop.
+//!
 //! # Counters
 //!
 //! Both counters start too high by [`WALKING`]. At its end the walk subtracts that, and adds what
@@ -26,8 +46,10 @@
 //! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
 //! for it: a `None` is final.
 
+use super::{Core, Taken};
 use crate::keys::state::State;
 use crate::queue::added::Remaining;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wait::WaitList;
 
@@ -36,12 +58,15 @@ const WALKING: usize = usize::MAX / 2;
 
 pub(crate) struct Closing {
     begun: AtomicBool,
+    /// Locked during the walk.
+    walk: Mutex<()>,
     undelivered: AtomicUsize,
     unfinished: AtomicUsize,
     /// Raised by each `shut_down`: a drainer that sees it rise returns at once.
     releases: AtomicUsize,
     /// The delays that the shut-down has dropped.
     dropped: AtomicUsize,
+    /// Those who wait for the begin of a shut-down, too.
     pub(crate) drainers: WaitList,
 }
 
@@ -78,6 +103,7 @@ impl Closing {
     pub(crate) fn new() -> Self {
         Closing {
             begun: AtomicBool::new(false),
+            walk: Mutex::new(()),
             undelivered: AtomicUsize::new(WALKING),
             unfinished: AtomicUsize::new(WALKING),
             releases: AtomicUsize::new(0),
@@ -95,7 +121,7 @@ impl Closing {
     }
 
     /// Begins a shut-down. Returns true to the one caller that has to walk.
-    pub(crate) fn begin(&self) -> bool {
+    fn begin(&self) -> bool {
         // Ordering: AcqRel; pairs with the Acquire in `has_begun`. For new keys the pairing is
         // by the shard's lock, which the walker takes after this.
         !self.begun.swap(true, Ordering::AcqRel)
@@ -103,14 +129,13 @@ impl Closing {
 
     /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.
     pub(crate) fn dropped(&self) -> usize {
-        // Ordering: Relaxed; a finished drain reads it after the Acquire in `all_finished`.
-        // Other callers may get 0 while the walk goes on.
+        // Ordering: Relaxed; a caller that has shut down is ordered by the mutex of the walk.
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Ends the walk. Returns whether nothing is unfinished now.
-    pub(crate) fn walked(&self, census: &Census) -> bool {
-        // Ordering: Relaxed; released by the changes of the counters below.
+    /// Ends the walk.
+    fn walked(&self, census: &Census) {
+        // Ordering: Relaxed; ordered by the mutex of the walk.
         self.dropped.store(census.delayed, Ordering::Relaxed);
         let undelivered = census.queued + census.dirty;
         let unfinished = undelivered + census.processing;
@@ -119,10 +144,17 @@ impl Closing {
         self.undelivered
             .fetch_sub(WALKING - undelivered, Ordering::AcqRel);
         // Ordering: AcqRel; as above.
-        let before = self
-            .unfinished
+        self.unfinished
             .fetch_sub(WALKING - unfinished, Ordering::AcqRel);
-        before == WALKING - unfinished
+    }
+
+    /// Counts what was abandoned: it will not be delivered, and what was queued is finished.
+    fn abandoned(&self, census: &Census) {
+        // Ordering: AcqRel; as in `walked`.
+        self.undelivered
+            .fetch_sub(census.queued + census.dirty, Ordering::AcqRel);
+        // Ordering: AcqRel; as in `walked`.
+        self.unfinished.fetch_sub(census.queued, Ordering::AcqRel);
     }
 
     /// Counts the delivery of a closed key. Returns whether it was the last.
@@ -159,5 +191,74 @@ impl Closing {
     pub(crate) fn releases(&self) -> usize {
         // Ordering: Relaxed; as above.
         self.releases.load(Ordering::Relaxed)
+    }
+}
+
+impl<K> Core<K> {
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.closing.has_begun()
+    }
+
+    /// Refuses adds from now on, and returns what is left to do. Another call is harmless.
+    ///
+    /// Pending delays are dropped, or with `deliver` their keys are added now.
+    pub(crate) fn close(&self, deliver: bool) -> Remaining {
+        let walk = self.closing.walk.lock();
+        if !self.closing.begin() {
+            drop(walk);
+            return self.remaining();
+        }
+        // From here on no delay fires. The walk finds every delay that is still pending, those
+        // set meanwhile included.
+        let ended = self.end_timer(deliver);
+        let mut census = Census::default();
+        let mut owed = Vec::new();
+        for shard in self.keys.shards() {
+            shard.close(deliver, &mut census, |entry| owed.push(entry));
+        }
+        for entry in owed {
+            self.enqueue_unannounced(entry);
+        }
+        self.timer.clear(ended);
+        self.closing.walked(&census);
+        drop(walk);
+        // If every key is delivered, every getter must end. If not, there may be keys whose
+        // delays ended just now; and a getter that was notified before may be a future that is
+        // kept and not polled, for which no later add makes up.
+        self.getters.notify_all();
+        // The drainers, if nothing is left, and those who wait for the begin.
+        self.closing.drainers.notify_all();
+        census.remaining()
+    }
+
+    /// Refuses adds from now on, and ends all deliveries. Returns the number of keys that this call
+    /// has discarded as queued, and what is still processing. Another call is harmless.
+    pub(crate) fn abandon(&self) -> Remaining {
+        self.close(false);
+        let mut census = Census::default();
+        for shard in self.keys.shards() {
+            shard.for_each(|node| census.count(node.state.abandon()));
+        }
+        let taken = self.take();
+        debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
+        self.closing.abandoned(&census);
+        self.getters.notify_all();
+        self.closing.drainers.notify_all();
+        census.delayed = self.closing.dropped();
+        census.remaining()
+    }
+
+    /// Returns the numbers of queued, processing and delayed keys, as of some moment for each key.
+    /// The delays that a shut-down has dropped count as delayed.
+    pub(crate) fn remaining(&self) -> Remaining {
+        let mut census = Census::default();
+        for shard in self.keys.shards() {
+            shard.for_each(|node| {
+                census.count(node.state.phase());
+                census.delayed += usize::from(node.delay.due().is_some());
+            });
+        }
+        census.delayed += self.closing.dropped();
+        census.remaining()
     }
 }

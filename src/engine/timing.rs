@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::engine::Core;
 use crate::keys::node::{Added, Held, NodeRef, Queued};
+use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::Tally;
 use crate::time::clock::Clock;
@@ -90,13 +91,13 @@ impl Watch {
 
     /// Begins the delivery, and records it.
     #[cold]
-    pub(crate) fn begin<K>(&self, entry: Queued<K>) -> (Held<K>, bool) {
+    pub(crate) fn begin<K>(&self, entry: Queued<K>) -> (Held<K>, Begun) {
         let now = self.now();
         let queued = entry.times(&self.timed).begin(now);
-        let (held, closed) = entry.begin();
+        let (held, begun) = entry.begin();
         held.times(&self.timed).begun(queued);
         self.tally.got(queued, now);
-        (held, closed)
+        (held, begun)
     }
 
     /// Ends the processing of the key, and records it; see [`Held::finish`].

@@ -21,7 +21,7 @@ use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
 use crate::keys::slab::Slab;
-use crate::keys::state::{KeyState, Marked, State};
+use crate::keys::state::{Begun, KeyState, Marked, State};
 use crate::keys::times::{Timed, Times};
 
 /// One key with its state.
@@ -127,12 +127,12 @@ impl<K> Queued<K> {
         unsafe { self.0.times(timed) }
     }
 
-    /// Begins the delivery. Returns also whether a shut-down had closed the key.
+    /// Begins the delivery. Returns also whether a shut-down had closed or abandoned the key.
     #[inline]
-    pub(crate) fn begin(self) -> (Held<K>, bool) {
+    pub(crate) fn begin(self) -> (Held<K>, Begun) {
         // SAFETY: the token; a queued node stays interned.
-        let closed = unsafe { self.0.get() }.state.begin();
-        (Held(self.0), closed)
+        let begun = unsafe { self.0.get() }.state.begin();
+        (Held(self.0), begun)
     }
 
     /// Returns the address of the node's link.

@@ -28,13 +28,13 @@ impl Added {
     }
 }
 
-/// What a shut-down found, or a drain left behind. Each key counts once.
+/// What a shut-down found, or a drain left behind. Each key counts once, and each delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Remaining {
-    /// Keys that are queued.
+    /// Keys that are queued, or that [`shut_down_now`](crate::WorkQueue::shut_down_now) discarded.
     pub queued: usize,
-    /// Keys that are processing, whether or not they will be delivered once more.
+    /// Keys that are processing, dirty or not.
     pub processing: usize,
     /// Delays, retries included, that the shut-down dropped. Later calls report the same number.
     pub delayed: usize,
@@ -65,9 +65,11 @@ pub struct Drained {
 pub enum DrainEnd {
     /// Nothing is queued or processing any more.
     Finished,
-    /// A [`shut_down`](crate::WorkQueue::shut_down) released it.
+    /// A [`shut_down`](crate::WorkQueue::shut_down), or the drop of a
+    /// [`ShutDownOnDrop`](crate::ShutDownOnDrop), released it.
     Released,
-    /// Its time was over.
+    /// Its time was over. If there are workers, they need more time; if there are none, nobody
+    /// will get what is left.
     TimedOut,
 }
 
@@ -82,5 +84,5 @@ impl fmt::Display for Remaining {
     }
 }
 
-/// The error of [`drain_timeout`](crate::WorkQueue::drain_timeout).
+/// For callers that return what is left as their error.
 impl Error for Remaining {}

@@ -1,20 +1,63 @@
-//! Drains: threads and tasks wait until a queue that is shut down is at rest.
+//! Drains: threads and tasks wait until a queue that is shut down is at rest. They are on one list
+//! with the tasks that wait for a shut-down to begin.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::engine::Core;
 use crate::sync::ThreadParker;
-use crate::wait::Waiter;
+use crate::wait::{WaitList, Waiter};
 use crate::{DrainEnd, Drained, Remaining};
 
-/// One drainer. Drainers have their own wait list, with the protocol of [`crate::wait`].
+/// A place on a list whose notifications go to every waiter, with the protocol of [`crate::wait`].
+pub(crate) struct Place<'q> {
+    list: &'q WaitList,
+    waiter: Option<Waiter>,
+}
+
+impl<'q> Place<'q> {
+    pub(crate) fn new(list: &'q WaitList) -> Self {
+        Place { list, waiter: None }
+    }
+
+    /// Waits until `check` returns something. A notification may have changed what it returns.
+    pub(crate) fn poll<T>(
+        &mut self,
+        context: &Context<'_>,
+        check: impl Fn() -> Option<T>,
+    ) -> Poll<T> {
+        let waker = context.waker();
+        if let Some(waiter) = &self.waiter
+            && !waiter.is_notified(waker)
+        {
+            return Poll::Pending;
+        }
+        self.waiter = None;
+        let found = check().or_else(|| {
+            self.waiter = Some(self.list.register(waker));
+            check()
+        });
+        found.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // A notification goes to every waiter, so there is none to pass on.
+        if let Some(waiter) = self.waiter.take() {
+            self.list.cancel(waiter);
+        }
+    }
+}
+
+/// One drainer.
 pub(crate) struct Drain<'q, K> {
     core: &'q Core<K>,
     /// The number of releases of drainers before this one began.
     releases: usize,
-    waiter: Option<Waiter>,
+    place: Place<'q>,
 }
 
 impl<'q, K> Drain<'q, K> {
@@ -26,16 +69,8 @@ impl<'q, K> Drain<'q, K> {
         Drain {
             core,
             releases,
-            waiter: None,
+            place: Place::new(&core.closing.drainers),
         }
-    }
-
-    fn end(&self) -> Option<DrainEnd> {
-        let closing = &self.core.closing;
-        if closing.all_finished() {
-            return Some(DrainEnd::Finished);
-        }
-        (closing.releases() != self.releases).then_some(DrainEnd::Released)
     }
 
     /// Blocks until the end or the deadline.
@@ -51,6 +86,19 @@ impl<'q, K> Drain<'q, K> {
             }
             parker.park(deadline);
         }
+    }
+
+    /// Waits until the end, or until `deadline` is ready.
+    pub(crate) async fn until(mut self, deadline: impl Future) -> Drained {
+        let mut deadline = pin!(deadline);
+        poll_fn(|context| {
+            let drained = Pin::new(&mut self).poll(context);
+            if drained.is_pending() && deadline.as_mut().poll(context).is_ready() {
+                return Poll::Ready(self.drained(DrainEnd::TimedOut));
+            }
+            drained
+        })
+        .await
     }
 
     /// Returns the result of a drain that ends like this. If nothing is left by now, it has
@@ -76,30 +124,14 @@ impl<K> Future for Drain<'_, K> {
     type Output = Drained;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Drained> {
-        let waker = context.waker();
-        if let Some(waiter) = &self.waiter
-            && !waiter.is_notified(waker)
-        {
-            return Poll::Pending;
-        }
-        self.waiter = None;
-        let end = self.end().or_else(|| {
-            self.waiter = Some(self.core.closing.drainers.register(waker));
-            self.end()
+        let (closing, releases) = (&self.core.closing, self.releases);
+        let end = self.place.poll(context, || {
+            if closing.all_finished() {
+                return Some(DrainEnd::Finished);
+            }
+            (closing.releases() != releases).then_some(DrainEnd::Released)
         });
-        match end {
-            Some(end) => Poll::Ready(self.drained(end)),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl<K> Drop for Drain<'_, K> {
-    fn drop(&mut self) {
-        // A notification of drainers goes to all of them, so there is none to pass on.
-        if let Some(waiter) = self.waiter.take() {
-            self.core.closing.drainers.cancel(waiter);
-        }
+        end.map(|end| self.drained(end))
     }
 }
 

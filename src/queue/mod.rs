@@ -1,9 +1,10 @@
-//! The public face of the queue: adding, delaying, retrying, cancelling, shutting down. Getting is
-//! in [`get`], inspection in [`snapshot`].
+//! The public face of the queue: adding, delaying, retrying, cancelling. Getting is in [`get`],
+//! shutting down in [`end`], inspection in [`snapshot`].
 
 pub(crate) mod added;
 pub(crate) mod builder;
 pub(crate) mod drain;
+pub(crate) mod end;
 pub(crate) mod get;
 pub(crate) mod handle;
 pub(crate) mod item;
@@ -21,9 +22,8 @@ use std::time::Duration;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::limiter::{NoLimit, RateLimiter};
-use crate::queue::drain::{Drain, deadline_in};
 use crate::sync::Arc;
-use crate::{Added, Builder, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining};
+use crate::{Added, Builder, DefaultHasher, KeyHandle};
 
 /// A keyed work queue.
 ///
@@ -345,12 +345,6 @@ impl<K, L, S> WorkQueue<K, L, S> {
         &self.limiter
     }
 
-    /// Returns whether the queue is shut down, and so refuses every add.
-    #[must_use]
-    pub fn is_shutting_down(&self) -> bool {
-        self.core.is_shutting_down()
-    }
-
     /// Drops the idle keys and releases their memory immediately.
     ///
     /// Otherwise idle keys are dropped a little later: when new keys are added, or when workers
@@ -370,91 +364,6 @@ impl<K, L, S> WorkQueue<K, L, S> {
     pub fn shrink(&self) {
         self.core.timer.shrink();
         self.core.keys.shrink();
-    }
-
-    /// Shuts the queue down without waiting, and returns what is left to do.
-    ///
-    /// Adds are refused from now on. Queued keys are still delivered, and a key that was added
-    /// again while it was processing is delivered once more. After that every `get` returns `None`.
-    /// Every drain is released. Pending delays are dropped and counted in what this returns (S5).
-    /// Shutting down again is harmless, and reports the same number of dropped delays.
-    ///
-    /// Takes time proportional to the number of keys that the queue knows.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::new();
-    /// queue.add("a");
-    /// queue.add("b");
-    /// let item = queue.get().unwrap();
-    /// let left = queue.shut_down();
-    /// assert_eq!((left.queued, left.processing), (1, 1));
-    /// ```
-    pub fn shut_down(&self) -> Remaining {
-        let remaining = self.core.close(false);
-        self.core.closing.release();
-        remaining
-    }
-
-    /// Shuts the queue down and waits until no key is queued or processing, or until
-    /// [`shut_down`](Self::shut_down) is called.
-    ///
-    /// The workers must continue to get and finish keys meanwhile; a thread that drains while it
-    /// holds an [`Item`](crate::Item) deadlocks. Any number of threads and tasks may drain at once.
-    /// Pending delays, retries included, are dropped and counted in what this returns, or delivered
-    /// now if the queue was built with [`drain_delays`](Builder::drain_delays).
-    ///
-    /// ```
-    /// # use keyqueue::{DrainEnd, WorkQueue};
-    /// let queue = WorkQueue::new();
-    /// queue.add_all(0..100);
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| while let Some(item) = queue.get() { drop(item) });
-    ///     let drained = queue.shut_down_with_drain();
-    ///     assert_eq!(drained.end, DrainEnd::Finished);
-    ///     assert!(drained.left.is_nothing());
-    /// });
-    /// ```
-    pub fn shut_down_with_drain(&self) -> Drained {
-        Drain::begin(&self.core).wait(None)
-    }
-
-    /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), but waits for at most `limit`.
-    ///
-    /// # Errors
-    ///
-    /// Returns what is left, if not every key was done in time, or if
-    /// [`shut_down`](Self::shut_down) released the drain. The queue stays shut down, and can be
-    /// drained again. A [`shut_down`](Self::shut_down) returns the number of dropped delays.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// # use std::time::Duration;
-    /// let queue = WorkQueue::new();
-    /// queue.add("a");
-    /// let left = queue.drain_timeout(Duration::ZERO).unwrap_err();
-    /// assert_eq!(left.queued, 1);
-    /// drop(queue.get());
-    /// assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
-    /// ```
-    pub fn drain_timeout(&self, limit: Duration) -> Result<(), Remaining> {
-        let drained = Drain::begin(&self.core).wait(deadline_in(limit));
-        match drained.end {
-            DrainEnd::Finished => Ok(()),
-            DrainEnd::Released | DrainEnd::TimedOut => Err(drained.left),
-        }
-    }
-
-    /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), for tasks of any executor.
-    ///
-    /// The queue is shut down when the future is first polled.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the wait; the queue stays shut down.
-    pub fn drain_async(&self) -> impl Future<Output = Drained> {
-        let core = &self.core;
-        async move { Drain::begin(core).await }
     }
 }
 

@@ -5,3 +5,5 @@ mod common;
 
 mod draining;
 mod end;
+mod guards;
+mod now;

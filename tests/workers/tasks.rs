@@ -199,7 +199,10 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
     }
     gate.set(true);
     assert_eq!(poll_until_idle(&mut run), Poll::Ready(Ok(())));
-    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    assert_eq!(
+        queue.drain_timeout(Duration::ZERO).end,
+        keyqueue::DrainEnd::Finished
+    );
 }
 
 #[test] // W4

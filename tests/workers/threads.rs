@@ -185,7 +185,10 @@ fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
     run.unwrap();
     assert!(worked.iter().all(|worked| worked.load(Ordering::SeqCst)));
     assert!(calls.into_inner() >= KEYS * 3 / 2 - 1);
-    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    assert_eq!(
+        queue.drain_timeout(Duration::ZERO).end,
+        keyqueue::DrainEnd::Finished
+    );
 }
 
 #[test] // W2
@@ -200,7 +203,10 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
     });
     workers.run(|_| Err::<(), _>(())).unwrap();
     assert_eq!(told.into_inner(), 2);
-    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    assert_eq!(
+        queue.drain_timeout(Duration::ZERO).end,
+        keyqueue::DrainEnd::Finished
+    );
 }
 
 #[test] // W2
@@ -214,7 +220,10 @@ fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
     workers.run(|_| Err::<(), _>(Nasty)).unwrap();
     let told = told.into_inner().unwrap();
     assert_eq!(told, [(1, Reason::ShutDown), (2, Reason::ShutDown)]);
-    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    assert_eq!(
+        queue.drain_timeout(Duration::ZERO).end,
+        keyqueue::DrainEnd::Finished
+    );
 }
 
 // ---- W4 -------------------------------------------------------------------------------------
@@ -243,7 +252,10 @@ fn it_returns_only_after_the_keys_in_flight_are_finished() {
         assert_eq!(queue.shut_down().processing, 2);
         gate.wait();
     });
-    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(()));
+    assert_eq!(
+        queue.drain_timeout(Duration::ZERO).end,
+        keyqueue::DrainEnd::Finished
+    );
 }
 
 #[test] // W4

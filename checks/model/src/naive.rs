@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use keyqueue::{Added, Remaining, State, TryGetError};
+use keyqueue::{Added, DrainEnd, Remaining, State, TryGetError};
 
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
@@ -286,13 +286,13 @@ impl<K: Ord + Copy + Default> Naive<K> {
     }
 
     /// Shuts down, and waits for no time at all.
-    pub fn drain_now(&mut self) -> Result<(), Remaining> {
+    pub fn drain_now(&mut self) -> (DrainEnd, Remaining) {
         self.close(self.drain_delays);
-        if self.is_at_rest() {
-            Ok(())
-        } else {
-            Err(self.remaining())
-        }
+        let end = match self.is_at_rest() {
+            true => DrainEnd::Finished,
+            false => DrainEnd::TimedOut,
+        };
+        (end, self.remaining())
     }
 
     /// Polls drainer `who`; true is ready.

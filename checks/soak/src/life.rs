@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyqueue::{Clock, Remaining, State};
+use keyqueue::{Clock, DrainEnd, Remaining, State};
 use keyqueue_model::ledger::Ledger;
 use tokio::runtime::Runtime;
 
@@ -105,9 +105,14 @@ impl Life {
             }
             End::DrainTimeout => {
                 let mut dropped = None;
-                while let Err(left) = queue.drain_timeout(Duration::from_micros(300)) {
-                    let before = *dropped.get_or_insert(left.delayed);
-                    assert_eq!(left.delayed, before, "S5: each call reports the same");
+                loop {
+                    let drained = queue.drain_timeout(Duration::from_micros(300));
+                    let delayed = drained.left.delayed;
+                    let before = *dropped.get_or_insert(delayed);
+                    assert_eq!(delayed, before, "S5: each call reports the same");
+                    if drained.end == DrainEnd::Finished {
+                        break;
+                    }
                 }
                 self.check_drained();
             }

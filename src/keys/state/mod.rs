@@ -17,14 +17,18 @@
 //! begin   +1                  queued -> processing      only by the thread that popped the entry
 //! finish  -2                  processing -> idle        processing-dirty -> queued
 //! close   sets closed         from then on `add` is refused
+//! abandon clears dirty        processing-dirty -> processing    only once closed
+//!         sets abandoned      queued: its `begin` delivers nothing
 //! ```
 //!
 //! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,
 //! and 10 - 10 = 00, 11 - 10 = 01.
 //!
 //! The other bits: `recurring` says that the key became idle and was added again since the last
-//! sweep; a sweep spares such a key once. 28 bits of the key's hash never change. The upper half
-//! counts pins: handles and pending delays that keep the node interned.
+//! sweep; a sweep spares such a key once. In a closed word, which no add changes, the same bit is
+//! `abandoned`: the key counts as idle, and the thread that pops its entry discards it. 28 bits of
+//! the key's hash never change. The upper half counts pins: handles and pending delays that keep the
+//! node interned.
 //!
 //! # Orderings
 //!
@@ -62,6 +66,8 @@ const DIRTY: u64 = 1;
 const PROCESSING: u64 = 1 << 1;
 const RECURRING: u64 = 1 << 2;
 const CLOSED: u64 = 1 << 3;
+/// In a closed word only.
+const ABANDONED: u64 = RECURRING;
 /// The lowest bit of the hash.
 const HASH: u64 = 1 << 4;
 const PIN: u64 = 1 << 32;
@@ -83,6 +89,15 @@ impl Word {
             (false, true) => State::Queued,
             (true, false) => State::Processing,
             (true, true) => State::Dirty,
+        }
+    }
+
+    /// The state that reports show: an abandoned key is idle.
+    fn visible(self) -> State {
+        if self.is(CLOSED) && self.is(ABANDONED) {
+            State::Idle
+        } else {
+            self.phase()
         }
     }
 }
@@ -126,6 +141,16 @@ pub(crate) enum Marked {
     Merged,
     /// The queue is shut down; nothing changed.
     Closed,
+}
+
+/// What the begin of a delivery found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Open,
+    /// A shut-down had closed the key.
+    Closed,
+    /// A shut-down had abandoned the key, which was closed before: it must not be delivered.
+    Abandoned,
 }
 
 /// What a sweep does with a node.
@@ -219,15 +244,21 @@ impl KeyState {
         }
     }
 
-    /// Queued becomes processing. Returns whether the key had been closed.
+    /// Queued becomes processing.
     #[inline]
-    pub(crate) fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> Begun {
         // Ordering: Acquire; pairs with the Release in `add` and in `finish`.
         let was = Word(self.0.fetch_add(PROCESSING - DIRTY, Ordering::Acquire));
         debug_assert_eq!(was.phase(), State::Queued, "begin found {:#x}", was.0);
         // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
         fence_after_rmw();
-        was.is(CLOSED)
+        if !was.is(CLOSED) {
+            Begun::Open
+        } else if was.is(ABANDONED) {
+            Begun::Abandoned
+        } else {
+            Begun::Closed
+        }
     }
 
     /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's
@@ -248,17 +279,41 @@ impl KeyState {
 
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
     pub(crate) fn close(&self) -> Option<State> {
+        let close = |word| {
+            let open = !Word(word).is(CLOSED);
+            open.then_some((word | CLOSED) & !ABANDONED)
+        };
         // Ordering: Relaxed; the flag publishes nothing else. Adds and the closing are writes to
         // one word, so their order is total.
-        let was = Word(self.0.fetch_or(CLOSED, Ordering::Relaxed));
-        (!was.is(CLOSED)).then(|| was.phase())
+        let closed = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, close);
+        closed.ok().map(|was| Word(was).phase())
     }
 
-    /// Returns the state. The times that belong to it may be read afterwards.
+    /// Ends the deliveries of a closed key: from now on it is idle, or will be when it is done.
+    /// Returns the state until then.
+    pub(crate) fn abandon(&self) -> State {
+        let abandon = |word| match Word(word).phase() {
+            State::Queued => Some(word | ABANDONED),
+            State::Dirty => Some(word & !DIRTY),
+            State::Idle | State::Processing => None,
+        };
+        // Ordering: Acquire; pairs with the Release in `finish`: the caller counts the key as
+        // finished, and what its last worker did is visible to the drainers. Adds are refused,
+        // and `begin` and `finish` write the same word, so it decides which deliveries follow.
+        let (Ok(was) | Err(was)) =
+            self.0
+                .fetch_update(Ordering::Acquire, Ordering::Relaxed, abandon);
+        Word(was).visible()
+    }
+
+    /// Returns the state; that of an abandoned key is idle. The times that belong to it may be read
+    /// afterwards.
     pub(crate) fn phase(&self) -> State {
         // Ordering: Acquire; pairs with the Release in `add` and in `finish`, and with the fence in
         // `Times::begin`.
-        Word(self.0.load(Ordering::Acquire)).phase()
+        Word(self.0.load(Ordering::Acquire)).visible()
     }
 
     /// Counts one more handle or pending delay.

@@ -80,20 +80,22 @@ fn an_add_follows_the_table_and_touches_nothing_else() {
 // C4
 #[test]
 fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
-    type Step = fn(&KeyState) -> (State, bool);
-    let begin: Step = |state| {
-        let closed = state.begin();
-        (state.phase(), closed)
-    };
-    let table: [(Step, State, State); 3] = [
-        (begin, State::Queued, State::Processing),
-        (KeyState::finish, State::Processing, State::Idle),
-        (KeyState::finish, State::Dirty, State::Queued),
+    let table = [
+        (State::Processing, State::Idle),
+        (State::Dirty, State::Queued),
     ];
-    for (step, before, after) in table {
-        for beside in companions() {
+    for beside in companions() {
+        let queued = state(bits(State::Queued) | beside);
+        let begun = match (beside & CLOSED, beside & ABANDONED) {
+            (0, _) => Begun::Open,
+            (_, 0) => Begun::Closed,
+            _ => Begun::Abandoned,
+        };
+        assert_eq!(queued.begin(), begun);
+        assert_eq!(word(&queued), bits(State::Processing) | beside);
+        for (before, after) in table {
             let state = state(bits(before) | beside);
-            assert_eq!(step(&state), (after, beside & CLOSED != 0));
+            assert_eq!(state.finish(), (after, beside & CLOSED != 0));
             assert_eq!(word(&state), bits(after) | beside, "{before:?}");
         }
     }
@@ -122,10 +124,11 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
             .filter(|beside| beside & CLOSED == 0)
         {
             let state = state(bits(phase) | beside);
+            let closed = bits(phase) | (beside & !RECURRING) | CLOSED;
             assert_eq!(state.close(), Some(phase));
-            assert_eq!(word(&state), bits(phase) | beside | CLOSED);
+            assert_eq!(word(&state), closed);
             assert_eq!(state.close(), None, "closed twice");
-            assert_eq!(word(&state), bits(phase) | beside | CLOSED);
+            assert_eq!(word(&state), closed);
         }
     }
     assert_eq!(
@@ -134,10 +137,40 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
     );
 }
 
+// S8
+#[test]
+fn abandoning_ends_the_deliveries_of_a_closed_key() {
+    let table = [
+        (State::Idle, State::Idle, 0),
+        (State::Queued, State::Queued, ABANDONED),
+        (State::Processing, State::Processing, 0),
+        (State::Dirty, State::Processing, 0),
+    ];
+    let is_closed = |beside: &u64| beside & CLOSED != 0 && beside & ABANDONED == 0;
+    for (before, after, sets) in table {
+        for beside in companions().into_iter().filter(is_closed) {
+            let state = state(bits(before) | beside);
+            let seen = if sets == 0 { after } else { State::Idle };
+            assert_eq!(state.abandon(), before);
+            assert_eq!(
+                (state.phase(), word(&state)),
+                (seen, bits(after) | beside | sets)
+            );
+            assert_eq!(state.abandon(), seen, "abandoned twice");
+            assert_eq!(
+                (state.phase(), word(&state)),
+                (seen, bits(after) | beside | sets)
+            );
+        }
+    }
+}
+
 #[test]
 fn pins_are_counted_beside_the_phase() {
     for phase in PHASES {
-        for beside in companions().into_iter().filter(|beside| beside / PIN < 3) {
+        // Not of an abandoned key, which shows as idle.
+        let fits = |beside: &u64| beside / PIN < 3 && beside & CLOSED == 0;
+        for beside in companions().into_iter().filter(fits) {
             let state = state(bits(phase) | beside);
             state.pin();
             state.pin();
