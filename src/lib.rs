@@ -66,12 +66,14 @@
 //! | to | use |
 //! | --- | --- |
 //! | add a key (and see what that did: [`Added`]), a borrowed key, many keys | [`add`](WorkQueue::add), [`add_ref`](WorkQueue::add_ref), [`add_all`](WorkQueue::add_all) |
+//! | add a key by parts of it, or by a `str` for `Arc<str>` | [`add_with`](WorkQueue::add_with) |
 //! | add one key repeatedly without hashing | a [`KeyHandle`] from [`handle`](WorkQueue::handle) |
 //! | run workers with retries, in threads or tasks | [`worker`] |
 //! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
 //! | wait for a key in a task | [`get_async`](WorkQueue::get_async) |
 //! | loop over the keys | `for item in &queue`, [`iter`](WorkQueue::iter), [`try_iter`](WorkQueue::try_iter) |
-//! | get several keys at once | [`get_batch`](WorkQueue::get_batch) |
+//! | get a key that moves into a spawned task | [`get_owned_async`](WorkQueue::get_owned_async), [`get_owned`](WorkQueue::get_owned) |
+//! | get several keys at once | [`get_batch`](WorkQueue::get_batch), [`get_batch_timeout`](WorkQueue::get_batch_timeout), [`try_get_batch`](WorkQueue::try_get_batch), [`get_batch_async`](WorkQueue::get_batch_async) |
 //! | finish a key | drop its [`Item`], or call [`done`](Item::done) |
 //! | add a key later, or cancel that | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
 //! | retry a key | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
@@ -79,7 +81,8 @@
 //! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async), [`drain_until`](WorkQueue::drain_until) |
 //! | shut down and discard what is queued | [`shut_down_now`](WorkQueue::shut_down_now) |
 //! | shut down when a scope is left, wait for a shut-down, compare all of these | [`shut_down_on_drop`](WorkQueue::shut_down_on_drop), [`closed`](WorkQueue::closed), [`docs::how_it_ends`] |
-//! | inspect the keys | [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck) |
+//! | drop what is queued | [`clear`](WorkQueue::clear) |
+//! | look at one key, count the keys, list them | [`state`](WorkQueue::state), [`contains`](WorkQueue::contains); [`len`](WorkQueue::len), [`counts`](WorkQueue::counts); [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck) |
 //! | report metrics | a [name](Builder::name) and feature `metrics` |
 //! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
 //! | set the name, clock, hasher, shards, ring, what drains do with delays, ... | [`WorkQueue::builder`] |
@@ -132,13 +135,15 @@ pub use keys::hasher::DefaultHasher;
 pub use keys::state::State;
 pub use queue::WorkQueue;
 pub use queue::added::{Added, DrainEnd, Drained, Remaining};
+pub use queue::batch::Batch;
 pub use queue::builder::Builder;
 pub use queue::end::ShutDownOnDrop;
 pub use queue::get::GetAsync;
 pub use queue::handle::KeyHandle;
-pub use queue::item::{Batch, Item};
+pub use queue::item::Item;
 pub use queue::iter::Iter;
-pub use queue::snapshot::KeySnapshot;
+pub use queue::owned::OwnedItem;
+pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};

@@ -82,7 +82,7 @@ short)
 long)
     # Without the wheel, the limiters and numbers, which are safe code in one thread.
     miri --lib -- --skip wheel --skip limiter --skip nanos
-    miri --test core -- states::
+    miri --test core -- states:: owned::
     miri --test shutdown
     stress
     miri --test delays -- shutdown::

@@ -39,7 +39,7 @@ use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
 use crate::keys::delay::DelayPolicy;
-use crate::keys::node::{self, Held, Pin, Queued};
+use crate::keys::node::{self, Held, Node, Pin, Queued};
 use crate::keys::state::Begun;
 use crate::keys::{Keys, Shard};
 use crate::metrics::{Recorder, Tally};
@@ -352,7 +352,8 @@ impl<K> Core<K> {
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
-        let cancelled = self.keys.lock(hash).cancel_delay(hash, eq);
+        let cancel = |node: &Node<K>| node.delay.cancel();
+        let cancelled = self.keys.lock(hash).read(hash, eq, cancel) == Some(true);
         if cancelled {
             self.note_cancelled();
         }

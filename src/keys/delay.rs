@@ -49,10 +49,12 @@ pub enum DelayPolicy {
     #[default]
     Earliest,
     /// The one that is due later: a series of `add_after` calls then waits for a quiet moment.
+    #[doc(alias = "debounce")]
     Latest,
     /// The new one.
     Replace,
     /// The old one: a delay is set only if none is pending.
+    #[doc(alias = "throttle")]
     KeepFirst,
 }
 

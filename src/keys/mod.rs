@@ -211,11 +211,15 @@ impl<K> Shard<'_, K> {
         Some((unsafe { node::add_locked(node) }, cancelled))
     }
 
-    /// Ends the pending delay of the key for which `eq` holds. Returns whether there was one.
-    pub(crate) fn cancel_delay(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+    /// Calls `f` with the node of the key for which `eq` holds, if it is interned.
+    pub(crate) fn read<T>(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+        f: impl FnOnce(&Node<K>) -> T,
+    ) -> Option<T> {
         // SAFETY: found under the lock, which is held during the call.
-        self.find(hash, eq)
-            .is_some_and(|node| unsafe { node.get() }.delay.cancel())
+        self.find(hash, eq).map(|node| f(unsafe { node.get() }))
     }
 
     /// Pins the key for which `eq` holds, if it is interned.

@@ -1,13 +1,23 @@
 //! Walks over a shard's nodes, for shut-downs and reports.
 
-#[cfg(feature = "metrics")]
-use super::Keys;
-use super::Shard;
+use super::{Keys, Shard};
 use crate::engine::shutdown::Census;
 use crate::keys::node::{self, Added, Node, NodeRef, Queued};
 
-#[cfg(feature = "metrics")]
 impl<K> Keys<K> {
+    /// Counts the keys by state, and the pending delays, each as of some moment.
+    pub(crate) fn census(&self) -> Census {
+        let mut census = Census::default();
+        for shard in self.shards() {
+            shard.for_each(|node| {
+                census.count(node.state.phase());
+                census.delayed += usize::from(node.delay.due().is_some());
+            });
+        }
+        census
+    }
+
+    #[cfg(feature = "metrics")]
     pub(crate) fn count(&self) -> usize {
         self.shards.len()
     }

@@ -35,7 +35,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// let left = queue.shut_down();
     /// assert_eq!((left.queued, left.processing), (1, 1));
     /// ```
-    #[doc(alias("close", "stop"))]
+    #[doc(alias("close", "shutdown", "stop"))]
     pub fn shut_down(&self) -> Remaining {
         let remaining = self.core.close(false);
         self.core.closing.release();
@@ -155,6 +155,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///     assert!(drained.left.is_nothing());
     /// });
     /// ```
+    #[doc(alias("drain", "flush"))]
     pub fn shut_down_with_drain(&self) -> Drained {
         Drain::begin(&self.core).wait(None)
     }

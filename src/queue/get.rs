@@ -1,4 +1,4 @@
-//! The public face of getting: blocking, timed, in batches, and as a future.
+//! The public face of getting: blocking, timed, and as a future.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,10 +8,7 @@ use std::time::Duration;
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
 use crate::wait::Waiter;
-use crate::{Batch, DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
-
-/// The number of items that a batch has room for at first.
-const BATCH_ROOM: usize = 64;
+use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Takes the key at the head of the queue, and waits for one if there is none.
@@ -29,6 +26,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(*queue.get().unwrap(), "a");
     /// assert!(queue.get().is_none());
     /// ```
+    #[doc(alias("dequeue", "pop", "receive", "recv", "take"))]
     #[inline]
     #[must_use = "dropping the item at once finishes its key"]
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
@@ -51,6 +49,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// queue.shut_down();
     /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
     /// ```
+    #[doc(alias("try_pop", "try_recv"))]
     #[inline]
     pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
         let core = &*self.core;
@@ -71,6 +70,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// let error = queue.get_timeout(Duration::from_millis(1)).unwrap_err();
     /// assert_eq!(error, GetTimeoutError::Timeout);
     /// ```
+    #[doc(alias = "recv_timeout")]
     pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
         let core = &*self.core;
         let item = Item::new(self, core, core.take_wait(deadline_in(limit)));
@@ -97,41 +97,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert!(queue.get_async().await.is_none());
     /// # });
     /// ```
+    #[doc(alias = "recv_async")]
     pub fn get_async(&self) -> GetAsync<'_, K, L, S> {
         GetAsync {
             queue: self,
             waiter: None,
         }
-    }
-
-    /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
-    /// like [`get`](Self::get), and does not wait for more. Returns `None` when `get` does. A `max`
-    /// of 0 counts as 1.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::new();
-    /// queue.add_all([1, 2, 3]);
-    /// let batch = queue.get_batch(2).unwrap();
-    /// assert_eq!(batch.iter().map(|item| **item).collect::<Vec<_>>(), [1, 2]);
-    /// drop(batch); // done with both
-    /// queue.shut_down();
-    /// while let Some(batch) = queue.get_batch(100) {
-    ///     assert_eq!(batch.len(), 1);
-    /// }
-    /// ```
-    #[must_use = "dropping the batch at once finishes all of its keys"]
-    pub fn get_batch(&self, max: usize) -> Option<Batch<'_, K, L, S>> {
-        let first = self.get()?;
-        let mut items = Vec::with_capacity(max.clamp(1, BATCH_ROOM));
-        items.push(first);
-        let core = &*self.core;
-        while items.len() < max
-            && let Ok(item) = Item::new(self, core, core.take())
-        {
-            items.push(item);
-        }
-        Some(Batch { items })
     }
 }
 

@@ -1,6 +1,7 @@
 //! A resolved key: adds without hashing and without the table.
 
 use std::fmt;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::sync::Arc;
 /// let queue = WorkQueue::new();
 /// let handle = queue.handle("a");
 /// assert_eq!(handle.key(), &"a");
+/// assert_eq!(handle.len(), 1); // of the `str`: a handle derefs to its key
 /// assert!(queue.is_empty());
 /// assert_eq!(handle.add(), Added::Queued);
 /// let item = queue.get().unwrap();
@@ -43,6 +45,7 @@ impl<K> KeyHandle<K> {
     }
 
     /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what it returns.
+    #[doc(alias = "push")]
     #[inline]
     pub fn add(&self) -> Added {
         self.core.add_pinned(&self.pin, self.hash)
@@ -74,6 +77,15 @@ impl<K> Clone for KeyHandle<K> {
     /// Panics if 2^31 handles to the key are alive.
     fn clone(&self) -> Self {
         KeyHandle::new(Arc::clone(&self.core), self.pin.clone(), self.hash)
+    }
+}
+
+impl<K> Deref for KeyHandle<K> {
+    type Target = K;
+
+    #[inline]
+    fn deref(&self) -> &K {
+        self.key()
     }
 }
 

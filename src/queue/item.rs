@@ -1,4 +1,4 @@
-//! What a worker holds: the guard of one key, or of a batch. Dropping it finishes the keys.
+//! What a worker holds: the guard of one key. Dropping it finishes the key.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -57,6 +57,21 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         }
     }
 
+    /// Creates the item of a key that is being processed.
+    #[inline]
+    pub(super) fn of(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
+        let core = &*queue.core;
+        let held = ManuallyDrop::new(held);
+        Item { queue, core, held }
+    }
+
+    /// Takes the token out, and leaves the key processing.
+    pub(super) fn into_held(self) -> Held<K> {
+        let mut item = ManuallyDrop::new(self);
+        // SAFETY: `item` is not dropped, and so is not used after this.
+        unsafe { ManuallyDrop::take(&mut item.held) }
+    }
+
     /// Returns the key.
     #[inline]
     #[must_use]
@@ -87,6 +102,7 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// Finishes the key.
     ///
     /// If the key was added meanwhile, it is queued again, at the tail; otherwise it is idle.
+    #[doc(alias("ack", "acknowledge", "complete"))]
     #[inline]
     pub fn done(self) {
         drop(self);
@@ -108,6 +124,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     /// assert_eq!(item.retry_after(Duration::from_millis(1)), Added::Delayed);
     /// assert_eq!(*queue.get().unwrap(), "a"); // a millisecond later
     /// ```
+    #[doc(alias("nack", "requeue_after"))]
     pub fn retry_after(self, delay: Duration) -> Added {
         self.add_after(delay)
         // The drop of `self` finishes the key, after the delay is set.
@@ -131,6 +148,7 @@ where
 {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
+    #[doc(alias("nack", "reject", "requeue"))]
     pub fn retry(self) -> Added {
         self.add_rate_limited()
     }
@@ -171,56 +189,5 @@ impl<K, L, S> Deref for Item<'_, K, L, S> {
 impl<K: fmt::Debug, L, S> fmt::Debug for Item<'_, K, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(self.key()).finish()
-    }
-}
-
-/// One or more keys delivered together by [`WorkQueue::get_batch`], each with its own [`Item`].
-///
-/// Iterate over it to take the items out. Dropping it finishes those that are left in it.
-#[must_use = "dropping a batch finishes all of its keys"]
-pub struct Batch<'q, K, L = NoLimit, S = DefaultHasher> {
-    pub(super) items: Vec<Item<'q, K, L, S>>,
-}
-
-impl<'q, K, L, S> Batch<'q, K, L, S> {
-    /// Returns the number of items.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Returns `false`: a batch has at least one item.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// Returns an iterator over the items, in the order in which they were queued.
-    pub fn iter(&self) -> std::slice::Iter<'_, Item<'q, K, L, S>> {
-        self.items.iter()
-    }
-}
-
-impl<'q, K, L, S> IntoIterator for Batch<'q, K, L, S> {
-    type Item = Item<'q, K, L, S>;
-    type IntoIter = std::vec::IntoIter<Item<'q, K, L, S>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.items.into_iter()
-    }
-}
-
-impl<'b, 'q, K, L, S> IntoIterator for &'b Batch<'q, K, L, S> {
-    type Item = &'b Item<'q, K, L, S>;
-    type IntoIter = std::slice::Iter<'b, Item<'q, K, L, S>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl<K: fmt::Debug, L, S> fmt::Debug for Batch<'_, K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.items).finish()
     }
 }

@@ -1,7 +1,8 @@
-//! The public face of the queue: adding, delaying, retrying, cancelling. Getting is in [`get`],
-//! shutting down in [`end`], inspection in [`snapshot`].
+//! The public face of the queue: adding, delaying, retrying, cancelling. Getting is in [`get`], what
+//! finds a key by a borrowed form in [`lookup`], shutting down in [`end`], inspection in [`snapshot`].
 
 pub(crate) mod added;
+pub(crate) mod batch;
 pub(crate) mod builder;
 pub(crate) mod drain;
 pub(crate) mod end;
@@ -9,6 +10,9 @@ pub(crate) mod get;
 pub(crate) mod handle;
 pub(crate) mod item;
 pub(crate) mod iter;
+mod lookup;
+pub(crate) mod owned;
+mod remove;
 pub(crate) mod snapshot;
 #[cfg(feature = "futures-core")]
 pub(crate) mod stream;
@@ -99,34 +103,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// Panics if the key's `Hash` or `Eq` panics; then nothing was added and the queue is as
     /// before. Panics if the key is already known and the `Drop` of `key` panics; then the add
     /// has happened.
+    #[doc(alias("enqueue", "insert", "push", "send"))]
     #[inline]
     pub fn add(&self, key: K) -> Added {
         self.core.add(hash_of(&self.hasher, &key), key)
-    }
-
-    /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
-    /// known key allocates nothing. Otherwise like [`add`](Self::add).
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::<String>::new();
-    /// assert_eq!(queue.add_ref("namespace/object"), Added::Queued);
-    /// assert_eq!(queue.add_ref("namespace/object"), Added::Merged);
-    /// ```
-    #[inline]
-    pub fn add_ref<Q>(&self, key: &Q) -> Added
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let core = &*self.core;
-        let hash = hash_of(&self.hasher, key);
-        match core.add_interned(hash, |known| known.borrow() == key) {
-            Some(added) => added,
-            // The copy is user code, so the shard's lock is not held. If another thread interns the
-            // key meanwhile, `add` finds it.
-            None => core.add(hash, key.to_owned()),
-        }
     }
 
     /// Adds many keys, in order. Returns the number of keys that became queued; the others were
@@ -206,6 +186,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// assert_eq!(queue.len(), 2);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
+    #[doc(alias("debounce", "requeue_after", "schedule"))]
     pub fn add_after(&self, key: K, delay: Duration) -> Added {
         let core = &self.core;
         if core.is_shutting_down() {
@@ -284,6 +265,7 @@ where
     /// # Panics
     ///
     /// Panics if [`add`](Self::add) would, or if the limiter panics.
+    #[doc(alias("requeue", "throttle"))]
     pub fn add_rate_limited(&self, key: K) -> Added {
         if self.core.is_shutting_down() {
             return Added::ShutDown;
@@ -312,6 +294,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// The number is a snapshot; do not decide by it whether to call [`get`](Self::get). While more
     /// keys are queued than the ring holds, the call may wait until a consumer has moved up to 128
     /// of them there.
+    #[doc(alias("depth", "size"))]
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()

@@ -1,4 +1,4 @@
-//! Snapshots: every key that is queued, processing or delayed, and its state.
+//! Snapshots: every key that is queued, processing or delayed, and its state. And their numbers.
 //!
 //! A snapshot takes the shards' locks one after the other. Under the lock it reads each key's state
 //! with the times that belong to it ([`crate::keys::times`]) and pins the node; user code runs
@@ -196,6 +196,46 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
             key.due_in = key.due.map(|tick| core.timer.until(tick));
         }
         keys
+    }
+}
+
+/// The numbers of keys in a queue; see [`WorkQueue::counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Keys that are queued.
+    pub queued: usize,
+    /// Keys with a pending delay, whatever their state is: a key may count here and once more.
+    pub delayed: usize,
+    /// Keys that are processing, dirty ones included.
+    pub processing: usize,
+}
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// Returns how many keys are queued, delayed and processing.
+    ///
+    /// Each key is counted as it is at some moment during the call. Takes time proportional to the
+    /// number of keys that the queue knows, and allocates nothing. Adds to a shard wait while it is
+    /// visited. For the queued keys alone, [`len`](Self::len) is cheaper.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::from_iter(["a", "b", "c"]);
+    /// queue.add_after("d", Duration::from_secs(3600));
+    /// let item = queue.get();
+    /// let counts = queue.counts();
+    /// assert_eq!((counts.queued, counts.delayed, counts.processing), (2, 1, 1));
+    /// ```
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let census = self.core.keys.census();
+        let left = census.remaining();
+        Counts {
+            queued: left.queued,
+            delayed: left.delayed,
+            processing: left.processing,
+        }
     }
 }
 

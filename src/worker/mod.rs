@@ -188,6 +188,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     ///
     /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
     /// adds is queued again without failures. A panic of the hook is caught. Default: no hook.
+    #[doc(alias = "dead_letter")]
     pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
         self.on_give_up = Some(Box::new(hook));
         self

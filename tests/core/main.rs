@@ -5,6 +5,8 @@ mod common;
 
 mod client_go;
 mod iterate;
+mod lookup;
+mod owned;
 mod panics;
 mod settings;
 mod states;

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod batches;
 mod kept;
 mod races;
 mod waking;

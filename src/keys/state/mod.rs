@@ -102,14 +102,15 @@ impl Word {
     }
 }
 
-/// The state of a key in a [`snapshot`](crate::WorkQueue::snapshot).
+/// The state of a key; see [`WorkQueue::state`](crate::WorkQueue::state) and
+/// [`snapshot`](crate::WorkQueue::snapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum State {
     // In the order of their bits in the word.
-    /// Neither queued nor processing: the key waits for its delay.
+    /// Neither queued nor processing: unknown to the queue, done, or waiting for its delay.
     Idle,
     /// Queued.
     Queued,

@@ -1,0 +1,157 @@
+//! Finding a key that the queue knows by something that is not a key: adding it, and its state.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+
+use crate::keys::hash::hash_of;
+use crate::keys::node::Node;
+use crate::{Added, State, WorkQueue};
+
+impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S> {
+    /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
+    /// known key allocates nothing. Otherwise like [`add`](Self::add).
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::<String>::new();
+    /// assert_eq!(queue.add_ref("namespace/object"), Added::Queued);
+    /// assert_eq!(queue.add_ref("namespace/object"), Added::Merged);
+    /// ```
+    #[inline]
+    pub fn add_ref<Q>(&self, key: &Q) -> Added
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let core = &*self.core;
+        let hash = hash_of(&self.hasher, key);
+        match core.add_interned(hash, |known| known.borrow() == key) {
+            Some(added) => added,
+            // The copy is user code, so the shard's lock is not held. If another thread interns the
+            // key meanwhile, `add` finds it.
+            None => core.add(hash, key.to_owned()),
+        }
+    }
+
+    /// Adds a key by anything that hashes like it: for keys whose borrowed form has no reference
+    /// type, as for tuples, or no `ToOwned`, as for `Arc<str>`. Otherwise like [`add`](Self::add).
+    ///
+    /// `eq` returns whether a known key is the wanted one. It is called with keys that have the
+    /// hash of `key`, under a lock, so it must not call the queue. If no known key is the wanted
+    /// one, `make` makes it; adding a known key allocates nothing. After a shut-down neither is
+    /// called.
+    ///
+    /// `key` must hash like the key that `make` returns: a `str` like a `String`, a tuple of
+    /// references like a tuple of what they refer to. If it hashes differently, or if `eq` does not
+    /// hold for what `make` returns, the result is that of `add(make())`: right, but each call makes
+    /// a key.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// # use std::sync::Arc;
+    /// let queue = WorkQueue::<Arc<str>>::new();
+    /// let add = |key: &str| queue.add_with(key, |known| **known == *key, || key.into());
+    /// assert_eq!(add("pod"), Added::Queued);
+    /// assert_eq!(add("pod"), Added::Merged); // allocates nothing
+    ///
+    /// let queue = WorkQueue::<(String, String)>::new();
+    /// let add = |namespace: &str, name: &str| {
+    ///     queue.add_with(
+    ///         &(namespace, name),
+    ///         |known| known.0 == namespace && known.1 == name,
+    ///         || (namespace.to_owned(), name.to_owned()),
+    ///     )
+    /// };
+    /// assert_eq!(add("default", "pod"), Added::Queued);
+    /// assert_eq!(add("default", "pod"), Added::Merged);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`add`](Self::add) would, or if `eq` or `make` panics; then nothing was added.
+    #[doc(alias = "get_or_insert_with")]
+    pub fn add_with<Q>(
+        &self,
+        key: &Q,
+        eq: impl FnMut(&K) -> bool,
+        make: impl FnOnce() -> K,
+    ) -> Added
+    where
+        Q: Hash + ?Sized,
+    {
+        let added = self.core.add_interned(hash_of(&self.hasher, key), eq);
+        // Hashed again: what `make` returns must be where its own hash belongs.
+        added.unwrap_or_else(|| self.add(make()))
+    }
+
+    /// Returns the state of a key; [`State::Idle`] if the queue does not know it.
+    ///
+    /// A snapshot: another thread may change the state before this returns. Do not decide by it
+    /// whether to add a key; [`add`](Self::add) does the right thing in every state.
+    ///
+    /// ```
+    /// # use keyqueue::{State, WorkQueue};
+    /// let queue = WorkQueue::<String>::new();
+    /// assert_eq!(queue.state("pod"), State::Idle);
+    /// queue.add_ref("pod");
+    /// assert_eq!(queue.state("pod"), State::Queued);
+    /// let item = queue.get();
+    /// assert_eq!(queue.state("pod"), State::Processing);
+    /// queue.add_ref("pod");
+    /// assert_eq!(queue.state("pod"), State::Dirty);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Hash` or `Eq` panics.
+    #[must_use]
+    pub fn state<Q>(&self, key: &Q) -> State
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let state = self.read(key, |node| node.state.phase());
+        state.unwrap_or(State::Idle)
+    }
+
+    /// Returns whether a key is queued or processing, or has a pending delay. A snapshot, like
+    /// [`state`](Self::state).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// queue.add_after("b", Duration::from_secs(3600));
+    /// assert!(queue.contains("a") && queue.contains("b") && !queue.contains("c"));
+    /// let item = queue.get();
+    /// assert!(queue.contains("a"));
+    /// drop(item);
+    /// assert!(!queue.contains("a"));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Hash` or `Eq` panics.
+    #[doc(alias = "has")]
+    #[must_use]
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let busy = |node: &Node<K>| node.state.phase() != State::Idle || node.delay.due().is_some();
+        self.read(key, busy) == Some(true)
+    }
+
+    /// Calls `f` with the node of a key, if the key is interned.
+    fn read<Q, T>(&self, key: &Q, f: impl FnOnce(&Node<K>) -> T) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = hash_of(&self.hasher, key);
+        let shard = self.core.keys.lock(hash);
+        shard.read(hash, |known| known.borrow() == key, f)
+    }
+}

@@ -1,0 +1,29 @@
+//! Taking back what is queued.
+
+use crate::WorkQueue;
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// Takes the keys that are queued now from the queue, without delivering them, and returns their
+    /// number.
+    ///
+    /// They are idle then, and can be added again. Keys that are processing or dirty, and pending
+    /// delays, are left alone. The call takes at most as many keys as are queued when it begins, so
+    /// it ends even while other threads add keys; a key that is added during the call may be taken
+    /// instead of one that another thread has taken. The metrics count each key as delivered and
+    /// done at once.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::new();
+    /// queue.add_all(["a", "b", "c"]);
+    /// let item = queue.get().unwrap();
+    /// assert_eq!(queue.clear(), 2);
+    /// assert!(queue.is_empty());
+    /// assert_eq!(queue.add("b"), Added::Queued);
+    /// assert_eq!(queue.add("a"), Added::Deferred); // still processing
+    /// ```
+    #[doc(alias("discard", "drain", "purge"))]
+    pub fn clear(&self) -> usize {
+        self.try_iter().take(self.len()).count()
+    }
+}
