@@ -3,10 +3,15 @@
 //! ```text
 //!     get --> your function --> Ok(Done)             forget, done
 //!      ^                    --> Ok(RequeueAfter(d))  forget, add after d, done
+//!      |                    --> Ok(Later(d))         add after d, done
 //!      |                    --> Err(e), or a panic   retries left: add rate limited, done
 //!      |                                             none left:    forget, report, done
 //!      +------------------------------------------------------------+
+//!                           --> GiveUp(e)            forget, report, done
 //! ```
+//!
+//! A function that returns a [`Verdict`] chooses what an error leads to: an error with a delay,
+//! `RetryAfter(e, d)`, is added after `d` and otherwise treated like any other.
 //!
 //! "Forget" and "add rate limited" use the queue's limiter: see
 //! [`Builder::rate_limiter`](crate::Builder::rate_limiter). A key stays processing through all of
@@ -42,8 +47,8 @@
 //! With feature `tracing`, each delivered key has a span named `key`, with target `keyqueue` and
 //! level info, around the call of the function and the handling of its outcome. Its fields are the
 //! `queue`'s name; the `key`, if `trace_keys` is called; the `attempt`, from 1; `queue_seconds`, if
-//! the queue is timed; and the `outcome`, one of `done`, `requeue_after`, `retry` and `given_up`. A
-//! panic is an event of level error. A key that is given up is an event of level warn, with the
+//! the queue is timed; and the `outcome`, one of `done`, `requeue_after`, `later`, `retry` and
+//! `given_up`. A panic is an event of level error. A key that is given up is an event of level warn, with the
 //! `reason` and the number of `retries`.
 //!
 //! ```
@@ -92,7 +97,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-pub use outcome::{Failure, GivenUp, IntoOutcome, Outcome, Reason};
+pub use outcome::{Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
 pub use threads::Running;
 
 use crate::limiter::{ItemFastSlow, NoLimit};

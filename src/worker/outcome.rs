@@ -1,4 +1,4 @@
-//! The outcome of a worker's function, and the report of a key that is given up.
+//! What a worker's function returns, and the reports of failures and of keys that are given up.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -18,53 +18,147 @@ pub enum Outcome {
     /// immediately, and if a delay is pending already, the queue's
     /// [`DelayPolicy`](crate::DelayPolicy) decides between them.
     RequeueAfter(Duration),
+    /// Add the key again after this time, and keep its failures: it is not the time to process it.
+    ///
+    /// Like [`RequeueAfter`](Self::RequeueAfter), but it neither forgets the failures nor counts as
+    /// one. So a key that fails and is throttled in turns still reaches
+    /// [`max_retries`](super::Workers::max_retries).
+    Later(Duration),
+}
+
+/// What to do with a key that was processed, with or without an error.
+///
+/// A function may return a `Result` instead; see [`IntoVerdict`].
+///
+/// ```
+/// use keyqueue::WorkQueue;
+/// use keyqueue::worker::{Outcome, Reason, Verdict, Workers};
+/// use std::time::Duration;
+///
+/// fn fetch(key: &str) -> Result<Outcome, u16> {
+///     match key {
+///         "good" => Ok(Outcome::Done),
+///         "throttled" => Err(429),
+///         _ => Err(404),
+///     }
+/// }
+///
+/// let queue = WorkQueue::from_iter(["good", "throttled", "gone"]);
+/// Workers::new(&queue)
+///     .threads(1)
+///     .on_give_up(|key, given_up| {
+///         assert_eq!((*key, given_up.reason), ("gone", Reason::GiveUp));
+///         queue.shut_down();
+///     })
+///     .run(|key| match fetch(key) {
+///         Err(429) => Verdict::RetryAfter(429, Duration::from_secs(30)),
+///         Err(404) => Verdict::GiveUp(404),
+///         result => result.into(), // any other error is `Verdict::Retry`
+///     })?;
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict<E> {
+    /// It was processed without an error.
+    Ok(Outcome),
+    /// It failed: retry it after the delay that the queue's limiter returns.
+    Retry(E),
+    /// It failed: retry it after this time.
+    ///
+    /// This counts as a failure like any other: it is charged to the limiter, whose delay is
+    /// ignored, and counts towards [`max_retries`](super::Workers::max_retries).
+    RetryAfter(E, Duration),
+    /// It failed, and another try would fail, too. The key's failures are forgotten, and it is
+    /// reported to the hook of [`on_give_up`](super::Workers::on_give_up), with
+    /// [`Reason::GiveUp`].
+    GiveUp(E),
+}
+
+impl<E> From<Result<Outcome, E>> for Verdict<E> {
+    fn from(result: Result<Outcome, E>) -> Self {
+        result.map_or_else(Verdict::Retry, Verdict::Ok)
+    }
 }
 
 /// A return value of a worker's function.
 ///
-/// Implemented for `Result<Outcome, E>` and `Result<(), E>`, for functions that can fail, and for
-/// [`Outcome`] and `()`, for those that cannot.
-pub trait IntoOutcome {
-    /// The error that is passed to the hook of [`on_give_up`](super::Workers::on_give_up).
-    type Error;
+/// | function | returns |
+/// | --- | --- |
+/// | cannot fail | `()` or [`Outcome`] |
+/// | can fail | `Result<(), E>` or `Result<Outcome, E>`; an error is [`Verdict::Retry`] |
+/// | chooses what an error leads to | [`Verdict<E>`](Verdict) |
+///
+/// A `Result` with another value is refused; drop the value:
+///
+/// ```
+/// # use keyqueue::WorkQueue;
+/// # use keyqueue::worker::Workers;
+/// # let queue = WorkQueue::from_iter(["1"]);
+/// # queue.shut_down();
+/// Workers::new(&queue).run(|key| key.parse::<u64>().map(drop))?;
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use keyqueue::WorkQueue;
+/// # use keyqueue::worker::Workers;
+/// # let queue = WorkQueue::from_iter(["1"]);
+/// # queue.shut_down();
+/// Workers::new(&queue).run(|key| key.parse::<u64>())?;
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a worker's function cannot return `{Self}`",
+    label = "returns `{Self}`",
+    note = "it may return `()`, `Outcome`, `Result<(), E>`, `Result<Outcome, E>` or `Verdict<E>`",
+    note = "to drop the value of a `Result`, write `.map(drop)`"
+)]
+pub trait IntoVerdict {
+    /// The error, which hooks and traces get. Traces write it.
+    type Error: fmt::Display;
 
-    /// Converts the value to an outcome or an error.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if processing the key failed.
-    fn into_outcome(self) -> Result<Outcome, Self::Error>;
+    /// Converts the value to a verdict.
+    fn into_verdict(self) -> Verdict<Self::Error>;
 }
 
-impl IntoOutcome for () {
+impl IntoVerdict for () {
     type Error = Infallible;
 
-    fn into_outcome(self) -> Result<Outcome, Infallible> {
-        Ok(Outcome::Done)
+    fn into_verdict(self) -> Verdict<Infallible> {
+        Verdict::Ok(Outcome::Done)
     }
 }
 
-impl IntoOutcome for Outcome {
+impl IntoVerdict for Outcome {
     type Error = Infallible;
 
-    fn into_outcome(self) -> Result<Outcome, Infallible> {
-        Ok(self)
+    fn into_verdict(self) -> Verdict<Infallible> {
+        Verdict::Ok(self)
     }
 }
 
-impl<E> IntoOutcome for Result<Outcome, E> {
+impl<E: fmt::Display> IntoVerdict for Result<Outcome, E> {
     type Error = E;
 
-    fn into_outcome(self) -> Result<Outcome, E> {
+    fn into_verdict(self) -> Verdict<E> {
+        self.into()
+    }
+}
+
+impl<E: fmt::Display> IntoVerdict for Result<(), E> {
+    type Error = E;
+
+    fn into_verdict(self) -> Verdict<E> {
+        self.map(|()| Outcome::Done).into()
+    }
+}
+
+impl<E: fmt::Display> IntoVerdict for Verdict<E> {
+    type Error = E;
+
+    fn into_verdict(self) -> Self {
         self
-    }
-}
-
-impl<E> IntoOutcome for Result<(), E> {
-    type Error = E;
-
-    fn into_outcome(self) -> Result<Outcome, E> {
-        self.map(|()| Outcome::Done)
     }
 }
 
@@ -106,6 +200,8 @@ pub enum Reason {
     ShutDown,
     /// The queue's rate limiter panicked when the worker called it for the retry.
     Limiter,
+    /// The function returned [`Verdict::GiveUp`].
+    GiveUp,
 }
 
 /// The report of a key that was given up, for the hook of
@@ -136,6 +232,7 @@ impl<E: fmt::Display> fmt::Display for GivenUp<E> {
             Reason::MaxRetries => ")",
             Reason::ShutDown => ", shut down)",
             Reason::Limiter => ", the rate limiter panicked)",
+            Reason::GiveUp => ", as the worker decided)",
         })
     }
 }

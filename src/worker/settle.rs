@@ -1,4 +1,4 @@
-//! What happens to a key after the function returned: promises W2 and W3.
+//! What happens to a key after the function returned: promises W2, W3 and W5.
 //!
 //! The worker holds the item to the end, so no other worker gets the key before its retry is
 //! counted or its end is reported. Any user code (the limiter, the hook, the drop of an error, the
@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use super::trace::Span;
-use super::{Failure, GivenUp, Outcome, Reason, Workers};
+use super::{Failure, GivenUp, Outcome, Reason, Verdict, Workers};
 use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::wait::catch_panic::catch_panic;
@@ -18,7 +18,10 @@ use crate::{Added, Item};
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What the function returned, or the message of its panic.
-pub(super) type Said<E> = Result<Result<Outcome, E>, String>;
+pub(super) type Said<E> = Result<Verdict<E>, String>;
+
+/// When to retry a key that failed, or why not. `None`: after the limiter's delay.
+type Retry = Result<Option<Duration>, Reason>;
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
@@ -30,35 +33,50 @@ where
     pub(super) fn settle(&self, item: Item<'_, K, L, S>, said: Said<E>, span: &Span) {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
-        let settle = move || match said {
-            Ok(Ok(Outcome::Done)) => {
-                span.outcome("done");
-                self.forget(&item);
-            }
-            Ok(Ok(Outcome::RequeueAfter(delay))) => {
-                span.outcome("requeue_after");
-                self.forget(&item);
-                item.retry_after(delay);
-            }
-            Ok(Err(error)) => self.failed(&item, Failure::Error(error), span),
-            Err(message) => {
-                span.panicked(&message);
-                self.failed(&item, Failure::Panic(message), span);
-            }
+        let settle = move || {
+            let (failure, retry) = match said {
+                Ok(Verdict::Ok(outcome)) => return self.succeeded(&item, outcome, span),
+                Ok(Verdict::Retry(error)) => (Failure::Error(error), Ok(None)),
+                Ok(Verdict::RetryAfter(error, delay)) => (Failure::Error(error), Ok(Some(delay))),
+                Ok(Verdict::GiveUp(error)) => (Failure::Error(error), Err(Reason::GiveUp)),
+                Err(message) => {
+                    span.panicked(&message);
+                    (Failure::Panic(message), Ok(None))
+                }
+            };
+            self.failed(&item, failure, retry, span);
         };
         let _ = span.within(|| catch_panic(settle));
     }
 
-    fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>, span: &Span) {
-        let retries = catch_panic(|| self.retries(item));
-        let refused = match retries {
-            Ok(retries) if self.max_retries.is_some_and(|max| retries >= max) => {
-                Some(Reason::MaxRetries)
+    fn succeeded(&self, item: &Item<'_, K, L, S>, outcome: Outcome, span: &Span) {
+        match outcome {
+            Outcome::Done => {
+                span.outcome("done");
+                self.forget(item);
             }
-            Ok(_) => self.retry(item),
-            Err(_) => Some(Reason::Limiter),
-        };
-        let Some(reason) = refused else {
+            Outcome::RequeueAfter(delay) => {
+                span.outcome("requeue_after");
+                self.forget(item);
+                item.add_after(delay);
+            }
+            Outcome::Later(delay) => {
+                span.outcome("later");
+                item.add_after(delay);
+            }
+        }
+    }
+
+    fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>, retry: Retry, span: &Span) {
+        let retries = catch_panic(|| self.retries(item));
+        let next = retry.and_then(|after| match retries {
+            Ok(retries) if self.max_retries.is_some_and(|max| retries >= max) => {
+                Err(Reason::MaxRetries)
+            }
+            Ok(_) => self.retry(item, after),
+            Err(_) => Err(Reason::Limiter),
+        });
+        let Err(reason) = next else {
             span.outcome("retry");
             return;
         };
@@ -75,16 +93,25 @@ where
         }
     }
 
-    /// Adds the key again, rate limited. Returns why it was refused, if it was.
-    fn retry(&self, item: &Item<'_, K, L, S>) -> Option<Reason> {
-        match catch_panic(|| item.add_rate_limited()) {
-            Ok(Added::ShutDown) => Some(Reason::ShutDown),
-            Ok(_) => {
+    /// Adds the key again, after the limiter's delay or after `after`, and charges the limiter.
+    /// Returns the delay, or why there is no retry.
+    fn retry(&self, item: &Item<'_, K, L, S>, after: Option<Duration>) -> Result<Duration, Reason> {
+        let add = || {
+            if self.queue.is_shutting_down() {
+                return (Duration::ZERO, Added::ShutDown);
+            }
+            let limited = self.queue.limiter.when(item);
+            let delay = after.unwrap_or(limited);
+            (delay, item.add_after(delay))
+        };
+        match catch_panic(add) {
+            Ok((_, Added::ShutDown)) => Err(Reason::ShutDown),
+            Ok((delay, _)) => {
                 // The key is retried even if its hash panics here.
                 let _ = catch_panic(|| self.count_retry(item));
-                None
+                Ok(delay)
             }
-            Err(_) => Some(Reason::Limiter),
+            Err(_) => Err(Reason::Limiter),
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use super::join::Join;
 use super::trace::Span;
-use super::{IntoOutcome, Workers};
+use super::{IntoVerdict, Workers};
 use crate::ConfigError;
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic_async;
@@ -69,7 +69,7 @@ where
     pub async fn run_async<F, R>(self, f: F) -> Result<(), ConfigError>
     where
         F: AsyncFn(&K) -> R,
-        R: IntoOutcome<Error = E>,
+        R: IntoVerdict<Error = E>,
     {
         let count = self.count(MOST_TASKS)?;
         // Each future owns its share instead of borrowing: the compiler cannot prove that a future
@@ -79,7 +79,7 @@ where
             let (workers, f) = &*shared;
             while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
-                let work = async { f(item.key()).await.into_outcome() };
+                let work = async { f(item.key()).await.into_verdict() };
                 let said = catch_panic_async(span.around(work)).await;
                 workers.settle(item, said, &span);
                 // Otherwise keys whose work is always ready would starve the other tasks.

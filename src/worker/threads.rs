@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
 
 use super::trace::Span;
-use super::{IntoOutcome, Source, Workers};
+use super::{IntoVerdict, Source, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::wait::catch_panic::catch_panic;
 use crate::{ConfigError, DefaultHasher, Remaining};
@@ -41,7 +41,7 @@ where
     /// delivered then.
     pub fn run<R>(self, f: impl Fn(&K) -> R + Sync) -> Result<(), ConfigError>
     where
-        R: IntoOutcome<Error = E>,
+        R: IntoVerdict<Error = E>,
     {
         let (workers, f, started) = (&self, &f, &OnceLock::new());
         thread::scope(|scope| {
@@ -78,13 +78,13 @@ where
 
     /// Runs one thread's loop until the queue is shut down and empty, once it is known whether all
     /// threads have been started.
-    fn work<R: IntoOutcome<Error = E>>(&self, f: &impl Fn(&K) -> R, started: &OnceLock<bool>) {
+    fn work<R: IntoVerdict<Error = E>>(&self, f: &impl Fn(&K) -> R, started: &OnceLock<bool>) {
         if !started.wait() {
             return;
         }
         while let Some(item) = self.queue.get() {
             let span = Span::of(self, &item);
-            let said = span.within(|| catch_panic(|| f(item.key()).into_outcome()));
+            let said = span.within(|| catch_panic(|| f(item.key()).into_verdict()));
             self.settle(item, said, &span);
         }
     }
@@ -120,7 +120,7 @@ where
     /// running.join();
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    pub fn spawn<R: IntoOutcome<Error = E>>(
+    pub fn spawn<R: IntoVerdict<Error = E>>(
         self,
         f: impl Fn(&K) -> R + Send + Sync + 'static,
     ) -> Result<Running<K, L, S>, ConfigError> {

@@ -60,6 +60,7 @@ impl Span {
             Reason::MaxRetries => "max_retries",
             Reason::ShutDown => "shut_down",
             Reason::Limiter => "limiter",
+            Reason::GiveUp => "give_up",
         };
         let retries = given_up.retries;
         warn!(target: "keyqueue", reason, retries, "the key is given up");

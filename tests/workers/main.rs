@@ -9,3 +9,4 @@ mod tasks;
 mod threads;
 #[cfg(feature = "tracing")]
 mod tracing;
+mod verdicts;

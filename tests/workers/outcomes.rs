@@ -1,7 +1,6 @@
 //! The worker loop: the outcomes of a key (W2 and W3), with controller-runtime's tests of its
-//! controller loop under their sentences. Those that are missing have no counterpart: an error that
-//! is not to be retried is logged and returned as `Ok`, and an error cannot be returned together
-//! with a requeue-after.
+//! controller loop under their sentences. [`crate::verdicts`] has those of errors that are not
+//! retried, or after a given delay.
 //!
 //! Where delays matter, one worker is a future that the test polls, on a queue with a mocked clock
 //! and manual timers: then nothing happens unless the test does it.
@@ -14,13 +13,13 @@ use std::time::Duration;
 use crate::common::poll_until_idle;
 use crate::common::timed::{ms, secs};
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, NoLimit, RateLimiter};
-use keyqueue::worker::{GivenUp, Outcome, Reason, Workers};
+use keyqueue::worker::{GivenUp, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, Clock, ConfigError, MockClock, WorkQueue};
 
-type Exponential = ItemExponentialFailure<u64>;
+pub(crate) type Exponential = ItemExponentialFailure<u64>;
 
 /// A key that was given up.
-pub(crate) type End = (u64, GivenUp<String>);
+pub(crate) type End = (u64, GivenUp<&'static str>);
 
 /// One worker that fails every key until the test changes that, and what the test observes of it.
 pub(crate) struct Bench<L> {
@@ -31,7 +30,7 @@ pub(crate) struct Bench<L> {
 }
 
 struct Work {
-    next: Mutex<Result<Outcome, String>>,
+    next: Mutex<Verdict<&'static str>>,
     takes: Mutex<Duration>,
     /// When a key was delivered, in milliseconds.
     deliveries: Mutex<Vec<u128>>,
@@ -45,7 +44,7 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
         let queue = builder.clock(clock.clone()).manual_timers().build();
         let queue = Arc::new(queue.unwrap());
         let work = Arc::new(Work {
-            next: Mutex::new(Err("not yet".to_owned())),
+            next: Mutex::new(Verdict::Retry("not yet")),
             takes: Mutex::default(),
             deliveries: Mutex::default(),
             given_up: Mutex::default(),
@@ -63,7 +62,7 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
                 let now = clock.now().as_millis();
                 work.deliveries.lock().unwrap().push(now);
                 time.advance(*work.takes.lock().unwrap());
-                work.next.lock().unwrap().clone()
+                *work.next.lock().unwrap()
             }
         }));
         Bench {
@@ -74,8 +73,12 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
         }
     }
 
-    pub(crate) fn next(&self, result: Result<Outcome, &str>) {
-        *self.work.next.lock().unwrap() = result.map_err(str::to_owned);
+    pub(crate) fn next(&self, result: Result<Outcome, &'static str>) {
+        self.verdict(result.into());
+    }
+
+    pub(crate) fn verdict(&self, verdict: Verdict<&'static str>) {
+        *self.work.next.lock().unwrap() = verdict;
     }
 
     /// Lets `millis` milliseconds pass, one by one.
@@ -99,7 +102,7 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
 }
 
 /// A bench whose queue backs off from 5 ms.
-fn bench(max_retries: Option<u32>) -> Bench<Exponential> {
+pub(crate) fn bench(max_retries: Option<u32>) -> Bench<Exponential> {
     Bench::new(max_retries, |clock| {
         let limiter = Exponential::new(ms(5), secs(1000)).unwrap();
         limiter.with_clock(clock)
@@ -222,7 +225,7 @@ fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
             _ => drop(queue.shut_down()),
         }
     });
-    workers.run(|_| Err::<(), _>(())).unwrap();
+    workers.run(|_| Err::<(), _>("no")).unwrap();
     // The second add came before the shut-down.
     assert_eq!(ends.into_inner(), 3);
 }
@@ -243,7 +246,7 @@ fn an_error_after_the_shut_down_is_reported_with_the_retries_before() {
             if tries.fetch_add(1, Ordering::SeqCst) == 6 {
                 queue.shut_down();
             }
-            Err::<(), _>(())
+            Err::<(), _>("no")
         });
         run.unwrap();
         let expected = [(1, 3, Reason::ShutDown), (2, 3, Reason::ShutDown)];

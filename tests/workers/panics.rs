@@ -61,7 +61,7 @@ fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
     let ends = bench.given_up();
     assert_eq!(ends.len(), 1);
     let end = &ends[0].1;
-    assert_eq!(end.failure, Failure::Error("not yet".to_owned()));
+    assert_eq!(end.failure, Failure::Error("not yet"));
     assert_eq!((end.reason, end.retries), (Reason::Limiter, 2));
 }
 

@@ -1,6 +1,7 @@
 //! Workers that are threads: how many there are, what panics do to them, how they end.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{alone, alone_under, eventually, threads, watchdog};
-use keyqueue::worker::{Failure, GivenUp, IntoOutcome, Outcome, Reason, Running, Workers};
+use keyqueue::worker::{Failure, GivenUp, IntoVerdict, Outcome, Reason, Running, Verdict, Workers};
 use keyqueue::{Added, ConfigError, WorkQueue};
 
 // ---- W1 -------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ fn a_single_worker_is_the_calling_thread() {
 
 #[test] // W1
 fn a_function_may_return_what_it_likes() {
-    fn worked<R: IntoOutcome>(f: impl Fn(&u64) -> R + Sync) -> usize {
+    fn worked<R: IntoVerdict>(f: impl Fn(&u64) -> R + Sync) -> usize {
         let queue = WorkQueue::new();
         queue.add_all([1, 2]);
         queue.shut_down();
@@ -60,6 +61,8 @@ fn a_function_may_return_what_it_likes() {
     assert_eq!(worked(|_| Outcome::Done), 2);
     assert_eq!(worked(|_| Ok::<_, std::io::Error>(Outcome::Done)), 2);
     assert_eq!(worked(|_| Ok::<(), Box<dyn std::error::Error>>(())), 2);
+    assert_eq!(worked(|_| Verdict::<&str>::Ok(Outcome::Done)), 2);
+    assert_eq!(worked(|_| Verdict::GiveUp("never")), 2);
 }
 
 /// Asserts that this many threads are refused by name, and that no key is taken. Returns the errors.
@@ -124,6 +127,12 @@ fn more_threads_than_can_be_started_are_refused_and_none_is_left() {
 /// Panics as it is dropped.
 struct Nasty;
 
+impl fmt::Display for Nasty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nasty")
+    }
+}
+
 impl Drop for Nasty {
     fn drop(&mut self) {
         panic!("from the drop");
@@ -136,13 +145,13 @@ fn a_panic_is_an_error() {
     queue.add_all([1, 2, 3, 4]);
     let ends = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).threads(1).max_retries(0);
-    let workers = workers.on_give_up(|_, end: GivenUp<()>| {
+    let workers = workers.on_give_up(|_, end: GivenUp<&str>| {
         ends.lock().unwrap().push(end.failure);
         if ends.lock().unwrap().len() == 4 {
             queue.shut_down();
         }
     });
-    let run = workers.run(|key| -> Result<(), ()> {
+    let run = workers.run(|key| -> Result<(), &'static str> {
         match key {
             1 => panic!("a text"),
             2 => panic!("key {key}"),
@@ -201,7 +210,7 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
         told.fetch_add(1, Ordering::SeqCst);
         panic!("from the hook");
     });
-    workers.run(|_| Err::<(), _>(())).unwrap();
+    workers.run(|_| Err::<(), _>("no")).unwrap();
     assert_eq!(told.into_inner(), 2);
     assert_eq!(
         queue.drain_timeout(Duration::ZERO).end,
