@@ -18,8 +18,9 @@
 //! | [`Workers::spawn`] | background threads | returns a handle to stop and join them |
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //!
-//! Only a shut-down of the queue stops workers (promise W4): they process what is queued, finish
-//! the items they hold, and end. A panic in the function, the hook, a limiter or a waker does not.
+//! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
+//! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
+//! function, the hook, a limiter or a waker does not stop them.
 //!
 //! # Which retries count
 //!
@@ -82,6 +83,7 @@
 mod join;
 mod outcome;
 mod settle;
+pub(crate) mod stop;
 mod tasks;
 mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
