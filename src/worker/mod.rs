@@ -112,6 +112,7 @@ pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
     count: (&'static str, usize),
     max_retries: Option<u32>,
     on_give_up: Option<Box<Hook<'a, K, E>>>,
+    requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
     trace_keys: Option<fn(&K) -> String>,
@@ -157,6 +158,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             count: ("threads", processors),
             max_retries: None,
             on_give_up: None,
+            requeue_cancelled: true,
             #[cfg(feature = "tracing")]
             trace_keys: None,
             retries: OnceLock::new(),
@@ -192,6 +194,32 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// adds is queued again without failures. A panic of the hook is caught. Default: no hook.
     pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
         self.on_give_up = Some(Box::new(hook));
+        self
+    }
+
+    /// Sets what happens to the keys whose work is cancelled, because the future of
+    /// [`run_async`](Self::run_async) is dropped, or a task is aborted or dropped with its runtime
+    /// (W6).
+    ///
+    /// `true`, the default, puts each of them back into the queue, at the tail: its failures are
+    /// neither counted nor forgotten. With `false`, or after a shut-down, the key is done.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::Workers;
+    /// # use std::future::{pending, ready};
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::new();
+    /// queue.add_all([1, 2]);
+    /// let workers = Workers::new(&queue).tasks(1);
+    /// let work = workers.run_async(async |_: &u64| pending::<()>().await);
+    /// let leadership_lost = ready(());
+    /// futures_lite::future::or(async { _ = work.await }, leadership_lost).await;
+    /// assert_eq!(queue.len(), 2); // for the next leader: 2, 1
+    /// # });
+    /// ```
+    pub fn requeue_cancelled(mut self, requeue: bool) -> Self {
+        self.requeue_cancelled = requeue;
         self
     }
 
