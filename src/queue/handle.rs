@@ -1,6 +1,7 @@
 //! A resolved key: adds without hashing and without the table.
 
 use std::fmt;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
@@ -61,6 +62,15 @@ impl<K> KeyHandle<K> {
     #[must_use]
     pub fn key(&self) -> &K {
         self.pin.key()
+    }
+}
+
+impl<K> Deref for KeyHandle<K> {
+    type Target = K;
+
+    #[inline]
+    fn deref(&self) -> &K {
+        self.key()
     }
 }
 

@@ -17,6 +17,7 @@
 //! | [`Workers::run`] | scoped threads, which may borrow | blocks until the queue is shut down and empty |
 //! | [`Workers::spawn`] | background threads | returns a handle to stop and join them |
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
+//! | `Workers::spawn_on` | tasks of a tokio runtime (feature `tokio`) | returns a handle to stop and join them |
 //!
 //! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
 //! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
@@ -82,6 +83,8 @@
 
 mod join;
 mod outcome;
+#[cfg(feature = "tokio")]
+mod runtime;
 mod settle;
 pub(crate) mod stop;
 mod tasks;
@@ -95,6 +98,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 pub use outcome::{Failure, GivenUp, IntoOutcome, Outcome, Reason};
+#[cfg(feature = "tokio")]
+pub use runtime::RunningTasks;
 pub use threads::Running;
 
 use crate::limiter::{ItemFastSlow, NoLimit};
@@ -172,8 +177,9 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self
     }
 
-    /// Sets the number of keys that [`run_async`](Self::run_async) processes at the same time: 1 to
-    /// 65 536. Default: one for each processor. The same setting as [`threads`](Self::threads).
+    /// Sets the number of keys that [`run_async`](Self::run_async) and `spawn_on` (feature `tokio`)
+    /// process at the same time: 1 to 65 536. Default: one for each processor. The same setting as
+    /// [`threads`](Self::threads).
     pub fn tasks(mut self, tasks: usize) -> Self {
         self.count = ("tasks", tasks);
         self

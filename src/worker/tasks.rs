@@ -15,7 +15,7 @@ use crate::wait::catch_panic::{catch_panic, catch_panic_async};
 use crate::{ConfigError, Item};
 
 /// The most tasks of one [`Workers`].
-const MOST_TASKS: usize = 1 << 16;
+pub(super) const MOST_TASKS: usize = 1 << 16;
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
@@ -120,7 +120,7 @@ where
 
     /// Runs the work on a key to its end. Returns the message of its panic if it panics. If this is
     /// dropped before the end, puts the key back into the queue, or leaves that to its item's drop.
-    async fn complete<T>(
+    pub(super) async fn complete<T>(
         &self,
         item: &Item<'_, K, L, S>,
         work: impl Future<Output = T>,
@@ -152,7 +152,7 @@ where
 }
 
 /// Yields to the executor: returns `Pending` once.
-async fn let_others_run() {
+pub(super) async fn let_others_run() {
     let mut waited = false;
     poll_fn(|context| {
         if mem::replace(&mut waited, true) {
