@@ -1,4 +1,5 @@
-//! The ring by itself, for the models with loom, which reach nothing else that has no public name.
+//! The ring by itself, and workers that are stopped, for the models with loom, which reach nothing
+//! else that has no public name.
 
 use std::ptr::NonNull;
 
@@ -6,6 +7,33 @@ use loom::cell::UnsafeCell;
 
 use crate::fifo::overflow::Link;
 use crate::fifo::ring::Ring;
+use crate::sync::ThreadParker;
+use crate::worker::stop::StopFlag;
+use crate::{Item, WorkQueue};
+
+/// Stops getters of a queue that stays open, as a handle stops the threads of its workers.
+#[allow(missing_debug_implementations, reason = "it has nothing to show")]
+pub struct Stopper(StopFlag);
+
+impl Stopper {
+    /// A stopper that has stopped nothing yet.
+    #[allow(clippy::new_without_default, reason = "for models")]
+    pub fn new() -> Self {
+        Stopper(StopFlag::new())
+    }
+
+    /// Stops every getter.
+    pub fn stop(&self) {
+        self.0.set();
+    }
+
+    /// Gets a key, or `None` if stopped meanwhile.
+    pub fn get<'q, K, L, S>(&self, queue: &'q WorkQueue<K, L, S>) -> Option<Item<'q, K, L, S>> {
+        let parker = ThreadParker::current();
+        self.0.enlist(parker.waker());
+        queue.get_unless(&parker, || self.0.is_set())
+    }
+}
 
 /// A ring of numbers from 1 on.
 ///

@@ -99,7 +99,7 @@
 //! | `metrics` | named queues report client-go's series, and more: [`docs::metrics`] |
 //! | `futures-core` | `WorkQueue::stream`, a `Stream` of what [`get_async`](WorkQueue::get_async) returns |
 //! | `serde` | what [`snapshot`](WorkQueue::snapshot) returns can be serialised |
-//! | `tokio` | `backoff::tokio`: retries and loops with tokio's sleep |
+//! | `tokio` | `Workers::spawn_on`: workers that are tasks on a runtime's threads; `backoff::tokio`: retries and loops with tokio's sleep |
 //! | `tracing` | a span for each key in the worker loop: [`worker`] |
 //!
 //! The hot path takes no global lock, and allocates nothing for a recurring key while the ring has

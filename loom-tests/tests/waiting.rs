@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use keyqueue::GetTimeoutError;
+use keyqueue::internals::Stopper;
 use keyqueue_loom_tests::{check, queue, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -171,5 +172,43 @@ fn a_done_that_queues_again_wakes_a_waiter() {
         });
         queue.get().expect("not shut down").done();
         worker.join().unwrap();
+    });
+}
+
+/// Interleaving: the worker reads the flag; it is set, and the worker is woken; the worker sleeps.
+#[test]
+fn a_stop_wakes_a_worker_that_waits() {
+    check("stop_wakes", 5, || {
+        let queue = queue(2);
+        let stopper = Arc::new(Stopper::new());
+        let worker = spawn_with(&stopper, move |stopper| {
+            assert!(stopper.get(&queue).is_none());
+        });
+        stopper.stop();
+        worker.join().unwrap();
+    });
+}
+
+/// Interleaving: the worker registers, then the thread; the add notifies the worker, which is
+/// stopped before it looks at the queue.
+#[test]
+fn a_stopped_worker_passes_its_wake_up_on() {
+    check("stopped_worker", 2, || {
+        let queue = queue(2);
+        let getter = spawn_with(&queue, |queue| queue.get().expect("not shut down").done());
+        let stopper = Arc::new(Stopper::new());
+        let worker = spawn_with(&stopper, {
+            let queue = Arc::clone(&queue);
+            move |stopper| {
+                if let Some(item) = stopper.get(&queue) {
+                    drop(item);
+                    queue.add(2);
+                }
+            }
+        });
+        queue.add(1);
+        stopper.stop();
+        worker.join().unwrap();
+        getter.join().unwrap();
     });
 }

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::{Core, Taken};
-use crate::sync;
+use crate::sync::{self, ThreadParker};
 use crate::wait::Waiter;
 
 impl<K> Core<K> {
@@ -19,7 +19,18 @@ impl<K> Core<K> {
 
     #[cold]
     fn wait(&self, deadline: Option<Instant>) -> Taken<K> {
-        let parker = sync::ThreadParker::current();
+        self.wait_unless(deadline, &ThreadParker::current(), || false)
+    }
+
+    /// Waits for a key like [`take_wait`](Self::take_wait). Once `stopped` returns true, takes no
+    /// key and returns [`Taken::Empty`]; the thread that makes it true then wakes `parker`.
+    #[cold]
+    pub(crate) fn wait_unless(
+        &self,
+        deadline: Option<Instant>,
+        parker: &ThreadParker,
+        stopped: impl Fn() -> bool,
+    ) -> Taken<K> {
         loop {
             let taken = self.look_and_take().or_else(|| self.spin());
             if !taken.is_empty() {
@@ -33,9 +44,13 @@ impl<K> Core<K> {
             }
             let until = deadline.into_iter().chain(self.next_look()).min();
             let mut in_time = true;
-            while in_time && !waiter.is_notified(parker.waker()) {
+            while in_time && !stopped() && !waiter.is_notified(parker.waker()) {
                 parker.park(until);
                 in_time = until.is_none_or(|until| Instant::now() < until);
+            }
+            if stopped() {
+                self.leave(waiter);
+                return Taken::Empty;
             }
             // The thread is off the list now and takes once more, so a notification that came at
             // the last moment is not lost: its key is found here, or another getter has it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
+use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
 
@@ -32,6 +33,21 @@ impl<K, L, S> WorkQueue<K, L, S> {
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
         let core = &*self.core;
         Item::new(self, core, core.take_wait(None)).ok()
+    }
+
+    /// Like [`get`](Self::get), but takes no key and returns `None` once `stopped` returns true. The
+    /// thread that makes it true then wakes `parker`, the parker of this thread.
+    pub(crate) fn get_unless(
+        &self,
+        parker: &ThreadParker,
+        stopped: impl Fn() -> bool,
+    ) -> Option<Item<'_, K, L, S>> {
+        if stopped() {
+            return None;
+        }
+        let core = &*self.core;
+        let wait = || core.wait_unless(None, parker, stopped);
+        Item::new(self, core, core.take().or_else(wait)).ok()
     }
 
     /// Takes the key at the head of the queue, without waiting.

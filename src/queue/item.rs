@@ -12,6 +12,8 @@ use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
+#[cfg(feature = "tokio")]
+use crate::{KeyHandle, sync::Arc};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -128,6 +130,13 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     pub fn retry_after(self, delay: Duration) -> Added {
         self.add_after(delay)
         // The drop of `self` finishes the key, after the delay is set.
+    }
+
+    /// Returns a handle to the key.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn handle(&self) -> KeyHandle<K> {
+        let hash = hash_of(&self.queue.hasher, self.key());
+        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin(), hash)
     }
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.

@@ -22,9 +22,11 @@
 //! | [`Workers::run`] | scoped threads, which may borrow | blocks until the queue is shut down and empty |
 //! | [`Workers::spawn`] | background threads | returns a handle to stop and join them |
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
+//! | `Workers::spawn_on` | tasks of a tokio runtime (feature `tokio`) | returns a handle to stop and join them |
 //!
-//! Only a shut-down of the queue stops workers (promise W4): they process what is queued, finish
-//! the items they hold, and end. A panic in the function, the hook, a limiter or a waker does not.
+//! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
+//! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
+//! function, the hook, a limiter or a waker does not stop them.
 //!
 //! # Which retries count
 //!
@@ -86,7 +88,10 @@
 
 mod join;
 mod outcome;
+#[cfg(feature = "tokio")]
+mod runtime;
 mod settle;
+pub(crate) mod stop;
 mod tasks;
 mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
@@ -98,6 +103,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 pub use outcome::{Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
+#[cfg(feature = "tokio")]
+pub use runtime::RunningTasks;
 pub use threads::Running;
 
 use crate::limiter::{ItemFastSlow, NoLimit};
@@ -115,6 +122,7 @@ pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
     count: (&'static str, usize),
     max_retries: Option<u32>,
     on_give_up: Option<Box<Hook<'a, K, E>>>,
+    requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
     trace_keys: Option<fn(&K) -> String>,
@@ -160,6 +168,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             count: ("threads", processors),
             max_retries: None,
             on_give_up: None,
+            requeue_cancelled: true,
             #[cfg(feature = "tracing")]
             trace_keys: None,
             retries: OnceLock::new(),
@@ -173,8 +182,9 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self
     }
 
-    /// Sets the number of keys that [`run_async`](Self::run_async) processes at the same time: 1 to
-    /// 65 536. Default: one for each processor. The same setting as [`threads`](Self::threads).
+    /// Sets the number of keys that [`run_async`](Self::run_async) and `spawn_on` (feature `tokio`)
+    /// process at the same time: 1 to 65 536. Default: one for each processor. The same setting as
+    /// [`threads`](Self::threads).
     pub fn tasks(mut self, tasks: usize) -> Self {
         self.count = ("tasks", tasks);
         self
@@ -196,6 +206,32 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     #[doc(alias = "dead_letter")]
     pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
         self.on_give_up = Some(Box::new(hook));
+        self
+    }
+
+    /// Sets what happens to the keys whose work is cancelled, because the future of
+    /// [`run_async`](Self::run_async) is dropped, or a task is aborted or dropped with its runtime
+    /// (W6).
+    ///
+    /// `true`, the default, puts each of them back into the queue, at the tail: its failures are
+    /// neither counted nor forgotten. With `false`, or after a shut-down, the key is done.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::Workers;
+    /// # use std::future::{pending, ready};
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::new();
+    /// queue.add_all([1, 2]);
+    /// let workers = Workers::new(&queue).tasks(1);
+    /// let work = workers.run_async(async |_: &u64| pending::<()>().await);
+    /// let leadership_lost = ready(());
+    /// futures_lite::future::or(async { _ = work.await }, leadership_lost).await;
+    /// assert_eq!(queue.len(), 2); // for the next leader: 2, 1
+    /// # });
+    /// ```
+    pub fn requeue_cancelled(mut self, requeue: bool) -> Self {
+        self.requeue_cancelled = requeue;
         self
     }
 

@@ -5,16 +5,17 @@ use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use super::join::Join;
 use super::trace::Span;
 use super::{IntoVerdict, Workers};
-use crate::ConfigError;
 use crate::limiter::RateLimiter;
-use crate::wait::catch_panic::catch_panic_async;
+use crate::wait::catch_panic::{catch_panic, catch_panic_async};
+use crate::{ConfigError, Item};
 
 /// The most tasks of one [`Workers`].
-const MOST_TASKS: usize = 1 << 16;
+pub(super) const MOST_TASKS: usize = 1 << 16;
 
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
@@ -27,12 +28,13 @@ where
     /// done.
     ///
     /// It is a single future, so the work on all keys interleaves on the thread that polls it. To
-    /// use more than one processor, let `f` spawn the work and await it, or spawn several of these
-    /// futures over one queue.
+    /// use more than one processor, spawn several of these futures over one queue, or use
+    /// `spawn_on` (feature `tokio`), which runs each key in flight on a task.
     ///
-    /// It is `Send`, as `tokio::spawn` requires, if `f` is `Send` and owns what it uses: a
-    /// function, or a closure `async move |key| ...`. For borrowing closures the compiler cannot
-    /// prove this.
+    /// It is `Send`, as `tokio::spawn` requires, if the workers are [`shared`](Self::shared) and `f`
+    /// is `Send` and owns what it uses: a function, or a closure `async move |key| ...`. Give the
+    /// future itself to `spawn`, as below. The compiler cannot prove that an `async` block around
+    /// it, or a future with a closure that borrows, is `Send`.
     ///
     /// A panic of `f`'s future counts as a failure of the key.
     ///
@@ -42,9 +44,12 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels the work on the processing keys at its current await points.
-    /// Each of these keys is done then: it is not forgotten, retried or reported. Queued keys stay
-    /// queued. To end without cancelling work, shut the queue down and await the future instead.
+    /// Dropping the future cancels the work on the processing keys at its current await points, and
+    /// puts these keys back into the queue, unless
+    /// [`requeue_cancelled`](Self::requeue_cancelled) is set to `false`. Queued keys stay queued.
+    /// To end without cancelling work, shut the queue down and await the future instead.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -66,6 +71,29 @@ where
     /// # })
     /// # }
     /// ```
+    ///
+    /// Spawned, with the application's state moved in:
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::Workers;
+    /// # use std::sync::Arc;
+    /// # struct App;
+    /// # impl App {
+    /// #     async fn refresh(&self, _: &u64) -> Result<(), String> { Ok(()) }
+    /// # }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (queue, app) = (Arc::new(WorkQueue::new()), Arc::new(App));
+    /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+    /// let running = tokio::spawn(workers.run_async(async move |key| app.refresh(key).await));
+    ///
+    /// queue.add(1);
+    /// queue.drain_async().await;
+    /// running.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run_async<F, R>(self, f: F) -> Result<(), ConfigError>
     where
         F: AsyncFn(&K) -> R,
@@ -80,7 +108,7 @@ where
             while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
                 let work = async { f(item.key()).await.into_verdict() };
-                let said = catch_panic_async(span.around(work)).await;
+                let said = workers.complete(&item, span.around(work)).await;
                 workers.settle(item, said, &span);
                 // Otherwise keys whose work is always ready would starve the other tasks.
                 let_others_run().await;
@@ -89,10 +117,42 @@ where
         Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
         Ok(())
     }
+
+    /// Runs the work on a key to its end. Returns the message of its panic if it panics. If this is
+    /// dropped before the end, puts the key back into the queue, or leaves that to its item's drop.
+    pub(super) async fn complete<T>(
+        &self,
+        item: &Item<'_, K, L, S>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        let put_back = PutBack(self.requeue_cancelled.then_some(item));
+        let said = catch_panic_async(work).await;
+        mem::forget(put_back);
+        said
+    }
+}
+
+/// Adds its key when it is dropped. The key is processing, so the drop of its item queues it.
+struct PutBack<'a, 'q, K, L, S>(Option<&'a Item<'q, K, L, S>>)
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher;
+
+impl<K, L, S> Drop for PutBack<'_, '_, K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn drop(&mut self) {
+        if let Some(item) = self.0 {
+            // The key's hash is user code. If it panics here, the key is done.
+            let _ = catch_panic(|| item.add_after(Duration::ZERO));
+        }
+    }
 }
 
 /// Yields to the executor: returns `Pending` once.
-async fn let_others_run() {
+pub(super) async fn let_others_run() {
     let mut waited = false;
     poll_fn(|context| {
         if mem::replace(&mut waited, true) {

@@ -5,12 +5,16 @@ use std::hash::{BuildHasher, Hash};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
+use std::time::Duration;
 
+use super::stop::StopFlag;
 use super::trace::Span;
 use super::{IntoVerdict, Source, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
+use crate::queue::drain::{Drain, deadline_in};
+use crate::sync::ThreadParker;
 use crate::wait::catch_panic::catch_panic;
-use crate::{ConfigError, DefaultHasher, Remaining};
+use crate::{ConfigError, DefaultHasher, Drained, Remaining};
 
 /// The most threads of one [`Workers`].
 ///
@@ -44,8 +48,9 @@ where
         R: IntoVerdict<Error = E>,
     {
         let (workers, f, started) = (&self, &f, &OnceLock::new());
+        let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work(f, started);
+            let work = || workers.work(f, started, never);
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
@@ -76,13 +81,20 @@ where
         })
     }
 
-    /// Runs one thread's loop until the queue is shut down and empty, once it is known whether all
-    /// threads have been started.
-    fn work<R: IntoVerdict<Error = E>>(&self, f: &impl Fn(&K) -> R, started: &OnceLock<bool>) {
+    /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
+    /// known whether all threads have been started.
+    fn work<R: IntoVerdict<Error = E>>(
+        &self,
+        f: &impl Fn(&K) -> R,
+        started: &OnceLock<bool>,
+        stop: &StopFlag,
+    ) {
         if !started.wait() {
             return;
         }
-        while let Some(item) = self.queue.get() {
+        let parker = ThreadParker::current();
+        stop.enlist(parker.waker());
+        while let Some(item) = self.queue.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
             let said = span.within(|| catch_panic(|| f(item.key()).into_verdict()));
             self.settle(item, said, &span);
@@ -124,22 +136,22 @@ where
         self,
         f: impl Fn(&K) -> R + Send + Sync + 'static,
     ) -> Result<Running<K, L, S>, ConfigError> {
-        let shared = Arc::new((self, f, OnceLock::new()));
-        let (workers, _, started) = &*shared;
         let mut running = Running {
-            queue: Arc::clone(&workers.queue),
+            queue: Arc::clone(&self.queue),
+            stop: Arc::new(StopFlag::new()),
             threads: Vec::new(),
         };
+        let shared = Arc::new((self, f, OnceLock::new(), Arc::clone(&running.stop)));
+        let (workers, _, started, _) = &*shared;
         let result = workers.start(0, started, |thread| {
             let shared = Arc::clone(&shared);
             running.threads.push(thread.spawn(move || {
-                let (workers, f, started) = &*shared;
-                workers.work(f, started);
+                let (workers, f, started, stop) = &*shared;
+                workers.work(f, started, stop);
             })?);
             Ok(())
         });
         if let Err(error) = result {
-            // Not the drop of the handle, which shuts the queue down.
             running.join();
             return Err(error);
         }
@@ -147,11 +159,26 @@ where
     }
 }
 
-/// A handle to workers on background threads, from [`Workers::spawn`]. Dropping it stops and joins
-/// the workers.
-#[must_use = "dropping it stops the workers"]
+/// A handle to workers on background threads, from [`Workers::spawn`].
+///
+/// Dropping it is [`abort`](Self::abort): it does not wait, and the queue stays open.
+///
+/// ```
+/// # use keyqueue::WorkQueue;
+/// # use keyqueue::worker::Workers;
+/// # use std::sync::Arc;
+/// let queue = Arc::new(WorkQueue::new());
+/// let running = Workers::shared(Arc::clone(&queue)).threads(2).spawn(|_: &u64| ())?;
+/// running.abort();
+/// running.join();
+/// queue.add(1);
+/// assert_eq!(queue.len(), 1); // it is kept for other workers
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+#[must_use = "dropping it aborts the workers"]
 pub struct Running<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
     queue: Arc<Source<'static, K, L, S>>,
+    stop: Arc<StopFlag>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -162,20 +189,47 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
         self.queue.shut_down()
     }
 
-    /// Waits until the workers have ended, which they do once the queue is shut down and empty.
-    /// Does not shut the queue down. A worker that calls this does not wait for itself.
+    /// Stops the workers without shutting the queue down, and without waiting: the queue accepts
+    /// adds, and queued keys stay queued.
+    ///
+    /// A worker that waits for a key ends immediately; another one ends after the key that it holds
+    /// or is just getting. [`join`](Self::join) waits until all have ended.
+    pub fn abort(&self) {
+        self.stop.set();
+    }
+
+    /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
+    /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
+    /// that is still queued then is not delivered to these workers.
+    ///
+    /// A `grace` beyond the range of the system's clock means no limit. A worker that calls this
+    /// waits for its own key until the time is over.
+    ///
+    /// ```
+    /// # use keyqueue::worker::Workers;
+    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// # use std::sync::Arc;
+    /// # use std::thread;
+    /// # use std::time::Duration;
+    /// let queue = Arc::new(WorkQueue::new());
+    /// queue.add_all(0..1000);
+    /// let workers = Workers::shared(Arc::clone(&queue)).threads(2);
+    /// let running = workers.spawn(|_: &u64| thread::sleep(Duration::from_millis(10)))?;
+    /// let drained = running.stop_within(Duration::from_millis(50));
+    /// assert_eq!(drained.end, DrainEnd::TimedOut);
+    /// assert!(drained.left.queued > 900);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn stop_within(&self, grace: Duration) -> Drained {
+        let drained = Drain::begin(&self.queue.core).wait(deadline_in(grace));
+        self.abort();
+        drained
+    }
+
+    /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
+    /// after [`abort`](Self::abort). Does neither itself. A worker that calls this does not wait for
+    /// itself.
     pub fn join(mut self) {
-        self.join_threads();
-    }
-
-    /// Returns whether the workers have ended.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
-    }
-
-    /// Joins all threads but the current one.
-    fn join_threads(&mut self) {
         let myself = thread::current().id();
         for thread in self.threads.drain(..) {
             if thread.thread().id() != myself {
@@ -184,14 +238,17 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
             }
         }
     }
+
+    /// Returns whether the workers have ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
 }
 
 impl<K: 'static, L: 'static, S: 'static> Drop for Running<K, L, S> {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
-            self.stop();
-            self.join_threads();
-        }
+        self.abort();
     }
 }
 

@@ -5,6 +5,8 @@ mod common;
 
 mod outcomes;
 mod panics;
+#[cfg(feature = "tokio")]
+mod runtime;
 mod tasks;
 mod threads;
 #[cfg(feature = "tracing")]

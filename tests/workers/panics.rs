@@ -1,13 +1,14 @@
 //! Workers, and user code that panics in unexpected places: no worker dies, no key is lost.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
+use std::hash::{Hash, Hasher};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::timed::MS;
-use crate::common::watchdog;
+use crate::common::{poll_until_idle, watchdog};
 use crate::outcomes::Bench;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::RateLimiter;
@@ -74,6 +75,33 @@ fn a_forget_that_panics_does_not_lose_a_requeue() {
     bench.queue.add(1);
     bench.pass(2);
     assert_eq!(bench.deliveries(), [0, 1, 2]);
+}
+
+// ---- keys -----------------------------------------------------------------------------------
+
+static HASH_PANICS: AtomicBool = AtomicBool::new(false);
+
+#[derive(PartialEq, Eq)]
+struct Unhashable;
+
+impl Hash for Unhashable {
+    fn hash<H: Hasher>(&self, _: &mut H) {
+        if HASH_PANICS.load(Ordering::SeqCst) {
+            blow();
+        }
+    }
+}
+
+#[test] // W6 C7
+fn a_hash_that_panics_as_its_key_is_put_back_reaches_nobody_and_the_key_is_done() {
+    let queue = WorkQueue::new();
+    queue.add(Unhashable);
+    let work = async |_: &Unhashable| pending::<()>().await;
+    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(work));
+    assert!(poll_until_idle(&mut run).is_pending());
+    HASH_PANICS.store(true, Ordering::SeqCst);
+    drop(run);
+    assert!(queue.shut_down().is_nothing());
 }
 
 // ---- the work -------------------------------------------------------------------------------

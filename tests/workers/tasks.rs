@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{assert_nothing_queued, poll, poll_until_idle, take_all, waiting, watchdog};
+use crate::common::{
+    assert_nothing_queued, figures, poll, poll_until_idle, take_all, waiting, watchdog,
+};
 use futures_lite::future::yield_now;
 use keyqueue::worker::{Failure, Outcome, Reason, Workers};
 use keyqueue::{Added, WorkQueue};
@@ -205,8 +207,8 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
     );
 }
 
-#[test] // W4
-fn dropping_it_leaves_nothing_processing_and_takes_no_queued_key_away() {
+#[test] // W4 W6
+fn dropping_it_puts_the_keys_in_flight_back_at_the_tail() {
     let queue = WorkQueue::new();
     queue.add_all([1, 2, 3, 4]);
     let work = async |_: &u64| pending::<()>().await;
@@ -215,11 +217,52 @@ fn dropping_it_leaves_nothing_processing_and_takes_no_queued_key_away() {
     assert_eq!(queue.add(1), Added::Deferred);
     drop(run);
 
-    // 2 is done; 1 was added while it was processing, and is delivered once more.
-    assert_eq!(take_all(&queue), [3, 4, 1]);
+    // 1 was added while it was processing, but is queued once.
+    assert_eq!(take_all(&queue), [3, 4, 1, 2]);
     assert_nothing_queued(&queue);
-    assert_eq!(queue.add(2), Added::Queued);
     assert_eq!(waiting(&queue), 0);
+}
+
+#[test] // W4 W6
+fn dropping_it_leaves_the_keys_in_flight_done_if_that_is_set_or_after_a_shut_down() {
+    for requeue in [false, true] {
+        let queue = WorkQueue::new();
+        queue.add_all([1, 2, 3]);
+        let work = async |_: &u64| pending::<()>().await;
+        let workers = Workers::new(&queue).tasks(2).requeue_cancelled(requeue);
+        let mut run = Box::pin(workers.run_async(work));
+        assert!(poll_until_idle(&mut run).is_pending());
+        assert_eq!(queue.add(1), Added::Deferred);
+        if requeue {
+            assert_eq!(figures(queue.shut_down()), (1, 2, 0));
+        }
+        drop(run);
+        // 1 was added before, while it was processing, and is delivered once more.
+        assert_eq!(take_all(&queue), [3, 1]);
+        let now = queue.shut_down();
+        assert!(now.is_nothing(), "{now}");
+    }
+}
+
+#[test] // W6
+fn work_is_cancelled_before_its_key_is_put_back() {
+    struct Cancelled<'a>(&'a WorkQueue<u64>);
+    impl Drop for Cancelled<'_> {
+        fn drop(&mut self) {
+            assert_eq!(self.0.len(), 0);
+            assert_eq!(self.0.add(1), Added::Deferred);
+        }
+    }
+    let queue = WorkQueue::new();
+    queue.add(1);
+    let work = async |_: &u64| {
+        let _cancelled = Cancelled(&queue);
+        pending::<()>().await;
+    };
+    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(work));
+    assert!(poll_until_idle(&mut run).is_pending());
+    drop(run);
+    assert_eq!(take_all(&queue), [1]);
 }
 
 #[test] // W1

@@ -9,9 +9,11 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{alone, alone_under, eventually, threads, watchdog};
+use crate::common::{
+    Task, alone, alone_under, eventually, figures, take_all, threads, waiting, watchdog,
+};
 use keyqueue::worker::{Failure, GivenUp, IntoVerdict, Outcome, Reason, Running, Verdict, Workers};
-use keyqueue::{Added, ConfigError, WorkQueue};
+use keyqueue::{Added, ConfigError, DrainEnd, WorkQueue};
 
 // ---- W1 -------------------------------------------------------------------------------------
 
@@ -284,20 +286,127 @@ fn workers_of_a_handle_stop_and_end_from_outside() {
     assert_eq!(Arc::strong_count(&queue), 1);
 }
 
-#[test] // W4 S6
-fn dropping_the_handle_works_off_what_is_queued_and_ends_the_workers() {
+/// Two workers that wait for a key.
+fn two_that_wait(queue: &Arc<WorkQueue<u64>>) -> Running<u64> {
+    let workers = Workers::shared(Arc::clone(queue)).threads(2);
+    let running = workers.spawn(|_: &u64| ());
+    eventually("they wait", || waiting(queue) == 2);
+    running.unwrap()
+}
+
+#[test] // W4
+fn an_abort_ends_workers_that_wait_and_leaves_the_queue_open() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
-    let worked = Arc::new(AtomicUsize::new(0));
-    queue.add_all(0..100);
-    let workers = Workers::shared(Arc::clone(&queue)).threads(2);
-    let count = Arc::clone(&worked);
+    let running = two_that_wait(&queue);
+    running.abort();
+    running.join();
+    assert_eq!((waiting(&queue), Arc::strong_count(&queue)), (0, 1));
+    assert_eq!(queue.add(1), Added::Queued);
+    assert_eq!(take_all(&queue), [1]);
+}
+
+#[test] // W4
+fn an_abort_wakes_no_other_getter_and_takes_no_key_from_it() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    let running = two_that_wait(&queue);
+    let mut getter = Task::waiting(queue.get_async());
+    running.abort();
+    queue.add(1);
+    running.join();
+    assert_eq!(*getter.output().unwrap(), 1);
+
+    let running = two_that_wait(&queue);
+    let mut getter = Task::waiting(queue.get_async());
+    running.abort();
+    running.join();
+    assert_eq!(getter.wakes(), 0);
+    getter.assert_pending();
+}
+
+#[test] // W4
+fn an_aborted_worker_finishes_its_key_and_gets_no_other() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    queue.add_all([1, 2, 3]);
+    let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&gate));
+    let workers = Workers::shared(Arc::clone(&queue)).threads(1);
     let running = workers.spawn(move |_: &u64| {
-        count.fetch_add(1, Ordering::SeqCst);
+        begins.wait();
+        goes_on.wait();
+        Outcome::RequeueAfter(Duration::ZERO)
     });
+    let running = running.unwrap();
+    begun.wait();
+    running.abort();
+    assert!(!running.is_finished());
+    gate.wait();
+    running.join();
+    // What the function returned was done: it is queued again, at the tail.
+    assert_eq!(take_all(&queue), [2, 3, 1]);
+}
+
+#[test] // W4
+fn dropping_the_handle_waits_for_no_worker_and_ends_them() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    queue.add_all([1, 2]);
+    let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&gate));
+    let workers = Workers::shared(Arc::clone(&queue)).threads(1);
+    let running = workers.spawn(move |_: &u64| {
+        begins.wait();
+        goes_on.wait();
+    });
+    begun.wait();
     drop(running.unwrap());
+    assert_eq!(queue.add(3), Added::Queued);
+    gate.wait();
+    eventually("the worker ends", || Arc::strong_count(&queue) == 1);
+    assert_eq!(take_all(&queue), [2, 3]);
+}
+
+#[test] // W8 S7
+fn stop_within_drains_until_its_time_is_over_and_says_what_is_left() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    queue.add_all([1, 2, 3]);
+    let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&gate));
+    let workers = Workers::shared(Arc::clone(&queue)).threads(1);
+    let running = workers.spawn(move |_: &u64| {
+        begins.wait();
+        goes_on.wait();
+    });
+    let running = running.unwrap();
+    begun.wait();
+    let drained = running.stop_within(Duration::from_millis(1));
+    assert_eq!(drained.end, DrainEnd::TimedOut);
+    assert_eq!(figures(drained.left), (2, 1, 0));
+    assert_eq!(queue.add(4), Added::ShutDown);
+    gate.wait();
+    running.join();
+    // The worker took no other key.
+    assert_eq!(take_all(&queue), [2, 3]);
+}
+
+#[test] // W8 S7
+fn stop_within_returns_as_soon_as_every_key_is_done() {
+    let _watchdog = watchdog(60);
+    let queue = Arc::new(WorkQueue::new());
+    queue.add_all(0..100);
+    let worked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&worked);
+    let workers = Workers::shared(Arc::clone(&queue)).threads(2);
+    let running = workers.spawn(move |_: &u64| _ = count.fetch_add(1, Ordering::SeqCst));
+    let running = running.unwrap();
+    let drained = running.stop_within(Duration::MAX);
+    assert_eq!(drained.end, DrainEnd::Finished);
+    assert_eq!(figures(drained.left), (0, 0, 0));
     assert_eq!(worked.load(Ordering::SeqCst), 100);
-    assert_eq!(Arc::strong_count(&queue), 1);
+    running.join();
 }
 
 #[test] // W4
@@ -317,12 +426,12 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
             } else {
                 drop(running);
             }
-            sender.send(()).unwrap();
+            sender.send(join).unwrap();
         });
         *handle.lock().unwrap() = Some(running.unwrap());
         queue.add(1);
-        assert_eq!(ended.recv(), Ok(()));
-        assert_eq!(queue.add(2), Added::ShutDown);
+        assert_eq!(ended.recv(), Ok(join));
+        assert_eq!(queue.is_shutting_down(), join);
         // The thread that joined the others ends by itself.
         eventually("all workers end", || Arc::strong_count(&queue) == 1);
     }

@@ -1,0 +1,256 @@
+//! Workers that are tasks of a tokio runtime (feature `tokio`).
+
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, Hash};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::stop::StopFlag;
+use super::tasks::{MOST_TASKS, let_others_run};
+use super::trace::Span;
+use super::{IntoVerdict, Source, Workers};
+use crate::limiter::{NoLimit, RateLimiter};
+use crate::queue::drain::Drain;
+use crate::{ConfigError, DefaultHasher, Drained, KeyHandle, Remaining};
+
+impl<K, L, S, E> Workers<'static, K, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K> + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: 'static,
+{
+    /// Like [`run_async`](Self::run_async), but spawns a task of `runtime` for each of the
+    /// [`tasks`](Self::tasks), so keys are processed on all threads of the runtime (W6). Returns
+    /// immediately, with a handle to the tasks.
+    ///
+    /// `f` gets a [`KeyHandle`], which dereferences to the key, and which the future that `f`
+    /// returns may own. A panic of `f`, or of this future, counts as a failure of the key.
+    ///
+    /// The tasks end once the queue is shut down and empty. Aborting or dropping a task otherwise,
+    /// also by ending the runtime, cancels the work on its key:
+    /// [`requeue_cancelled`](Self::requeue_cancelled) has what happens to the key.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the number of tasks is out of range; no task was spawned then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    /// use keyqueue::worker::{Outcome, Workers};
+    /// use std::sync::Arc;
+    /// use tokio::runtime::Handle;
+    ///
+    /// # struct App;
+    /// # impl App {
+    /// #     async fn refresh(&self, _: &str) -> Result<Outcome, String> { Ok(Outcome::Done) }
+    /// # }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), keyqueue::ConfigError> {
+    /// let (queue, app) = (Arc::new(WorkQueue::new()), Arc::new(App));
+    /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+    /// let running = workers.spawn_on(&Handle::current(), move |key| {
+    ///     let app = Arc::clone(&app); // each future owns what it uses
+    ///     async move { app.refresh(&key).await }
+    /// })?;
+    ///
+    /// queue.add("pod/a");
+    /// queue.drain_async().await;
+    /// running.join().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spawn_on<F, R>(
+        self,
+        runtime: &Handle,
+        f: F,
+    ) -> Result<RunningTasks<K, L, S>, ConfigError>
+    where
+        F: Fn(KeyHandle<K>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
+    {
+        let count = self.count(MOST_TASKS)?;
+        let mut running = RunningTasks {
+            queue: Arc::clone(&self.queue),
+            stop: Arc::new(StopFlag::new()),
+            tasks: Vec::with_capacity(count),
+        };
+        let shared = Arc::new((self, f, Arc::clone(&running.stop)));
+        let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
+            let (workers, f, stop) = &*shared;
+            loop {
+                let mut get = workers.queue.get_async();
+                // An aborted task is dropped at its next await point. Until then it takes none of
+                // the keys that other aborted tasks put back.
+                let item = poll_fn(|context| match stop.is_set() {
+                    true => Poll::Ready(None),
+                    false => Pin::new(&mut get).poll(context),
+                });
+                let Some(item) = item.await else {
+                    break;
+                };
+                let span = Span::of(workers, &item);
+                let work = async { f(item.handle()).await.into_verdict() };
+                let said = workers.complete(&item, span.around(work)).await;
+                workers.settle(item, said, &span);
+                // Keys whose work is always ready would keep this thread of the runtime.
+                let_others_run().await;
+            }
+        };
+        let spawn = |_| runtime.spawn(work(Arc::clone(&shared)));
+        running.tasks.extend((0..count).map(spawn));
+        Ok(running)
+    }
+}
+
+/// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].
+///
+/// Dropping it is [`abort`](Self::abort): the queue stays open.
+#[must_use = "dropping it aborts the workers"]
+pub struct RunningTasks<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
+    queue: Arc<Source<'static, K, L, S>>,
+    stop: Arc<StopFlag>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
+    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
+    /// and returns what is left for them to do.
+    pub fn stop(&self) -> Remaining {
+        self.queue.shut_down()
+    }
+
+    /// Aborts the tasks without shutting the queue down, and without waiting: the queue accepts
+    /// adds, and queued keys stay queued.
+    ///
+    /// The work on the processing keys is cancelled at its next await points, and these keys are put
+    /// back ([`requeue_cancelled`](Workers::requeue_cancelled)). Code that blocks its thread is not
+    /// interrupted. [`join`](Self::join) waits until all tasks have ended.
+    pub fn abort(&self) {
+        self.stop.set();
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Returns whether the workers have ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.tasks.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
+    /// after [`abort`](Self::abort). Does neither itself. A worker that awaits this waits forever,
+    /// for itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future aborts the workers.
+    pub async fn join(mut self) {
+        self.ended().await;
+    }
+
+    /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
+    /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what was left before
+    /// the abort: a key that was queued then is not delivered to these workers, and the work on one
+    /// that was processing is cancelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime with time enabled, before it shuts the queue down.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue shut down, and does not abort the workers.
+    pub async fn stop_within(&self, grace: Duration) -> Drained {
+        let core = &self.queue.core;
+        // `timeout` panics if there is no time, so the drain begins in the first poll after it.
+        let drained = timeout(grace, async { Drain::begin(core).await }).await;
+        // Out of time, this returns immediately.
+        let drained = drained.unwrap_or_else(|_| Drain::begin(core).wait(Some(Instant::now())));
+        self.abort();
+        drained
+    }
+
+    /// Waits until `signal` is ready, then [stops within](Self::stop_within) `grace` (W8). Does not
+    /// wait for the signal if the workers end before it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime with time enabled, at the first poll.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future aborts the workers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keyqueue::worker::Workers;
+    /// use keyqueue::{DrainEnd, WorkQueue};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use tokio::runtime::Handle;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), keyqueue::ConfigError> {
+    /// let queue = Arc::new(WorkQueue::new());
+    /// queue.add("pod/a");
+    /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+    /// let running = workers.spawn_on(&Handle::current(), |key| async move { println!("{}", *key) })?;
+    ///
+    /// let signal = async {}; // in a service, `tokio::signal::ctrl_c()`
+    /// let drained = running.run_until(signal, Duration::from_secs(20)).await;
+    /// assert_eq!(drained.end, DrainEnd::Finished);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_until(mut self, signal: impl Future, grace: Duration) -> Drained {
+        // Panics if there is no time: now, not only at the signal.
+        drop(sleep(grace));
+        {
+            let (mut signal, mut ended) = (pin!(signal), pin!(self.ended()));
+            poll_fn(|context| {
+                let is_over = signal.as_mut().poll(context).is_ready()
+                    || ended.as_mut().poll(context).is_ready();
+                if is_over {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            })
+            .await;
+        }
+        self.stop_within(grace).await
+    }
+
+    async fn ended(&mut self) {
+        while let Some(task) = self.tasks.last_mut() {
+            // The task catches panics. If it panicked anyway or was aborted, it has ended, too.
+            let _ = task.await;
+            self.tasks.pop();
+        }
+    }
+}
+
+impl<K: 'static, L: 'static, S: 'static> Drop for RunningTasks<K, L, S> {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+impl<K: 'static, L: 'static, S: 'static> fmt::Debug for RunningTasks<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningTasks")
+            .field("queue", &**self.queue)
+            .field("tasks", &self.tasks.len())
+            .finish()
+    }
+}

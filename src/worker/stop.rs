@@ -1,0 +1,92 @@
+//! How workers are stopped while the queue stays open.
+//!
+//! # Protocol
+//!
+//! ```text
+//!     stopper                     worker, a thread
+//!     1 set the flag              1 put its waker on the list, once
+//!     2 wake every thread         2 read the flag: if set, end
+//!       on the list               3 take a key; if there is none, register with the getters
+//!                                 4 read the flag: if set, leave the getters, and end
+//!                                 5 park; when notified, repeat from 3, when woken, from 4
+//! ```
+//!
+//! No worker sleeps through a stop. If its waker is on the list at the stopper's step 2, it is woken
+//! after the flag is set, and a wake-up that comes before step 5 ends that `park` immediately. If
+//! not, the list's lock orders its first read of the flag after the stopper's step 1.
+//!
+//! The stopper wakes these workers only, and none of the queue's other getters. A worker that leaves
+//! passes on the notification that it may have received (`Core::leave`).
+//!
+//! A worker that is between 2 and 3 takes one more key. A worker that waits takes none.
+
+use std::task::Waker;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// Stops the workers that share it. Permanent.
+pub(crate) struct StopFlag {
+    is_set: AtomicBool,
+    threads: Mutex<Vec<Waker>>,
+}
+
+impl StopFlag {
+    pub(crate) fn new() -> Self {
+        StopFlag {
+            is_set: AtomicBool::new(false),
+            threads: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Puts a thread on the list, by the waker of its parker.
+    pub(crate) fn enlist(&self, waker: &Waker) {
+        self.threads.lock().push(waker.clone());
+    }
+
+    pub(crate) fn set(&self) {
+        // Ordering: Relaxed; ordered by the list's lock and the wake-ups, see the header.
+        self.is_set.store(true, Ordering::Relaxed);
+        for waker in self.threads.lock().iter() {
+            waker.wake_by_ref();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        // Ordering: Relaxed; as in `set`.
+        self.is_set.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use super::*;
+    use crate::WorkQueue;
+    use crate::sync::ThreadParker;
+
+    #[test] // C9
+    fn a_worker_that_leaves_passes_on_its_notification() {
+        let queue = WorkQueue::new();
+        let behind = RefCell::new(queue.get_async());
+        let poll =
+            || Pin::new(&mut *behind.borrow_mut()).poll(&mut Context::from_waker(Waker::noop()));
+        let reads = Cell::new(0);
+        let stopped = || {
+            reads.set(reads.get() + 1);
+            if reads.get() == 2 {
+                // The thread is registered, and first on the list: the key is for it.
+                assert!(poll().is_pending());
+                queue.add(1);
+            }
+            reads.get() >= 2
+        };
+        let parker = ThreadParker::current();
+        assert!(queue.get_unless(&parker, stopped).is_none());
+        assert!(matches!(poll(), Poll::Ready(Some(item)) if *item == 1));
+    }
+}

@@ -1,0 +1,402 @@
+//! Workers that are tasks of a tokio runtime: they run at once, on its threads, and end in many ways.
+
+use std::error::Error;
+use std::future::{pending, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+use crate::common::timed::{MS, secs};
+use crate::common::{eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog};
+use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::worker::{Failure, Outcome, Reason, RunningTasks, Workers};
+use keyqueue::{Added, DrainEnd, KeyHandle, WorkQueue};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Semaphore;
+
+fn runtime_of(threads: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_time();
+    builder.build().unwrap()
+}
+
+fn queue_of<const N: usize>(keys: [u64; N]) -> Arc<WorkQueue<u64>> {
+    Arc::new(WorkQueue::from_iter(keys))
+}
+
+/// Workers whose function never ends, once this many keys are in flight.
+async fn stuck<L>(queue: &Arc<WorkQueue<u64, L>>, tasks: usize) -> RunningTasks<u64, L>
+where
+    L: RateLimiter<u64> + 'static,
+{
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let workers = Workers::shared(Arc::clone(queue)).tasks(tasks);
+    let running = workers.spawn_on(&Handle::current(), move |_| {
+        begins.add_permits(1);
+        pending::<()>()
+    });
+    let begun = begun.acquire_many(tasks as u32).await;
+    begun.unwrap().forget();
+    running.unwrap()
+}
+
+// ---- W1 W6 ----------------------------------------------------------------------------------
+
+#[test] // W6: within one task, two keys would never be in the barrier at once.
+fn eight_blocking_pieces_run_four_at_a_time_on_four_threads() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([0, 1, 2, 3, 4, 5, 6, 7]);
+    queue.shut_down();
+    let all = Arc::new(Barrier::new(4));
+    let worked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&worked);
+    let runtime = runtime_of(4);
+    let workers = Workers::shared(queue).tasks(4);
+    let running = workers.spawn_on(runtime.handle(), move |_| {
+        let (all, count) = (Arc::clone(&all), Arc::clone(&count));
+        async move {
+            all.wait(); // Goes on only when four are here.
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    runtime.block_on(running.unwrap().join());
+    assert_eq!(worked.load(Ordering::SeqCst), 8);
+}
+
+#[tokio::test] // W1
+async fn as_many_keys_are_in_work_as_there_are_tasks() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2, 3, 4, 5]);
+    let running = stuck(&queue, 3).await;
+    assert_eq!(queue.len(), 2);
+    assert!(!running.is_finished());
+}
+
+#[tokio::test] // W1
+async fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
+    for tasks in [0, (1 << 16) + 1, usize::MAX] {
+        let queue = queue_of([1]);
+        let workers = Workers::shared(Arc::clone(&queue)).tasks(tasks);
+        let refused = workers.spawn_on(&Handle::current(), |_| ready(()));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.field(), "tasks");
+        assert_eq!(refused.value(), tasks.to_string());
+        assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
+    }
+}
+
+#[tokio::test] // W2
+async fn errors_and_panics_are_retried_and_given_up() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2, 3]);
+    let ends = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&ends);
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(2).max_retries(1);
+    let workers = workers.on_give_up(move |key: &u64, end| told.lock().unwrap().push((*key, end)));
+    let running = workers.spawn_on(&Handle::current(), |key| {
+        assert_ne!(*key, 1, "before there is a future");
+        async move {
+            assert_ne!(*key, 2, "in the future");
+            Err::<(), _>("an error")
+        }
+    });
+    eventually_given_up(&ends, 3).await;
+    queue.shut_down();
+    running.unwrap().join().await;
+    let mut ends = std::mem::take(&mut *ends.lock().unwrap());
+    ends.sort_by_key(|end| end.0);
+    for (end, text) in ends.iter().zip(["before", "in the future", "an error"]) {
+        assert!(end.1.to_string().contains(text), "{end:?}");
+        assert_eq!((end.1.retries, end.1.reason), (1, Reason::MaxRetries));
+    }
+    assert_eq!(ends[2].1.failure, Failure::Error("an error"));
+}
+
+async fn eventually_given_up<E>(ends: &Mutex<Vec<E>>, count: usize) {
+    while ends.lock().unwrap().len() < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test] // W1 W4
+async fn keys_whose_work_never_waits_do_not_keep_other_tasks_waiting() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1]);
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+    let again = |_| ready(Outcome::RequeueAfter(Duration::ZERO));
+    let running = workers.spawn_on(&Handle::current(), again).unwrap();
+    // On a runtime of one thread this returns only if the workers let it.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+    running.join().await;
+    assert_eq!(queue.len(), 1);
+}
+
+// ---- each spelling in the documentation (W1) --------------------------------------------------
+
+/// The state that a function looks at.
+#[derive(Default)]
+struct App {
+    refreshed: Mutex<Vec<u64>>,
+}
+
+impl App {
+    async fn refresh(&self, key: &u64) -> Result<(), Box<dyn Error + Send + Sync>> {
+        tokio::task::yield_now().await;
+        self.refreshed.lock().unwrap().push(*key);
+        Ok(())
+    }
+}
+
+async fn refresh(key: &u64) -> Result<Outcome, std::io::Error> {
+    let _ = key;
+    Ok(Outcome::Done)
+}
+
+async fn refresh_by_handle(key: KeyHandle<u64>) {
+    let _ = *key;
+}
+
+#[tokio::test]
+async fn run_async_can_be_spawned() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2]);
+    queue.shut_down();
+    let app = Arc::new(App::default());
+    let state = Arc::clone(&app);
+
+    let workers = Workers::shared(queue).tasks(1);
+    let running = tokio::spawn(workers.run_async(async move |key| app.refresh(key).await));
+    running.await.unwrap().unwrap();
+    assert_eq!(*state.refreshed.lock().unwrap(), [1, 2]);
+
+    let queue = queue_of([1, 2]);
+    queue.shut_down();
+    let running = tokio::spawn(Workers::shared(Arc::clone(&queue)).run_async(refresh));
+    running.await.unwrap().unwrap();
+    assert!(queue.get().is_none());
+}
+
+#[tokio::test]
+async fn spawn_on_takes_closures_and_functions() {
+    let _watchdog = watchdog(60);
+    let here = &Handle::current();
+    let queue = queue_of([1, 2]);
+    queue.shut_down();
+    let app = Arc::new(App::default());
+    let state = Arc::clone(&app);
+    let workers = Workers::shared(queue).tasks(1);
+    let running = workers.spawn_on(here, move |key| {
+        let app = Arc::clone(&app);
+        async move { app.refresh(&key).await }
+    });
+    running.unwrap().join().await;
+    assert_eq!(*state.refreshed.lock().unwrap(), [1, 2]);
+
+    let queue = queue_of([1, 2]);
+    queue.shut_down();
+    let workers = || Workers::shared(Arc::clone(&queue));
+    let running = [
+        workers().spawn_on(here, |key| async move { assert!(*key < 3) }),
+        workers().spawn_on(here, async |key: KeyHandle<u64>| _ = key.add()),
+        workers().spawn_on(here, refresh_by_handle),
+    ];
+    for running in running {
+        running.unwrap().join().await;
+    }
+    assert!(queue.get().is_none());
+}
+
+// ---- ends (W4 W6) -----------------------------------------------------------------------------
+
+#[tokio::test] // W6
+async fn an_abort_puts_the_keys_in_flight_back_and_leaves_the_queue_open() {
+    let _watchdog = watchdog(60);
+    let limiter = ItemExponentialFailure::new(MS, secs(1)).unwrap();
+    let queue = WorkQueue::builder().rate_limiter(limiter).build();
+    let queue = Arc::new(queue.unwrap());
+    queue.add_all([1, 2, 3]);
+    queue.rate_limiter().when(&1);
+    let running = stuck(&queue, 2).await;
+    running.abort();
+    running.join().await;
+    assert_eq!(queue.add(4), Added::Queued);
+    let mut keys = take_all(&queue);
+    assert_eq!(keys[0], 3, "the others are put back behind it");
+    keys.sort_unstable();
+    assert_eq!(keys, [1, 2, 3, 4]);
+    // Neither counted nor forgotten.
+    assert_eq!([1, 2].map(|key| queue.num_requeues(&key)), [1, 0]);
+}
+
+#[tokio::test] // W6
+async fn dropping_the_handle_aborts() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2]);
+    drop(stuck(&queue, 2).await);
+    while Arc::strong_count(&queue) > 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(queue.add(3), Added::Queued);
+    assert_eq!(queue.len(), 3);
+}
+
+#[tokio::test] // W6
+async fn a_future_that_is_dropped_before_its_end_aborts() {
+    let _watchdog = watchdog(60);
+    for join in [true, false] {
+        let queue = queue_of([1, 2]);
+        let running = stuck(&queue, 2).await;
+        if join {
+            assert!(poll_until_idle(&mut Box::pin(running.join())).is_pending());
+        } else {
+            let run = running.run_until(pending::<()>(), secs(60));
+            assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
+        }
+        while Arc::strong_count(&queue) > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((queue.len(), queue.is_shutting_down()), (2, false));
+    }
+}
+
+#[test] // W6
+fn a_runtime_that_ends_puts_the_keys_in_flight_back() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2, 3]);
+    let runtime = runtime_of(2);
+    let running = runtime.block_on(stuck(&queue, 2));
+    drop(runtime);
+    assert!(running.is_finished());
+    assert_eq!(queue.len(), 3);
+    assert_eq!(pollster::block_on(running.join()), ());
+}
+
+#[tokio::test] // W6
+async fn an_aborted_task_that_runs_run_async_puts_its_keys_back() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2, 3]);
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
+    let running = tokio::spawn(workers.run_async(async move |_: &u64| {
+        begins.add_permits(1);
+        pending::<()>().await;
+    }));
+    drop(begun.acquire_many(2).await.unwrap());
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    assert_eq!(take_all(&queue), [3, 1, 2]);
+}
+
+#[tokio::test] // W6
+async fn cancelled_keys_are_done_if_that_is_set() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2]);
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+    let workers = workers.requeue_cancelled(false);
+    let running = workers.spawn_on(&Handle::current(), move |_| {
+        begins.add_permits(1);
+        pending::<()>()
+    });
+    drop(begun.acquire().await.unwrap());
+    let running = running.unwrap();
+    running.abort();
+    running.join().await;
+    assert_eq!(take_all(&queue), [2]);
+    assert_eq!(queue.add(1), Added::Queued, "it is idle");
+}
+
+#[test] // W6: a task that is aborted later than another one does not begin the key that it put back.
+fn an_abort_begins_no_work() {
+    let _watchdog = watchdog(60);
+    let runtime = runtime_of(4);
+    for _ in 0..scaled(500) {
+        let queue = queue_of([1]);
+        let begins = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begins);
+        let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+        let running = workers.spawn_on(runtime.handle(), move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            pending::<()>()
+        });
+        let running = running.unwrap();
+        eventually("the others wait", || waiting(&queue) == 7);
+        // No thread of the runtime is in the middle of a poll that may still take a key.
+        let all = Arc::new(Barrier::new(5));
+        for all in [(); 4].map(|()| Arc::clone(&all)) {
+            runtime.spawn(async move { _ = all.wait() });
+        }
+        all.wait();
+        running.abort();
+        runtime.block_on(running.join());
+        assert_eq!((begins.load(Ordering::SeqCst), queue.len()), (1, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)] // W8 S7: the clock goes on by itself while nothing else happens.
+async fn stop_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2, 3]);
+    let running = stuck(&queue, 2).await;
+    let begun = tokio::time::Instant::now();
+    let drained = running.stop_within(secs(20)).await;
+    assert_eq!(begun.elapsed(), secs(20));
+    assert_eq!(drained.end, DrainEnd::TimedOut);
+    assert_eq!(figures(drained.left), (1, 2, 0));
+    running.join().await;
+    // A queue that is shut down takes no key back.
+    assert_eq!(queue.add(4), Added::ShutDown);
+    assert_eq!(take_all(&queue), [3]);
+}
+
+#[tokio::test(start_paused = true)] // W8
+async fn run_until_waits_for_the_signal_and_then_for_the_keys() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2]);
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+    let sleepy = |_| tokio::time::sleep(secs(5));
+    let running = workers.spawn_on(&Handle::current(), sleepy).unwrap();
+    let begun = tokio::time::Instant::now();
+    let drained = running
+        .run_until(tokio::time::sleep(secs(3)), secs(20))
+        .await;
+    assert_eq!(begun.elapsed(), secs(10));
+    assert_eq!(drained.end, DrainEnd::Finished);
+    assert!(queue.is_shutting_down());
+}
+
+#[tokio::test] // W8
+async fn run_until_waits_for_no_signal_once_the_workers_have_ended() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([1, 2]);
+    queue.shut_down();
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
+    let running = workers.spawn_on(&Handle::current(), |_| ready(())).unwrap();
+    let drained = running.run_until(pending::<()>(), secs(60)).await;
+    assert_eq!(drained.end, DrainEnd::Finished);
+    assert!(queue.get().is_none());
+}
+
+#[test] // W8
+fn a_runtime_without_time_is_found_before_anything_is_shut_down() {
+    let _watchdog = watchdog(60);
+    let queue = queue_of([]);
+    let runtime = Builder::new_current_thread().build().unwrap();
+    for until in [false, true] {
+        let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+        let running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
+        let stop = AssertUnwindSafe(|| match until {
+            false => runtime.block_on(running.stop_within(secs(1))),
+            true => runtime.block_on(running.run_until(pending::<()>(), secs(1))),
+        });
+        assert!(catch_unwind(stop).is_err());
+        assert!(!queue.is_shutting_down());
+    }
+}
