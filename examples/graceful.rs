@@ -29,7 +29,7 @@ const ENTRIES: u64 = 40;
 
 /// Refreshes an entry. Cancelled at the `await` if the grace period is over.
 async fn refresh(entry: u64) {
-    sleep(Duration::from_millis(20 + entry)).await; // A slow backend.
+    sleep(Duration::from_millis(100 + entry)).await; // A slow backend.
 }
 
 #[tokio::main]
