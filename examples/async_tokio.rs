@@ -1,9 +1,9 @@
-//! tokio tasks as workers, and a graceful shut-down: refuse adds, finish what is queued, exit.
+//! tokio tasks as workers, with retries. `graceful` shows how such a program ends at a signal.
 //!
 //! `cargo run --release --example async_tokio`
 //!
-//! `run_async` does not need tokio: any executor will do. For your own loop there is `get_async`,
-//! which is cancel-safe, so it can be used in a `select!`.
+//! `spawn_on` is for tokio. On any other executor spawn `run_async`, or write your own loop with
+//! `get_async`, which is cancel-safe, so it can be used in a `select!`.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
 use keyqueue::{Added, WorkQueue};
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
 
 const USERS: u64 = 50;
 const CLICKS: u64 = 10_000;
@@ -53,16 +53,16 @@ async fn main() -> anyhow::Result<()> {
     let backoff = ItemExponentialFailure::new(Duration::from_millis(1), Duration::from_secs(1))?;
     let queue: Arc<Queue> = Arc::new(WorkQueue::builder().rate_limiter(backoff).build()?);
 
-    // Two tasks, which may run at the same time, with four users each.
-    let mut workers = JoinSet::new();
-    for _ in 0..2 {
-        let app = Arc::clone(&app);
-        let workers_of_task = Workers::shared(Arc::clone(&queue))
-            .tasks(4)
-            .max_retries(10)
-            .on_give_up(|user, end| eprintln!("user {user} is not saved: {end}"));
-        workers.spawn(workers_of_task.run_async(async move |user: &u64| app.save(*user).await));
-    }
+    // Eight tasks on the runtime's threads, with one user each.
+    let state = Arc::clone(&app);
+    let workers = Workers::shared(Arc::clone(&queue))
+        .tasks(8)
+        .max_retries(10)
+        .on_give_up(|user, end| eprintln!("user {user} is not saved: {end}"))
+        .spawn_on(&Handle::current(), move |user| {
+            let app = Arc::clone(&state);
+            async move { app.save(*user).await }
+        })?;
 
     for click in 0..CLICKS {
         let user = click % USERS;
@@ -82,9 +82,7 @@ async fn main() -> anyhow::Result<()> {
     // processed.
     queue.drain_async().await;
     assert_eq!(queue.add(0), Added::ShutDown);
-    while let Some(worker) = workers.join_next().await {
-        worker??;
-    }
+    workers.join().await;
 
     // Ordering: Relaxed; the tasks are joined.
     let attempts = app.attempts.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lints and tests what only optional features build, all of them together: futures-core, metrics, serde, tokio, tracing.
-# (The tests of README.md's set-up run without them.)
+# (The tests of README.md's set-up run with `tokio` alone, which the examples use.)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cargo clippy --version >/dev/null || rustup component add clippy

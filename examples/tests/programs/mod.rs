@@ -4,7 +4,7 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
-use std::process::{Child, Command, Output};
+use std::process::{Child, ChildStdout, Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,10 +68,20 @@ impl Running {
         Running(Some(command.spawn().unwrap()))
     }
 
+    /// Its standard output, which it was started with a pipe for.
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.0.as_mut().unwrap().stdout.take().unwrap()
+    }
+
     /// Interrupts it, as Ctrl-C does, and waits for its end.
-    pub(crate) fn interrupt(mut self) -> Ended {
+    pub(crate) fn interrupt(self) -> Ended {
+        self.end_by("INT")
+    }
+
+    /// Sends it a signal, and waits for its end.
+    pub(crate) fn end_by(mut self, signal: &str) -> Ended {
         let child = self.0.take().unwrap();
-        let kill = format!("kill -INT {}", child.id());
+        let kill = format!("kill -{signal} {}", child.id());
         let killed = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(killed.success());
         child.wait_with_output().unwrap().into()
