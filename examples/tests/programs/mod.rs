@@ -4,7 +4,8 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
-use std::process::{Child, Command, Output};
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,10 +69,31 @@ impl Running {
         Running(Some(command.spawn().unwrap()))
     }
 
+    /// Starts it with its output in pipes.
+    pub(crate) fn piped(command: &mut Command) -> Self {
+        Self::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Reads its standard error up to `text`.
+    #[track_caller]
+    pub(crate) fn until_it_says(&mut self, text: &str) {
+        let (stderr, mut said) = (self.0.as_mut().unwrap().stderr.as_mut().unwrap(), vec![]);
+        while !said.ends_with(text.as_bytes()) {
+            let mut byte = [0];
+            stderr.read_exact(&mut byte).unwrap();
+            said.push(byte[0]);
+        }
+    }
+
     /// Interrupts it, as Ctrl-C does, and waits for its end.
-    pub(crate) fn interrupt(mut self) -> Ended {
+    pub(crate) fn interrupt(self) -> Ended {
+        self.end_by("INT")
+    }
+
+    /// Sends it a signal, and waits for its end.
+    pub(crate) fn end_by(mut self, signal: &str) -> Ended {
         let child = self.0.take().unwrap();
-        let kill = format!("kill -INT {}", child.id());
+        let kill = format!("kill -{signal} {}", child.id());
         let killed = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(killed.success());
         child.wait_with_output().unwrap().into()
