@@ -49,6 +49,11 @@ impl App {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    let program = clap::Command::new("async_tokio");
+    program
+        .about("Saves users in tokio tasks with retries, and shuts down gracefully")
+        .get_matches();
+
     let app = Arc::new(App::default());
     let backoff = ItemExponentialFailure::new(Duration::from_millis(1), Duration::from_secs(1))?;
     let queue: Arc<Queue> = Arc::new(WorkQueue::builder().rate_limiter(backoff).build()?);

@@ -3,6 +3,7 @@
 //! `cargo run --release --example quickstart`
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,7 +14,12 @@ use keyqueue::worker::Workers;
 const FRUIT: [&str; 3] = ["apple", "banana", "cherry"];
 const SALES: usize = 100_000;
 
-fn main() -> Result<(), keyqueue::ConfigError> {
+fn main() -> anyhow::Result<()> {
+    let program = clap::Command::new("quickstart");
+    program
+        .about("Adds each fruit thousands of times; workers read its newest state")
+        .get_matches();
+
     // What the keys stand for. The queue carries the key alone; a worker reads the state itself.
     let sold = Mutex::new(HashMap::new());
     let shown = Mutex::new(HashMap::new());
@@ -48,10 +54,11 @@ fn main() -> Result<(), keyqueue::ConfigError> {
 
     // Ordering: Relaxed; as above.
     let delivered = delivered.load(Ordering::Relaxed);
-    println!(
-        "{SALES} adds of {} keys: {delivered} deliveries",
-        FRUIT.len()
-    );
+    let keys = FRUIT.len();
+    writeln!(
+        io::stdout(),
+        "{SALES} adds of {keys} keys: {delivered} deliveries"
+    )?;
     assert!(
         (FRUIT.len()..=SALES).contains(&delivered),
         "at least one a key, never more than adds"

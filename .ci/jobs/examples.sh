@@ -18,4 +18,5 @@ example pipeline -- "$work/log" --top 1
 
 example metrics -- --seconds 2 >"$work/series"
 grep 'workqueue_adds_total{name="pods"}' "$work/series"
-example top -- "$work/log" --frame 2
+example top -- --frame 2
+example top -- "$work/log" --frame 2 | head -n 0

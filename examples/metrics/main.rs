@@ -6,20 +6,27 @@
 //! and each is requeued once after a while. With `--listen` the metrics are served at
 //! `http://ADDRESS/metrics`; without, they are printed at the end. `prometheus.yml`, `alerts.yml`
 //! and `dashboard.json` in this folder are made for them.
+//!
+//! Ctrl-C and SIGTERM end it: the workers finish what is queued, and the exit code is 0.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
 use keyqueue::{Added, WorkQueue};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use shared::program::{exit, written};
 
-/// A small controller that serves its queue's metrics to Prometheus.
+/// A small controller that serves its queue's metrics to Prometheus. Ctrl-C ends it.
 #[derive(Parser)]
+#[command(name = "metrics")]
 struct Args {
     /// Where to serve the metrics; otherwise they are printed at the end
     #[arg(long, value_name = "ADDRESS")]
@@ -31,14 +38,25 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 200)]
     events: u32,
     /// Threads that work on keys
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    workers: usize,
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=8192))]
+    workers: u16,
 }
 
 type Pods = WorkQueue<String, ItemExponentialFailure<String>>;
 
-fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    exit("metrics", run(&Args::parse()))
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    let limiter = ItemExponentialFailure::new(Duration::from_millis(20), Duration::from_secs(5))?;
+    // A name enables the metrics.
+    let queue = WorkQueue::builder().name("pods").rate_limiter(limiter);
+    let queue: Arc<Pods> = Arc::new(queue.build()?);
+    // No further event is accepted, so `watch` returns.
+    let ended = Arc::clone(&queue);
+    ctrlc::set_handler(move || _ = ended.shut_down()).context("cannot catch signals")?;
+
     // Without buckets the exporter makes summaries of what client-go has as histograms.
     let exporter = PrometheusBuilder::new().set_buckets_for_metric(
         Matcher::Suffix("_duration_seconds".into()),
@@ -47,31 +65,29 @@ fn main() -> anyhow::Result<()> {
     // Installed for the whole process; `Builder::recorder` is for a queue that reports elsewhere.
     let exported = match args.listen {
         Some(address) => {
-            exporter.with_http_listener(address).install()?;
+            let served = exporter.with_http_listener(address).install();
+            served.with_context(|| format!("cannot serve http://{address}/metrics"))?;
             eprintln!("serving http://{address}/metrics");
             None
         }
         None => Some(exporter.install_recorder()?),
     };
 
-    let limiter = ItemExponentialFailure::new(Duration::from_millis(20), Duration::from_secs(5))?;
-    // A name enables the metrics.
-    let queue = WorkQueue::builder().name("pods").rate_limiter(limiter);
-    let queue: Arc<Pods> = Arc::new(queue.build()?);
     let workers = Workers::shared(Arc::clone(&queue))
-        .threads(args.workers)
+        .threads(args.workers.into())
         .max_retries(3)
         .spawn(|key: &String| reconcile(key))?;
-
     let end = Duration::from_secs(args.seconds);
     let events = watch(&queue, args.events, (args.seconds > 0).then_some(end));
     queue.report();
     if let Some(exported) = exported {
-        print!("{}", exported.render());
+        let series = exported.render();
+        written(io::stdout().write_all(series.as_bytes()))?;
     }
-    workers.stop();
+    // The workers finish what is queued. Retries and requeues that are pending are dropped.
+    let dropped = queue.shut_down_with_drain().left.delayed;
     workers.join();
-    eprintln!("{events} events");
+    eprintln!("{events} events; {dropped} pending retries and requeues dropped");
     Ok(())
 }
 
@@ -92,7 +108,7 @@ fn reconcile(key: &str) -> Result<Outcome, &'static str> {
 fn watch(queue: &Pods, rate: u32, end: Option<Duration>) -> u64 {
     let began = Instant::now();
     let mut events = 0;
-    while end.is_none_or(|end| began.elapsed() < end) {
+    while !queue.is_shutting_down() && end.is_none_or(|end| began.elapsed() < end) {
         // Where it should be by now; so a late wake-up is made up for.
         let due = (began.elapsed().as_secs_f64() * f64::from(rate)) as u64;
         while events < due {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use walkdir::{DirEntry, WalkDir};
 
+use crate::interrupt;
 use crate::sync::{is_absent, is_temporary};
 use crate::worker::Mirror;
 
@@ -13,6 +14,9 @@ use crate::worker::Mirror;
 pub(crate) fn trees(mirror: &Mirror) {
     for root in [&mirror.roots.target, &mirror.roots.source] {
         for entry in WalkDir::new(root).min_depth(1) {
+            if interrupt::abandons() {
+                return;
+            }
             match entry {
                 Ok(entry) => add(mirror, root, &entry),
                 // It fails, and is reported, where it is delivered.

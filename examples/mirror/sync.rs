@@ -14,13 +14,17 @@
 //! may be written through the new link.
 
 use std::fs::{self, File, FileType, Metadata};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use tempfile::NamedTempFile;
 
+use crate::interrupt;
 use crate::roots::Roots;
+
+/// How many bytes of a file are copied between two looks for an interrupt.
+const PIECE: u64 = 16 << 20;
 
 /// An error with the path that it was about.
 pub(crate) trait At<T> {
@@ -153,7 +157,14 @@ fn copy(source: &Path, target: &Path, wanted: &Metadata) -> anyhow::Result<u64> 
     let mut output = tempfile::Builder::new()
         .prefix(&temporary_prefix())
         .tempfile_in(target.parent().unwrap_or(target))?;
-    let bytes = io::copy(&mut input, output.as_file_mut())?;
+    let mut bytes = 0;
+    loop {
+        ensure!(!interrupt::abandons(), "interrupted");
+        match io::copy(&mut input.by_ref().take(PIECE), output.as_file_mut())? {
+            0 => break,
+            copied => bytes += copied,
+        }
+    }
     dress(output.as_file(), wanted)?;
     place(output, target)?;
     Ok(bytes)

@@ -14,7 +14,7 @@ use notify::RecommendedWatcher;
 use crate::roots::Roots;
 use crate::sync::{self, Done};
 use crate::tally::Tally;
-use crate::{scan, watch};
+use crate::{interrupt, scan, watch};
 
 /// How often a path that fails is tried again, and the waits: 100, 200, 400, 800 ms.
 const RETRIES: u32 = 4;
@@ -88,6 +88,9 @@ impl Mirror {
     }
 
     fn visit(&self, path: &Path) -> anyhow::Result<()> {
+        if interrupt::abandons() {
+            return Ok(());
+        }
         self.tally().delivered += 1;
         let visited = self.make_equal(path);
         let mut tally = self.tally();

@@ -8,70 +8,93 @@
 //! at once, so the lines of one key are digested in order, and no worker waits for another. It
 //! delivers a key again that was added while it was processing, so no line is left in an inbox. The
 //! result is that of a sequential run, whatever the number of workers.
+//!
+//! Exit code: 0, 1 if the file cannot be read, 2 if the arguments are wrong.
 
 use std::cmp::Reverse;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
-use std::num::NonZeroUsize;
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
-use engine::{Accounts, Pipeline, Totals};
 use indicatif::{ProgressBar, ProgressStyle};
+use keyqueue::WorkQueue;
+use shared::engine::{Account, Pipeline, Reader, Totals};
+use shared::program::{exit, written};
 
 /// Counts and digests lines by their first field.
+///
+/// A line may be of any length. Of its first 64 KiB the first field is its key; of a field longer
+/// than 1 KiB, the first 1 KiB. At most 60 characters of a key are printed, with control characters
+/// escaped.
 #[derive(Parser)]
+#[command(name = "pipeline")]
 struct Args {
     /// The file to read; `-` is the standard input
     #[arg(default_value = "-")]
     file: PathBuf,
     /// Threads that digest lines [default: one for each core]
-    #[arg(long, value_name = "N")]
-    workers: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8192))]
+    workers: Option<u16>,
     /// How many of the busiest keys to print
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 }
 
-fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    exit("pipeline", run(&Args::parse()))
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
     let name = args.file.display();
     let (input, progress) = open(&args.file).with_context(|| format!("cannot open {name}"))?;
-    let cores = || thread::available_parallelism().ok();
-    let workers = args.workers.or_else(cores).map_or(1, usize::from);
+    let workers = match args.workers {
+        Some(workers) => workers.into(),
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
     let started = Instant::now();
 
-    let pipeline = Pipeline::default();
+    let pipeline = Pipeline::over(WorkQueue::new());
     let accounts = thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(account) = pipeline.queue.get() {
-                    pipeline.digest(&account);
+        let read = || {
+            for _ in 0..workers {
+                let work = || {
+                    while let Some(account) = pipeline.queue.get() {
+                        pipeline.digest(&account);
+                    }
+                };
+                let worker = thread::Builder::new().spawn_scoped(scope, work);
+                worker.with_context(|| format!("cannot start {workers} workers"))?;
+            }
+            let mut input = BufReader::with_capacity(1 << 18, input);
+            let mut reader = Reader::new(&pipeline);
+            loop {
+                let read = reader.read(&mut input);
+                if read.with_context(|| format!("cannot read {name}"))? == 0 {
+                    return Ok(reader.into_accounts());
                 }
-            });
-        }
-        let accounts = read(&pipeline, BufReader::with_capacity(1 << 18, input));
+            }
+        };
+        let accounts: anyhow::Result<_> = read();
         // However the reading ended, the workers finish what was read, and end.
-        pipeline.queue.shut_down_with_drain();
+        pipeline.queue.shut_down();
         accounts
     });
 
     let elapsed = started.elapsed();
     progress.finish_and_clear();
-    let accounts = accounts.with_context(|| format!("cannot read {name}"))?;
+    let accounts = accounts?;
     let mut rows: Vec<_> = accounts
         .iter()
-        .map(|(name, handle)| (*handle.key().totals.lock().unwrap(), name))
+        .map(|handle| (*handle.key().totals.lock().unwrap(), handle.key()))
         .collect();
-    rows.sort_by_key(|(totals, name)| (Reverse(totals.lines), *name));
-    match print(&rows, args.top, pipeline.deliveries.into_inner(), elapsed) {
-        // The reader of the output has closed it.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => printed.context("cannot write the result"),
-    }
+    rows.sort_by_key(|(totals, account)| (Reverse(totals.lines), &account.name));
+    let deliveries = pipeline.deliveries.into_inner();
+    written(print(&rows, args.top, deliveries, elapsed))
 }
 
 /// The input, and the progress of it: silent where standard error is no terminal.
@@ -89,31 +112,17 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
     Ok((Box::new(progress.wrap_read(input)), progress))
 }
 
-/// Reads to the end.
-fn read(pipeline: &Pipeline, mut input: impl BufRead) -> io::Result<Accounts> {
-    let mut accounts = Accounts::new();
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line)? > 0 {
-        if line.last() != Some(&b'\n') {
-            line.push(b'\n'); // The last line of a file may have none.
-        }
-        pipeline.put(&line, &mut accounts);
-        line.clear();
-    }
-    Ok(accounts)
-}
-
 fn print(
-    rows: &[(Totals, &Vec<u8>)],
+    rows: &[(Totals, &Account)],
     top: usize,
     deliveries: u64,
     elapsed: Duration,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(out, "{:>10} {:>12} {:>8} key", "lines", "bytes", "digest")?;
-    for (totals, name) in rows.iter().take(top) {
+    for (totals, account) in rows.iter().take(top) {
         let (lines, bytes, digest) = (totals.lines, totals.bytes, totals.digest);
-        let name = String::from_utf8_lossy(name);
+        let name = account.label();
         writeln!(out, "{lines:>10} {bytes:>12} {digest:08x} {name}")?;
     }
     let lines: u64 = rows.iter().map(|(totals, _)| totals.lines).sum();

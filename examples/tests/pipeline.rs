@@ -145,7 +145,11 @@ fn what_cannot_be_read_is_named_with_1_and_wrong_arguments_with_2() {
         let path = path.to_str().unwrap();
         run(b"", &[path]).assert_refused(1, path);
     }
-    for arguments in [["--workers", "0"], ["--top", "many"], ["-", "another"]] {
+    let workers = [["--workers", "0"], ["--workers", "100000"]];
+    for arguments in workers
+        .into_iter()
+        .chain([["--top", "many"], ["-", "another"]])
+    {
         run(b"", &arguments).assert_refused(2, arguments[1]);
     }
 }
@@ -157,4 +161,61 @@ fn a_reader_of_the_output_may_go_away() {
     drop(child.stdin.take()); // Only now it has something to print.
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+}
+
+#[test]
+fn a_line_may_be_longer_than_what_is_read_at_once() {
+    const PIECE: usize = 64 << 10;
+    for length in [
+        PIECE - 9,
+        PIECE - 8,
+        PIECE - 7,
+        PIECE,
+        3 * PIECE - 8,
+        1 << 20,
+    ] {
+        let mut log = b"host-1 first\nhost-2 ".to_vec();
+        log.resize(log.len() + length, b'x');
+        for end in [&b""[..], b"\n", b"\nhost-1 last"] {
+            let log = [&log, end].concat();
+            assert_eq!(table(&run(&log, &[])), sequential(&log), "{length} {end:?}");
+        }
+    }
+}
+
+#[test]
+fn a_long_key_is_cut_and_control_characters_are_escaped() {
+    let long = "k".repeat(2000);
+    let log = format!("{long}1 a\n{long}2 b\n\x1b[31mred\u{202e}\u{7} c\n\u{e9}t\u{e9} d\n");
+    let rows = table(&run(log.as_bytes(), &[]));
+    let keys: Vec<_> = rows
+        .iter()
+        .map(|(key, lines, ..)| (&**key, *lines))
+        .collect();
+    let cut = format!("{}…", &long[..60]);
+    let red = r"\u{1b}[31mred\u{202e}\u{7}";
+    assert_eq!(keys, [(&*cut, 2), (red, 1), ("\u{e9}t\u{e9}", 1)]);
+}
+
+/// 300 MB in one line, where the program has 400 MB of address space, half of them stacks and code.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_line_of_any_length_needs_little_memory() {
+    for text in ["x", "x "] {
+        let limited =
+            r#"ulimit -v 400000; yes "$1" | tr -d '\n' | head -c 300000000 | "$0" --workers 2"#;
+        let pipeline = program("pipeline");
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", limited])
+            .arg(pipeline.get_program())
+            .arg(text);
+        let ended = programs::run(shell.env("MALLOC_ARENA_MAX", "1"));
+        let rows = table(&ended);
+        assert_eq!(
+            (rows.len(), rows[0].1, rows[0].2),
+            (1, 1, 300_000_001),
+            "{ended:?}"
+        );
+    }
 }

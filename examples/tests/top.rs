@@ -3,9 +3,10 @@
 
 mod programs;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::process::Stdio;
 
-use programs::{program, run};
+use programs::{Ended, program, run, text};
 use tempfile::NamedTempFile;
 
 /// The first number in the line that has `label`, after the label.
@@ -29,12 +30,12 @@ fn a_frame_shows_depth_rates_times_and_the_oldest_keys() {
     // 300 keys, each held for 20 ms by one of two workers: far more comes than is worked off.
     let top = run(program("top")
         .arg(log.path())
-        .args(["--frame", "3", "--refresh", "300"])
-        .args(["--pause", "20", "--workers", "2"]));
+        .args(["--frame", "3", "--refresh", "300", "--rate", "100000"])
+        .args(["--pause", "20", "--workers", "2", "--fail", "0"]));
     assert_eq!(top.code, Some(0), "{top:?}");
     let frame = &top.stdout;
     assert_eq!(frame.lines().count(), 24, "{frame}");
-    assert!(frame.contains("queue pipeline: "), "{frame}");
+    assert!(frame.contains("pipeline: "), "{frame}");
 
     let depth = number(frame, "depth ");
     assert!(depth > 50.0 && depth <= 300.0, "depth {depth}\n{frame}");
@@ -42,9 +43,9 @@ fn a_frame_shows_depth_rates_times_and_the_oldest_keys() {
     let done = number(frame, "done ");
     assert!(done > 1.0 && done <= 120.0, "done {done}\n{frame}");
     // A worker rests for 20 ms before each key.
-    let (_, times) = frame.split_once("with a worker").unwrap();
+    let (_, times) = frame.split_once("│worker ").unwrap();
     assert!(times.lines().next().unwrap().contains("ms"), "{frame}");
-    assert!(number(frame, "with a worker") >= 1.0, "{frame}");
+    assert!(number(frame, "│worker ") >= 1.0, "{frame}");
 
     // The list of keys, which are the log's.
     let (_, list) = frame.split_once("state").unwrap();
@@ -57,4 +58,90 @@ fn a_file_that_is_not_there_or_empty_is_named() {
     run(program("top").arg("not/there")).assert_refused(1, "cannot open not/there");
     let empty = NamedTempFile::new().unwrap();
     run(program("top").arg(empty.path())).assert_refused(1, "is empty");
+}
+
+#[test]
+fn with_its_defaults_keys_wait_and_are_retried() {
+    let top = run(program("top").args(["--frame", "6"]));
+    assert_eq!(top.code, Some(0), "{top:?}");
+    assert!(number(&top.stdout, "depth ") >= 10.0, "{top:?}");
+    assert!(number(&top.stdout, "retries ") > 0.0, "{top:?}");
+    assert!(top.stdout.contains("q ends"), "{}", top.stdout);
+}
+
+#[test]
+fn sixty_columns_are_enough() {
+    let narrow = ["--frame", "3", "--columns", "60", "--pause", "1"];
+    let top = run(program("top").args(narrow));
+    assert_eq!(top.code, Some(0), "{top:?}");
+    let frame = &top.stdout;
+    assert!(
+        frame.lines().all(|line| line.chars().count() <= 60),
+        "{frame}"
+    );
+    // What comes last in its line is there, with its unit.
+    assert!(
+        frame.lines().next().unwrap().ends_with(" delayed"),
+        "{frame}"
+    );
+    for rate in ["adds ", "merged ", "deliveries ", "done ", "retries "] {
+        let line = frame.lines().find(|line| line.contains(rate)).unwrap();
+        assert!(
+            line.split_once(rate).unwrap().1.contains("/s│"),
+            "{rate}: {frame}"
+        );
+    }
+    for times in ["│queued ", "│worker "] {
+        let line = frame.lines().find(|line| line.contains(times)).unwrap();
+        let times = line.split_once(times).unwrap().1;
+        assert_eq!(
+            times.matches("s ").count() + times.matches("s│").count(),
+            3,
+            "{frame}"
+        );
+    }
+    assert!(frame.contains("failures│"), "{frame}");
+
+    let narrower = run(program("top").args(["--columns", "59"]));
+    narrower.assert_refused(2, "59");
+}
+
+#[test]
+fn a_reader_of_the_frame_may_go_away() {
+    let mut child = program("top")
+        .args(["--frame", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+}
+
+/// `script` is a terminal.
+#[cfg(target_os = "linux")]
+#[test]
+fn q_ends_it() {
+    let top = format!(
+        "stty rows 24 columns 60; {:?}",
+        program("top").get_program()
+    );
+    let mut script = std::process::Command::new("timeout")
+        .args(["60", "script", "-q", "-e", "-c", &top, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keyboard, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    // A cursor movement stands for the space of "q ends".
+    while !text(&shown).contains("ends") {
+        let mut byte = [0];
+        screen.read_exact(&mut byte).unwrap();
+        shown.push(byte[0]);
+    }
+    keyboard.write_all(b"q").unwrap();
+    screen.read_to_end(&mut shown).unwrap();
+    assert_eq!(script.wait().unwrap().code(), Some(0), "{}", text(&shown));
 }

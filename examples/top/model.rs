@@ -3,17 +3,19 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{KeySnapshot, WorkQueue};
 use metrics_exporter_prometheus::PrometheusHandle;
+use shared::engine::Account;
 
-use engine::Account;
+pub(crate) type Limiter = ItemExponentialFailure<Account>;
 
 /// The number of depths that are kept, and of keys that are shown.
 const REMEMBERED: usize = 200;
 const KEYS: usize = 64;
 
 pub(crate) struct Model<'a> {
-    pub(crate) queue: &'a WorkQueue<Account>,
+    pub(crate) queue: &'a WorkQueue<Account, Limiter>,
     exported: &'a PrometheusHandle,
     /// The series by name, quantiles by name and quantile, and those of the frame before.
     now: HashMap<String, f64>,
@@ -26,7 +28,10 @@ pub(crate) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    pub(crate) fn new(queue: &'a WorkQueue<Account>, exported: &'a PrometheusHandle) -> Self {
+    pub(crate) fn new(
+        queue: &'a WorkQueue<Account, Limiter>,
+        exported: &'a PrometheusHandle,
+    ) -> Self {
         Model {
             queue,
             exported,

@@ -1,4 +1,4 @@
-//! Draws one frame.
+//! Draws one frame, of 60 columns or more.
 
 use std::time::Duration;
 
@@ -15,16 +15,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model<'_>) {
     let rows = [
         Constraint::Length(1),
         Constraint::Length(6),
-        Constraint::Length(6),
+        Constraint::Length(7),
         Constraint::Min(3),
     ];
     let [head, depth, figures, keys] = Layout::vertical(rows).areas(frame.area());
-    let halves = Layout::horizontal([Constraint::Percentage(40), Constraint::Percentage(60)]);
+    let halves = Layout::horizontal([Constraint::Length(24), Constraint::Min(36)]);
     let [rates, times] = halves.areas(figures);
 
     let [_, queued, processing, dirty] = model.states;
+    let delayed = model.value("workqueue_delayed");
     let name = model.queue.name().unwrap_or("-");
-    let title = format!("queue {name}: {queued} queued, {processing} processing, {dirty} dirty");
+    let title = format!(
+        "{name}: {queued} queued, {processing} processing, {dirty} dirty, {delayed} delayed"
+    );
     frame.render_widget(Line::from(title).bold(), head);
     draw_depth(frame, model, depth);
     draw_rates(frame, model, rates);
@@ -44,12 +47,13 @@ fn draw_depth(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
 }
 
 fn draw_rates(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
-    let rate = |what: &str, series: &str| format!("{what:<10} {:>12.1}/s", model.rate(series));
+    let rate = |what: &str, series: &str| format!("{what:<10} {:>9.1}/s", model.rate(series));
     let lines = [
         rate("adds", "workqueue_adds_total"),
         rate("merged", "workqueue_merged_adds_total"),
         rate("deliveries", "workqueue_queue_duration_seconds_count"),
         rate("done", "workqueue_work_duration_seconds_count"),
+        rate("retries", "workqueue_retries_total"),
     ];
     let lines = Paragraph::new(lines.map(Line::from).to_vec());
     frame.render_widget(lines.block(Block::bordered().title("rates")), area);
@@ -65,15 +69,12 @@ fn draw_times(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
         Row::new([what.to_owned(), p50, p90, p99])
     };
     let rows = [
-        row("in the queue", "workqueue_queue_duration_seconds"),
-        row("with a worker", "workqueue_work_duration_seconds"),
-        Row::new([
-            "oldest now".to_owned(),
-            of("workqueue_oldest_queued_seconds"),
-        ]),
+        row("queued", "workqueue_queue_duration_seconds"),
+        row("worker", "workqueue_work_duration_seconds"),
+        Row::new(["oldest".to_owned(), of("workqueue_oldest_queued_seconds")]),
     ];
-    let head = Row::new(["", "       p50", "       p90", "       p99"]);
-    let table = Table::new(rows, [14, 10, 10, 10]).header(head);
+    let head = Row::new(["", "     p50", "     p90", "     p99"]);
+    let table = Table::new(rows, [7, 8, 8, 8]).header(head);
     frame.render_widget(table.block(Block::bordered().title("times")), area);
 }
 
@@ -84,7 +85,7 @@ fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
             _ => Color::Reset,
         };
         let row = Row::new([
-            String::from_utf8_lossy(&key.key().name).into_owned(),
+            key.key().label(),
             key.state().to_string(),
             key.age().map(time).unwrap_or_default(),
             key.held().map(time).unwrap_or_default(),
@@ -92,14 +93,20 @@ fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
         ]);
         row.style(Style::new().fg(colour))
     });
-    let head = Row::new(["key", "state", "       age", "   in hand", "requeues"]).bold();
-    let numbers = [10, 10, 10, 8].map(Constraint::Length);
+    let head = Row::new(["key", "state", "     age", " in hand", "failures"]).bold();
+    let numbers = [10, 8, 8, 8].map(Constraint::Length);
     let widths = [Constraint::Min(20)].into_iter().chain(numbers);
     let table = Table::new(rows, widths).header(head);
-    let block = Block::bordered().title("the oldest keys");
+    let block = Block::bordered()
+        .title("the oldest keys")
+        .title_bottom("q ends");
     frame.render_widget(table.block(block), area);
 }
 
+/// At most eight characters wide, up to a year.
 fn time(time: Duration) -> String {
-    format!("{time:>10.2?}")
+    match time.as_secs() {
+        0..1000 => format!("{time:>8.1?}"),
+        seconds => format!("{seconds:>7}s"),
+    }
 }

@@ -136,14 +136,31 @@ fn an_interrupt_while_a_path_fails_ends_with_1() {
 fn a_source_that_goes_away_deletes_nothing() {
     let pair = Pair::new();
     pair.write("a/b", "one");
-    let watching = pair.watch(program("mirror"));
+    let mut watching = pair.watch(program("mirror"));
     pair.settle();
     let before = tree(&pair.target());
     fs::rename(pair.source(), pair.dir.path().join("unmounted")).unwrap();
+    watching.until_it_says("is gone; DST stays as it is\n");
     let ended = interrupt(watching, 1);
     let told = "the source directory is gone";
     assert!(ended.stderr.contains(told), "{ended:?}");
     assert_eq!(tree(&pair.target()), before);
+}
+
+#[test]
+fn a_source_that_comes_back_is_followed_again() {
+    let pair = Pair::new();
+    let mut watching = pair.watch(program("mirror"));
+    let aside = pair.dir.path().join("unmounted");
+    fs::rename(pair.source(), &aside).unwrap();
+    watching.until_it_says("is gone; DST stays as it is\n");
+    fs::write(aside.join("a"), "changed meanwhile").unwrap();
+    fs::rename(&aside, pair.source()).unwrap();
+    watching.until_it_says("is back\n");
+    pair.settle();
+    pair.write("b/c", "changed afterwards");
+    pair.settle();
+    interrupt(watching, 0);
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::programs::{program, run};
-use crate::support::{Pair, Summary, TOO_LARGE, tree, with_small_disk};
+use crate::programs::{Running, program, run};
+use crate::support::{
+    Pair, Summary, TOO_LARGE, interrupt, tree, until, with_disk_of, with_small_disk,
+};
 
 #[test]
 fn a_nested_tree_is_copied_whole_and_not_copied_again() {
@@ -146,6 +148,25 @@ fn a_file_that_fails_is_retried_and_named_and_the_others_are_copied() {
 }
 
 #[test]
+fn an_interrupt_leaves_no_temporary_file() {
+    let pair = Pair::new();
+    // A terabyte without blocks, and a limit in case the interrupt does not work.
+    let large = File::create(pair.source().join("large")).unwrap();
+    large.set_len(1 << 40).unwrap();
+    let mut command = with_disk_of(1 << 24);
+    let mirroring = Running::piped(command.args([pair.source(), pair.target()]));
+    let temporary = || {
+        let entries = fs::read_dir(pair.target()).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name());
+        names.any(|name| name.to_string_lossy().starts_with(".mirror-"))
+    };
+    until("a temporary file", temporary);
+    let ended = interrupt(mirroring, 130);
+    assert!(ended.stderr.contains("mirror: interrupted"), "{ended:?}");
+    assert_eq!(tree(&pair.target()).len(), 0);
+}
+
+#[test]
 fn wrong_arguments_are_refused_with_2_and_change_nothing() {
     let pair = Pair::new();
     pair.write("file", "one");
@@ -171,7 +192,11 @@ fn wrong_arguments_are_refused_with_2_and_change_nothing() {
     for (arguments, named) in cases {
         let mut mirror = program("mirror");
         let mirror = mirror.current_dir(pair.dir.path()).args(arguments);
-        run(mirror).assert_refused(2, named);
+        let ended = run(mirror);
+        ended.assert_refused(2, named);
+        let usage = ended.stderr.split_once("Usage: ");
+        let named = |(_, usage): (&str, &str)| usage.starts_with("mirror ");
+        assert!(usage.is_none_or(named), "{ended:?}");
     }
     assert_eq!(tree(pair.dir.path()), before);
 }

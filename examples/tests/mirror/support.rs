@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::SystemTime;
 
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ impl Pair {
     pub(crate) fn watch(&self, mut command: Command) -> Running {
         self.write("ready", "");
         let command = command.args([self.source(), self.target()]).arg("--watch");
-        let watching = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let watching = Running::piped(command);
         until("the first scan", || self.target().join("ready").exists());
         watching
     }
@@ -146,9 +146,15 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
 
 /// The program where no file can grow beyond some kilobytes: a full disk that root, too, meets.
 pub(crate) fn with_small_disk() -> Command {
+    with_disk_of(8)
+}
+
+/// The program where no file can grow beyond this many blocks of 512 bytes.
+pub(crate) fn with_disk_of(blocks: u64) -> Command {
     let mut command = Command::new("sh");
+    let limited = format!(r#"trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$@""#);
     command
-        .args(["-c", r#"trap "" XFSZ; ulimit -f 8; exec "$0" "$@""#])
+        .args(["-c", &limited])
         .arg(program("mirror").get_program());
     command
 }

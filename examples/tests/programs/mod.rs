@@ -4,7 +4,8 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
-use std::process::{Child, ChildStdout, Command, Output};
+use std::io::Read;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,22 @@ impl Running {
     /// Its standard output, which it was started with a pipe for.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.0.as_mut().unwrap().stdout.take().unwrap()
+    }
+
+    /// Starts it with its output in pipes.
+    pub(crate) fn piped(command: &mut Command) -> Self {
+        Self::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Reads its standard error up to `text`.
+    #[track_caller]
+    pub(crate) fn until_it_says(&mut self, text: &str) {
+        let (stderr, mut said) = (self.0.as_mut().unwrap().stderr.as_mut().unwrap(), vec![]);
+        while !said.ends_with(text.as_bytes()) {
+            let mut byte = [0];
+            stderr.read_exact(&mut byte).unwrap();
+            said.push(byte[0]);
+        }
     }
 
     /// Interrupts it, as Ctrl-C does, and waits for its end.

@@ -1,0 +1,4 @@
+//! What several examples share.
+
+pub mod engine;
+pub mod program;
