@@ -11,7 +11,8 @@ use crate::engine::{Core, Taken};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::limiter::{NoLimit, RateLimiter};
-use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
+use crate::sync::Arc;
+use crate::{Added, DefaultHasher, KeyHandle, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -120,6 +121,12 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
         }
         let hash = hash_of(&self.queue.hasher, self.key());
         self.queue.core.delay(self.held.pin(), hash, delay)
+    }
+
+    /// Returns a handle to the key.
+    pub(crate) fn handle(&self) -> KeyHandle<K> {
+        let hash = hash_of(&self.queue.hasher, self.key());
+        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin(), hash)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Workers that are futures.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
@@ -8,10 +9,10 @@ use std::task::Poll;
 
 use super::join::Join;
 use super::trace::Span;
-use super::{IntoVerdict, Workers};
+use super::{IntoVerdict, Workers, attempt};
 use crate::ConfigError;
 use crate::limiter::RateLimiter;
-use crate::wait::catch_panic::catch_panic_async;
+use crate::wait::catch_panic::{catch_panic, catch_panic_async};
 
 /// The most tasks of one [`Workers`].
 const MOST_TASKS: usize = 1 << 16;
@@ -21,6 +22,7 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher,
+    E: fmt::Display,
 {
     /// Like [`run`](Self::run), for any async executor: processes up to [`tasks`](Self::tasks) keys
     /// at the same time. The future is ready once the queue is shut down and empty and every key is
@@ -80,10 +82,17 @@ where
             while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
                 let work = async { f(item.key()).await.into_verdict() };
+                let work = attempt::around(|| workers.attempt(&item), work);
                 let said = catch_panic_async(span.around(work)).await;
-                workers.settle(item, said, &span);
+                if let Some((item, report)) = workers.settle(item, said, &span) {
+                    let _ = catch_panic_async(span.around(report)).await;
+                    let _ = catch_panic(|| drop(item));
+                }
                 // Otherwise keys whose work is always ready would starve the other tasks.
                 let_others_run().await;
+            }
+            for report in workers.report_dropped() {
+                let _ = catch_panic_async(report).await;
             }
         };
         Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
