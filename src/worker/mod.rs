@@ -151,9 +151,13 @@ struct OnGiveUp<'a, K, E> {
 }
 
 enum Hook<'a, K, E> {
-    Sync(Box<dyn Fn(&K, GivenUp<E>) + Send + Sync + 'a>),
-    Async(Box<dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a>),
+    Sync(Box<SyncHook<'a, K, E>>),
+    Async(Box<AsyncHook<'a, K, E>>),
 }
+
+type SyncHook<'a, K, E> = dyn Fn(&K, GivenUp<E>) + Send + Sync + 'a;
+
+type AsyncHook<'a, K, E> = dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a;
 
 /// A call of an async hook.
 type Report<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
