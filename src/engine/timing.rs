@@ -32,6 +32,12 @@ pub(crate) enum Event {
     Retried,
     /// A pending delay was cancelled.
     Cancelled,
+    /// A run of the worker loop's function ended like this.
+    Done,
+    /// Or with a delay that does not count as a failure.
+    RequeueAfter,
+    Error,
+    Panic,
     /// The worker loop gave a key up.
     GivenUp,
 }

@@ -8,6 +8,9 @@
 //! | 48..63 | a generation, which changes with each delay that is set |
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
+//! In a closed word no delay is pending. Its other bits are those of the delay that the shut-down
+//! dropped, until a worker claims it in order to report it; 0 if there is none.
+//!
 //! A delay that is set also goes into the wheel, as an entry with the word's value at that time.
 //! Moving or cancelling the delay later does not access the wheel. When an entry fires while the
 //! word still has its value, an exchange clears the word, and the driver adds the key; otherwise
@@ -70,7 +73,7 @@ impl DelayPolicy {
     }
 }
 
-/// A value of the word with a delay, which identifies one delay of one key.
+/// A value of the word with a pending delay, which identifies one delay of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -88,7 +91,11 @@ pub(crate) enum Set {
 
 pub(crate) struct Delay(AtomicU64);
 
+/// Returns the due tick of the pending delay.
 fn due_of(word: u64) -> Option<u64> {
+    if word & CLOSED != 0 {
+        return None;
+    }
     (word & TICK).checked_sub(1)
 }
 
@@ -172,13 +179,41 @@ impl Delay {
         ended
     }
 
-    /// Refuses delays from now on, and ends the pending one. Returns whether there was one.
+    /// Refuses delays from now on, and ends the pending one, for a drain that delivers it. Returns
+    /// whether there was one.
     pub(crate) fn close(&self) -> bool {
-        // Ordering: Acquire; pairs with the Release in `set`, for a drain that delivers it.
+        // Ordering: Acquire; pairs with the Release in `set`.
         let was = self.0.swap(CLOSED, Ordering::Acquire);
         // Ordering: SeqCst; as in `clear`.
         fence_after_rmw();
-        was & CLOSED == 0 && due_of(was).is_some()
+        due_of(was).is_some()
+    }
+
+    /// Refuses delays from now on, and drops the pending one. Returns whether there was one.
+    pub(crate) fn close_and_drop(&self) -> bool {
+        // Ordering: AcqRel; the Release pairs with the Acquire in `claim_dropped`: a thread that
+        // claims the delay sees that the key was closed before. The Acquire is that of `clear`.
+        let was = self.0.fetch_or(CLOSED, Ordering::AcqRel);
+        // Ordering: SeqCst; as in `clear`.
+        fence_after_rmw();
+        due_of(was).is_some()
+    }
+
+    /// Returns the stamp of the delay that is pending, or that a shut-down has dropped.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        // Ordering: Relaxed; a snapshot.
+        let stamp = self.0.load(Ordering::Relaxed) & !CLOSED;
+        due_of(stamp).map(|_| Stamp(stamp))
+    }
+
+    /// Returns true to one caller if a shut-down has dropped the delay with this stamp.
+    pub(crate) fn claim_dropped(&self, stamp: Stamp) -> bool {
+        let dropped = stamp.0 | CLOSED;
+        // Ordering: Acquire; pairs with the Release in `close_and_drop`.
+        let claimed =
+            self.0
+                .compare_exchange(dropped, CLOSED, Ordering::Acquire, Ordering::Relaxed);
+        claimed.is_ok()
     }
 
     pub(crate) fn due(&self) -> Option<u64> {
@@ -251,9 +286,27 @@ mod tests {
         let delay = Delay::new(false);
         let stamp = pending(delay.set(0, DelayPolicy::Earliest));
         assert!(delay.close());
-        assert!(!delay.close());
+        assert!(!delay.close() && !delay.close_and_drop());
         assert!(!delay.end(stamp) && !delay.cancel());
         assert_eq!(delay.set(1, DelayPolicy::Replace), Set::Closed);
+        assert!(!delay.claim_dropped(stamp), "it was delivered");
+    }
+
+    // S5
+    #[test]
+    fn the_delay_that_was_dropped_is_claimed_once_and_is_not_pending() {
+        let delay = Delay::new(false);
+        let first = pending(delay.set(10, DelayPolicy::Replace));
+        let second = pending(delay.set(5, DelayPolicy::Replace));
+        assert!(!delay.claim_dropped(second), "it is pending");
+        assert!(delay.close_and_drop());
+        assert!(!delay.close_and_drop());
+        assert_eq!((delay.due(), delay.stamp()), (None, Some(second)));
+        assert!(!delay.end(second) && !delay.cancel());
+        assert!(!delay.claim_dropped(first), "it was moved");
+        assert!(delay.claim_dropped(second));
+        assert!(!delay.claim_dropped(second), "claimed twice");
+        assert_eq!(delay.stamp(), None);
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl<K> Shard<'_, K> {
             }
             // Close the delay after the state, so that an add that would supersede the delay and
             // finds none is refused.
-            if node.delay.close() {
+            if node.delay.close_and_drop() {
                 census.delayed += 1;
             }
         });

@@ -57,7 +57,7 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Value, &str); 11] = [
+const SERIES: [(&str, Value, &str); 10] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,
@@ -77,10 +77,21 @@ const SERIES: [(&str, Value, &str); 11] = [
         "Adds of keys that were queued or dirty already."),
     ("workqueue_cancelled_delays_total", |totals| totals.stripes.sum(Event::Cancelled),
         "Pending delays that were cancelled."),
-    ("workqueue_given_up_total", |totals| totals.stripes.sum(Event::GivenUp),
-        "Keys that the worker loop gave up."),
     ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
+];
+
+/// The series of the worker loop (M5), and the values of its label `result`.
+const RESULTS: (&str, &str) = (
+    "workqueue_worker_results_total",
+    "Runs of the worker loop's function by their result, and keys that were given up.",
+);
+const RESULT: [(&str, Event); 5] = [
+    ("done", Event::Done),
+    ("requeue_after", Event::RequeueAfter),
+    ("error", Event::Error),
+    ("panic", Event::Panic),
+    ("given_up", Event::GivenUp),
 ];
 
 /// A scan of all keys may take one part in this many of the reporter's time.
@@ -91,8 +102,8 @@ pub(super) struct Series {
     name: Name,
     /// The reported samples, in the order of `HISTOGRAMS`.
     histograms: [Sums; HISTOGRAMS.len()],
-    /// The reported value of each counter, in the order of `SERIES`.
-    reported: [u64; SERIES.len()],
+    /// The reported value of each counter, in the order of `SERIES` and `RESULT`.
+    reported: [u64; SERIES.len() + RESULT.len()],
     scan: Scan,
     /// When to scan all keys again.
     next_scan: Option<Instant>,
@@ -109,7 +120,7 @@ impl Series {
         Series {
             name,
             histograms: [histogram::NO_SUMS; HISTOGRAMS.len()],
-            reported: [0; SERIES.len()],
+            reported: [0; SERIES.len() + RESULT.len()],
             scan: Scan::default(),
             next_scan: None,
         }
@@ -117,6 +128,13 @@ impl Series {
 
     fn key(&self, name: &'static str) -> Key {
         Key::from_parts(name, vec![Label::new("name", self.name.name.clone())])
+    }
+
+    /// Raises the counter at `index` to `value`; never lowers it.
+    fn count(&mut self, to: &dyn Recorder, key: &Key, index: usize, value: u64) {
+        let new = value.saturating_sub(self.reported[index]);
+        to.register_counter(key, &METADATA).increment(new);
+        self.reported[index] += new;
     }
 
     /// Passes the samples since the last report to the recorder, and returns the number of all
@@ -134,21 +152,26 @@ impl Series {
         delivered
     }
 
-    /// Sets the gauges, and raises the counters; it never lowers one.
+    /// Sets the gauges, and raises the counters.
     fn report_totals(&mut self, to: &dyn Recorder, totals: &Totals<'_>) {
         for (index, (name, value, help)) in SERIES.into_iter().enumerate() {
             let (key, value) = (self.key(name), value(totals));
             if name.ends_with("_total") {
                 to.describe_counter(name.into(), None, help.into());
-                let new = value.saturating_sub(self.reported[index]);
-                to.register_counter(&key, &METADATA).increment(new);
-                self.reported[index] += new;
+                self.count(to, &key, index, value);
             } else {
                 let unit = name.ends_with("_seconds").then_some(Unit::Seconds);
                 let value = unit.map_or(value as f64, |_| seconds(value));
                 to.describe_gauge(name.into(), unit, help.into());
                 to.register_gauge(&key, &METADATA).set(value);
             }
+        }
+        let (name, help) = RESULTS;
+        to.describe_counter(name.into(), None, help.into());
+        for (index, (result, event)) in RESULT.into_iter().enumerate() {
+            let label = vec![Label::new("result", result)];
+            let key = self.key(name).with_extra_labels(label);
+            self.count(to, &key, SERIES.len() + index, totals.stripes.sum(event));
         }
     }
 }

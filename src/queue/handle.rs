@@ -59,6 +59,10 @@ impl<K> KeyHandle<K> {
         self.core.delay(self.pin.clone(), self.hash, delay)
     }
 
+    pub(crate) fn pin(&self) -> &Pin<K> {
+        &self.pin
+    }
+
     /// Returns the key.
     #[inline]
     #[must_use]

@@ -11,9 +11,8 @@ use crate::engine::{Core, Taken};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::limiter::{NoLimit, RateLimiter};
-use crate::{Added, DefaultHasher, TryGetError, WorkQueue};
-#[cfg(feature = "tokio")]
-use crate::{KeyHandle, sync::Arc};
+use crate::sync::Arc;
+use crate::{Added, DefaultHasher, KeyHandle, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -132,13 +131,6 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
         // The drop of `self` finishes the key, after the delay is set.
     }
 
-    /// Returns a handle to the key.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn handle(&self) -> KeyHandle<K> {
-        let hash = hash_of(&self.queue.hasher, self.key());
-        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin(), hash)
-    }
-
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
         if self.queue.core.is_shutting_down() {
@@ -146,6 +138,12 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
         }
         let hash = hash_of(&self.queue.hasher, self.key());
         self.queue.core.delay(self.held.pin(), hash, delay)
+    }
+
+    /// Returns a handle to the key.
+    pub(crate) fn handle(&self) -> KeyHandle<K> {
+        let hash = hash_of(&self.queue.hasher, self.key());
+        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin(), hash)
     }
 }
 

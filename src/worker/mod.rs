@@ -40,9 +40,12 @@
 //!
 //! A queue that is shut down refuses retries: a key that fails then is given up, with
 //! [`Reason::ShutDown`]. A retry that is pending at the shut-down is dropped and counted like any
-//! other delay, or delivered immediately ([`drain_delays`](crate::Builder::drain_delays)). An
-//! [`Outcome::RequeueAfter`] after a shut-down is dropped and not reported, since the key did not
-//! fail.
+//! other delay, and the key is given up with its last failure and [`Reason::Dropped`] (S5); or it is
+//! delivered immediately ([`drain_delays`](crate::Builder::drain_delays)). Not reported are:
+//!
+//! * an [`Outcome::RequeueAfter`] or [`Outcome::Later`] that is dropped, since the key did not fail;
+//! * a retry that was cancelled, or whose key was delivered to another getter meanwhile;
+//! * a retry whose time another `add_after` has changed: it is that call's delay from then on.
 //!
 //! # Traces
 //!
@@ -50,8 +53,16 @@
 //! level info, around the call of the function and the handling of its outcome. Its fields are the
 //! `queue`'s name; the `key`, if `trace_keys` is called; the `attempt`, from 1; `queue_seconds`, if
 //! the queue is timed; and the `outcome`, one of `done`, `requeue_after`, `later`, `retry` and
-//! `given_up`. A panic is an event of level error. A key that is given up is an event of level warn, with the
-//! `reason` and the number of `retries`.
+//! `given_up`. Events, with the same target:
+//!
+//! | event | level | fields |
+//! | --- | --- | --- |
+//! | the function panicked | error | `panic`: the message |
+//! | a key failed (W7) | warn | `error`, `attempt`, and `next_delay_seconds` unless it is given up |
+//! | a key is given up | warn | `error`, `reason`, `retries` |
+//!
+//! The last two also have the `key`, if `trace_keys` is called. A give-up for
+//! [`Reason::Dropped`] is outside of any span.
 //!
 //! ```
 //! use keyqueue::WorkQueue;
@@ -86,8 +97,10 @@
 //! # }
 //! ```
 
+mod attempt;
 mod join;
 mod outcome;
+mod pending;
 #[cfg(feature = "tokio")]
 mod runtime;
 mod settle;
@@ -97,18 +110,22 @@ mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
 mod trace;
 
+use std::borrow::Borrow;
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-pub use outcome::{Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
+pub use attempt::{Attempt, current};
+pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
+use pending::Pending;
 #[cfg(feature = "tokio")]
 pub use runtime::RunningTasks;
 pub use threads::Running;
 
 use crate::limiter::{ItemFastSlow, NoLimit};
-use crate::{ConfigError, DefaultHasher, WorkQueue};
+use crate::{ConfigError, DefaultHasher, KeyHandle, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures. The
 /// [module](self) shows the loop they run.
@@ -121,7 +138,8 @@ pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
     /// The number of workers, and the name of its setting.
     count: (&'static str, usize),
     max_retries: Option<u32>,
-    on_give_up: Option<Box<Hook<'a, K, E>>>,
+    on_error: Option<Box<ErrorHook<'a, K, E>>>,
+    on_give_up: Option<OnGiveUp<'a, K, E>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
@@ -130,7 +148,44 @@ pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
     retries: OnceLock<ItemFastSlow<K>>,
 }
 
-type Hook<'a, K, E> = dyn Fn(&K, GivenUp<E>) + Send + Sync + 'a;
+type ErrorHook<'a, K, E> = dyn Fn(&K, &Failed<'_, E>) + Send + Sync + 'a;
+
+/// The hook for keys that are given up, and the failures that it may have to be called with later.
+struct OnGiveUp<'a, K, E> {
+    hook: Hook<'a, K, E>,
+    /// Behind a pointer that is `Send` and `Sync` whatever E is: without this hook, errors need not
+    /// be `Send`.
+    pending: Box<dyn Borrow<Pending<K, E>> + Send + Sync + 'a>,
+}
+
+enum Hook<'a, K, E> {
+    Sync(Box<SyncHook<'a, K, E>>),
+    Async(Box<AsyncHook<'a, K, E>>),
+}
+
+type SyncHook<'a, K, E> = dyn Fn(&K, GivenUp<E>) + Send + Sync + 'a;
+
+type AsyncHook<'a, K, E> = dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a;
+
+/// A call of an async hook.
+type Report<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+impl<'a, K, E> OnGiveUp<'a, K, E> {
+    fn new(hook: Hook<'a, K, E>) -> Self
+    where
+        K: Send + Sync + 'static,
+        E: Send + 'a,
+    {
+        OnGiveUp {
+            hook,
+            pending: Box::new(Pending::<K, E>::new()),
+        }
+    }
+
+    fn pending(&self) -> &Pending<K, E> {
+        (*self.pending).borrow()
+    }
+}
 
 enum Source<'a, K, L, S> {
     Borrowed(&'a WorkQueue<K, L, S>),
@@ -167,6 +222,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             queue: Arc::new(queue),
             count: ("threads", processors),
             max_retries: None,
+            on_error: None,
             on_give_up: None,
             requeue_cancelled: true,
             #[cfg(feature = "tracing")]
@@ -199,13 +255,103 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self
     }
 
+    /// Calls `hook` with every failure, before the retry and also when the key is given up (W7).
+    ///
+    /// The worker still holds the key. The hook runs on the worker's thread or in its future, so it
+    /// should not block. A panic of the hook is caught. Default: no hook.
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    /// use keyqueue::worker::Workers;
+    ///
+    /// let queue = WorkQueue::from_iter(["pod"]);
+    /// let failures = std::sync::Mutex::new(Vec::new());
+    /// Workers::new(&queue)
+    ///     .threads(1)
+    ///     .max_retries(1)
+    ///     .on_error(|key, failed| {
+    ///         failures.lock().unwrap().push(format!("{key}: {failed}"));
+    ///         if failed.next.is_none() {
+    ///             queue.shut_down();
+    ///         }
+    ///     })
+    ///     .run(|_| Err::<(), _>("no route"))?;
+    /// assert_eq!(
+    ///     failures.into_inner().unwrap(),
+    ///     ["pod: no route (attempt 1, the next in 0ns)", "pod: no route (attempt 2, given up)"],
+    /// );
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn on_error(mut self, hook: impl Fn(&K, &Failed<'_, E>) + Send + Sync + 'a) -> Self {
+        self.on_error = Some(Box::new(hook));
+        self
+    }
+
     /// Calls `hook` with every key that is given up, and the reason.
     ///
     /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
-    /// adds is queued again without failures. A panic of the hook is caught. Default: no hook.
-    #[doc(alias = "dead_letter")]
-    pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self {
-        self.on_give_up = Some(Box::new(hook));
+    /// adds is queued again without failures. A panic of the hook is caught.
+    ///
+    /// A retry that is pending when the queue is shut down is reported, too, with
+    /// [`Reason::Dropped`], by a worker that ends: once no other delivery can follow. For this the
+    /// workers keep the last failure of each key whose retry is pending, so `E` must be `Send`.
+    ///
+    /// Default: no hook. Replaces the hook of [`on_give_up_async`](Self::on_give_up_async).
+    pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self
+    where
+        K: Send + Sync + 'static,
+        E: Send + 'a,
+    {
+        self.on_give_up = Some(OnGiveUp::new(Hook::Sync(Box::new(hook))));
+        self
+    }
+
+    /// Like [`on_give_up`](Self::on_give_up), for a hook that waits, for workers that are futures.
+    /// Replaces the hook of `on_give_up`.
+    ///
+    /// The worker holds the key until the hook's future is ready, and processes no other key
+    /// meanwhile. Panics of the hook and of its future are caught. Threads
+    /// ([`run`](Self::run), [`spawn`](Self::spawn)) refuse this hook with an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the worker's future is dropped, the hook's future is dropped with it.
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    /// use keyqueue::worker::{Verdict, Workers};
+    ///
+    /// # fn main() -> Result<(), keyqueue::ConfigError> {
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::from_iter(["a"]);
+    /// let (letters, dead) = std::sync::mpsc::channel();
+    /// Workers::new(&queue)
+    ///     .on_give_up_async(|key, given_up| {
+    ///         let (queue, letters) = (&queue, letters.clone());
+    ///         async move {
+    ///             // Here it would await a write to a store of dead letters.
+    ///             letters.send(format!("{}: {}", key.key(), given_up.failure)).unwrap();
+    ///             queue.shut_down();
+    ///         }
+    ///     })
+    ///     .run_async(async |_: &&str| Verdict::GiveUp("no such pod"))
+    ///     .await?;
+    /// assert_eq!(dead.recv().unwrap(), "a: no such pod");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub fn on_give_up_async<Fut>(
+        mut self,
+        hook: impl Fn(KeyHandle<K>, GivenUp<E>) -> Fut + Send + Sync + 'a,
+    ) -> Self
+    where
+        K: Send + Sync + 'static,
+        E: Send + 'a,
+        Fut: Future<Output = ()> + Send + 'a,
+    {
+        let hook = move |key, given_up| -> Report<'a> { Box::pin(hook(key, given_up)) };
+        self.on_give_up = Some(OnGiveUp::new(Hook::Async(Box::new(hook))));
         self
     }
 
@@ -235,7 +381,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         self
     }
 
-    /// Records each key in its span, in its `Debug` form. Default: keys are not recorded, because
+    /// Records each key in its span and events, in its `Debug` form. Default: keys are not recorded, because
     /// they may be long or confidential.
     #[cfg(feature = "tracing")]
     pub fn trace_keys(mut self) -> Self
@@ -244,6 +390,21 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     {
         self.trace_keys = Some(|key| format!("{key:?}"));
         self
+    }
+
+    /// Threads cannot await an async hook.
+    fn refuse_async_hook(&self) -> Result<(), ConfigError> {
+        let on_give_up = self.on_give_up.as_ref();
+        if on_give_up.is_some_and(|on_give_up| matches!(on_give_up.hook, Hook::Async(_))) {
+            let (field, requirement) = ("on_give_up_async", "must not be set for threads");
+            return Err(ConfigError::new(
+                "workers",
+                field,
+                requirement,
+                format_args!("set"),
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the number of workers, or an error if it is 0 or above `most`.

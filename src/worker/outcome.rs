@@ -190,6 +190,30 @@ impl<E: Error> Error for Failure<E> {
     }
 }
 
+/// A failure, for the hook of [`on_error`](super::Workers::on_error).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failed<'f, E> {
+    /// How the key failed.
+    pub failure: &'f Failure<E>,
+    /// The number of the try that failed, from 1: see [`Attempt`](super::Attempt).
+    pub attempt: u32,
+    /// The delay of the retry, from now; `None` if the key is given up. A delay that is pending
+    /// already may be kept instead, by the queue's [`DelayPolicy`](crate::DelayPolicy).
+    pub next: Option<Duration>,
+}
+
+/// Writes the failure, and what follows: `no route to host (attempt 2, the next in 10ms)`.
+impl<E: fmt::Display> fmt::Display for Failed<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (attempt {}, ", self.failure, self.attempt)?;
+        match self.next {
+            Some(next) => write!(f, "the next in {next:?})"),
+            None => f.write_str("given up)"),
+        }
+    }
+}
+
 /// Why a key that failed is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -202,6 +226,8 @@ pub enum Reason {
     Limiter,
     /// The function returned [`Verdict::GiveUp`].
     GiveUp,
+    /// Its retry was pending when the queue was shut down, and was dropped.
+    Dropped,
 }
 
 /// The report of a key that was given up, for the hook of
@@ -233,6 +259,7 @@ impl<E: fmt::Display> fmt::Display for GivenUp<E> {
             Reason::ShutDown => ", shut down)",
             Reason::Limiter => ", the rate limiter panicked)",
             Reason::GiveUp => ", as the worker decided)",
+            Reason::Dropped => ", the next dropped by the shut-down)",
         })
     }
 }

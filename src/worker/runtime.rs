@@ -25,7 +25,7 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K> + 'static,
     S: BuildHasher + Send + Sync + 'static,
-    E: 'static,
+    E: fmt::Display + 'static,
 {
     /// Like [`run_async`](Self::run_async), but spawns a task of `runtime` for each of the
     /// [`tasks`](Self::tasks), so keys are processed on all threads of the runtime (W6). Returns
@@ -100,11 +100,13 @@ where
                 };
                 let span = Span::of(workers, &item);
                 let work = async { f(item.handle()).await.into_verdict() };
-                let said = workers.complete(&item, span.around(work)).await;
-                workers.settle(item, said, &span);
+                let said = workers.complete(&item, &span, work).await;
+                let given_up = workers.settle(item, said, &span);
+                workers.report(given_up, &span).await;
                 // Keys whose work is always ready would keep this thread of the runtime.
                 let_others_run().await;
             }
+            workers.report_dropped_async().await;
         };
         let spawn = |_| runtime.spawn(work(Arc::clone(&shared)));
         running.tasks.extend((0..count).map(spawn));

@@ -1,18 +1,20 @@
-//! What happens to a key after the function returned: promises W2, W3 and W5.
+//! What happens to a key after the function returned: promises W2, W3, W5 and W7. [`super::pending`]
+//! has the retries that a shut-down drops.
 //!
 //! The worker holds the item to the end, so no other worker gets the key before its retry is
 //! counted or its end is reported. Any user code (the limiter, the hook, the drop of an error, the
 //! wakers that a retry runs) may panic, and each stage catches that.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::trace::Span;
-use super::{Failure, GivenUp, Outcome, Reason, Verdict, Workers};
+use super::trace::{self, Span};
+use super::{Failed, Failure, GivenUp, Hook, Outcome, Reason, Report, Verdict, Workers};
 use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::wait::catch_panic::catch_panic;
-use crate::{Added, Item};
+use crate::{Added, Item, KeyHandle};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -23,51 +25,77 @@ pub(super) type Said<E> = Result<Verdict<E>, String>;
 /// When to retry a key that failed, or why not. `None`: after the limiter's delay.
 type Retry = Result<Option<Duration>, Reason>;
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
+impl<'a, K, L, S, E> Workers<'a, K, L, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher,
+    E: fmt::Display,
 {
     /// Handles the result of the function for a key. Never panics.
-    pub(super) fn settle(&self, item: Item<'_, K, L, S>, said: Said<E>, span: &Span) {
+    ///
+    /// Returns the call of an async hook, with the item, which the worker holds while it awaits the
+    /// call.
+    #[must_use = "the hook is to be awaited"]
+    pub(super) fn settle<'q>(
+        &self,
+        item: Item<'q, K, L, S>,
+        said: Said<E>,
+        span: &Span,
+    ) -> Option<(Item<'q, K, L, S>, Report<'a>)> {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
         let settle = move || {
+            if let Some(on_give_up) = &self.on_give_up {
+                // The drop of an earlier failure is user code.
+                let _ = catch_panic(|| drop(on_give_up.pending().take(&item)));
+            }
             let (failure, retry) = match said {
-                Ok(Verdict::Ok(outcome)) => return self.succeeded(&item, outcome, span),
+                Ok(Verdict::Ok(outcome)) => {
+                    self.succeeded(&item, outcome, span);
+                    return None;
+                }
                 Ok(Verdict::Retry(error)) => (Failure::Error(error), Ok(None)),
                 Ok(Verdict::RetryAfter(error, delay)) => (Failure::Error(error), Ok(Some(delay))),
                 Ok(Verdict::GiveUp(error)) => (Failure::Error(error), Err(Reason::GiveUp)),
                 Err(message) => {
-                    span.panicked(&message);
+                    trace::panicked(&message);
                     (Failure::Panic(message), Ok(None))
                 }
             };
-            self.failed(&item, failure, retry, span);
+            let report = self.failed(&item, failure, retry, span)?;
+            Some((item, report))
         };
-        let _ = span.within(|| catch_panic(settle));
+        span.within(|| catch_panic(settle)).ok()?
     }
 
     fn succeeded(&self, item: &Item<'_, K, L, S>, outcome: Outcome, span: &Span) {
-        match outcome {
-            Outcome::Done => {
-                span.outcome("done");
-                self.forget(item);
-            }
-            Outcome::RequeueAfter(delay) => {
-                span.outcome("requeue_after");
-                self.forget(item);
-                item.add_after(delay);
-            }
-            Outcome::Later(delay) => {
-                span.outcome("later");
-                item.add_after(delay);
-            }
+        let (event, name) = match outcome {
+            Outcome::Done => (Event::Done, "done"),
+            Outcome::RequeueAfter(_) => (Event::RequeueAfter, "requeue_after"),
+            Outcome::Later(_) => (Event::RequeueAfter, "later"),
+        };
+        self.queue.core.note(event);
+        span.outcome(name);
+        if !matches!(outcome, Outcome::Later(_)) {
+            self.forget(item);
+        }
+        if let Outcome::RequeueAfter(delay) | Outcome::Later(delay) = outcome {
+            item.add_after(delay);
         }
     }
 
-    fn failed(&self, item: &Item<'_, K, L, S>, failure: Failure<E>, retry: Retry, span: &Span) {
+    fn failed(
+        &self,
+        item: &Item<'_, K, L, S>,
+        failure: Failure<E>,
+        retry: Retry,
+        span: &Span,
+    ) -> Option<Report<'a>> {
+        self.queue.core.note(match failure {
+            Failure::Error(_) => Event::Error,
+            Failure::Panic(_) => Event::Panic,
+        });
         let retries = catch_panic(|| self.retries(item));
         let next = retry.and_then(|after| match retries {
             Ok(retries) if self.max_retries.is_some_and(|max| retries >= max) => {
@@ -76,21 +104,68 @@ where
             Ok(_) => self.retry(item, after),
             Err(_) => Err(Reason::Limiter),
         });
-        let Err(reason) = next else {
-            span.outcome("retry");
-            return;
+        let retries = retries.unwrap_or(0);
+        span.outcome(if next.is_ok() { "retry" } else { "given_up" });
+        let failed = Failed {
+            failure: &failure,
+            attempt: retries.saturating_add(1),
+            next: next.ok(),
         };
-        self.queue.core.note(Event::GivenUp);
-        self.forget(item);
-        let given_up = GivenUp {
-            failure,
-            retries: retries.unwrap_or(0),
-            reason,
-        };
-        span.gave_up(&given_up);
-        if let Some(hook) = &self.on_give_up {
-            hook(item.key(), given_up);
+        self.trace_failed(item, &failed);
+        if let Some(hook) = &self.on_error {
+            let _ = catch_panic(|| hook(item, &failed));
         }
+        match next {
+            Ok(delay) => {
+                // Without a delay the key is dirty now: it is delivered once more.
+                if let Some(on_give_up) = &self.on_give_up
+                    && !delay.is_zero()
+                {
+                    on_give_up.pending().keep(item.handle(), failure, retries);
+                }
+                None
+            }
+            Err(reason) => {
+                let given_up = GivenUp {
+                    failure,
+                    retries,
+                    reason,
+                };
+                self.give_up(item, given_up, || item.handle())
+            }
+        }
+    }
+
+    /// Forgets and reports a key. Returns the call of an async hook.
+    fn give_up(
+        &self,
+        key: &K,
+        given_up: GivenUp<E>,
+        handle: impl FnOnce() -> KeyHandle<K>,
+    ) -> Option<Report<'a>> {
+        self.queue.core.note(Event::GivenUp);
+        self.forget(key);
+        self.trace_given_up(key, &given_up);
+        match &self.on_give_up.as_ref()?.hook {
+            Hook::Sync(hook) => {
+                hook(key, given_up);
+                None
+            }
+            Hook::Async(hook) => Some(hook(handle(), given_up)),
+        }
+    }
+
+    /// Reports the retries that a shut-down has dropped: each worker calls it when it ends. Never
+    /// panics. Returns the calls of an async hook.
+    pub(super) fn report_dropped(&self) -> Vec<Report<'a>> {
+        let Some(on_give_up) = &self.on_give_up else {
+            return Vec::new();
+        };
+        let dropped = on_give_up.pending().dropped().into_iter();
+        let report = |(key, given_up): (KeyHandle<K>, _)| {
+            catch_panic(|| self.give_up(key.key(), given_up, || key.clone())).ok()?
+        };
+        dropped.filter_map(report).collect()
     }
 
     /// Adds the key again, after the limiter's delay or after `after`, and charges the limiter.
@@ -114,7 +189,14 @@ where
             Err(_) => Err(Reason::Limiter),
         }
     }
+}
 
+impl<K, L, S, E> Workers<'_, K, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
     /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.
     fn count_retry(&self, key: &K) {
         let retries = self.retries.get_or_init(|| {

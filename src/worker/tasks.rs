@@ -1,5 +1,6 @@
 //! Workers that are futures.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
@@ -8,8 +9,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::join::Join;
+use super::settle::Said;
 use super::trace::Span;
-use super::{IntoVerdict, Workers};
+use super::{IntoVerdict, Report, Verdict, Workers, attempt};
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::{catch_panic, catch_panic_async};
 use crate::{ConfigError, Item};
@@ -22,6 +24,7 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher,
+    E: fmt::Display,
 {
     /// Like [`run`](Self::run), for any async executor: processes up to [`tasks`](Self::tasks) keys
     /// at the same time. The future is ready once the queue is shut down and empty and every key is
@@ -108,27 +111,51 @@ where
             while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
                 let work = async { f(item.key()).await.into_verdict() };
-                let said = workers.complete(&item, span.around(work)).await;
-                workers.settle(item, said, &span);
+                let said = workers.complete(&item, &span, work).await;
+                let given_up = workers.settle(item, said, &span);
+                workers.report(given_up, &span).await;
                 // Otherwise keys whose work is always ready would starve the other tasks.
                 let_others_run().await;
             }
+            workers.report_dropped_async().await;
         };
         Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
         Ok(())
     }
 
-    /// Runs the work on a key to its end. Returns the message of its panic if it panics. If this is
-    /// dropped before the end, puts the key back into the queue, or leaves that to its item's drop.
-    pub(super) async fn complete<T>(
+    /// Runs the work on a key to its end. If this is dropped before the end, puts the key back into
+    /// the queue, or leaves that to its item's drop.
+    pub(super) async fn complete(
         &self,
         item: &Item<'_, K, L, S>,
-        work: impl Future<Output = T>,
-    ) -> Result<T, String> {
+        span: &Span,
+        work: impl Future<Output = Verdict<E>>,
+    ) -> Said<E> {
+        let work = attempt::around(|| self.attempt(item), work);
         let put_back = PutBack(self.requeue_cancelled.then_some(item));
-        let said = catch_panic_async(work).await;
+        let said = catch_panic_async(span.around(work)).await;
         mem::forget(put_back);
         said
+    }
+
+    /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
+    /// finishes the key.
+    pub(super) async fn report(
+        &self,
+        given_up: Option<(Item<'_, K, L, S>, Report<'_>)>,
+        span: &Span,
+    ) {
+        if let Some((item, report)) = given_up {
+            let _ = catch_panic_async(span.around(report)).await;
+            let _ = catch_panic(|| drop(item));
+        }
+    }
+
+    /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.
+    pub(super) async fn report_dropped_async(&self) {
+        for report in self.report_dropped() {
+            let _ = catch_panic_async(report).await;
+        }
     }
 }
 

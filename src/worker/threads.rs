@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{IntoVerdict, Source, Workers};
+use super::{IntoVerdict, Source, Workers, attempt};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::{Drain, deadline_in};
 use crate::sync::ThreadParker;
@@ -28,6 +28,7 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher + Send + Sync,
+    E: fmt::Display,
 {
     /// Runs `f` on every key, on the set number of threads. Returns once the queue is shut down and
     /// empty and every thread has finished its key (W1, W4).
@@ -40,8 +41,9 @@ where
     ///
     /// # Errors
     ///
-    /// Returns an error if the number of threads is out of range, or if the system cannot start
-    /// that many; the system's error is then the [`source`](std::error::Error::source). No key was
+    /// Returns an error if the number of threads is out of range, if
+    /// [`on_give_up_async`](Self::on_give_up_async) is set, or if the system cannot start that many
+    /// threads; the system's error is then the [`source`](std::error::Error::source). No key was
     /// delivered then.
     pub fn run<R>(self, f: impl Fn(&K) -> R + Sync) -> Result<(), ConfigError>
     where
@@ -67,6 +69,7 @@ where
         started: &OnceLock<bool>,
         mut start: impl FnMut(Builder) -> io::Result<()>,
     ) -> Result<(), ConfigError> {
+        self.refuse_async_hook()?;
         let count = self.count(MOST_THREADS)?;
         // A thread's name must not contain NUL, which a queue's name may.
         let queue = self.queue.name().unwrap_or_default().replace('\0', "");
@@ -96,9 +99,13 @@ where
         stop.enlist(parker.waker());
         while let Some(item) = self.queue.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
-            let said = span.within(|| catch_panic(|| f(item.key()).into_verdict()));
-            self.settle(item, said, &span);
+            let attempt = || self.attempt(&item);
+            let work = || attempt::during(&attempt, || f(item.key()).into_verdict());
+            let said = span.within(|| catch_panic(work));
+            // No hook is async.
+            drop(self.settle(item, said, &span));
         }
+        drop(self.report_dropped());
     }
 }
 
@@ -107,7 +114,7 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K> + 'static,
     S: BuildHasher + Send + Sync + 'static,
-    E: 'static,
+    E: fmt::Display + 'static,
 {
     /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
     /// them.

@@ -1,12 +1,13 @@
 //! Spans and events of the worker loop, for `tracing`: see the [module](super#traces). A disabled
 //! span costs one read of a static; its fields are not computed.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use tracing::field::{self, Empty};
 use tracing::{Instrument, error, info_span, warn};
 
-use super::{GivenUp, Reason, Workers};
+use super::{Failed, GivenUp, Reason, Workers};
 use crate::Item;
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic;
@@ -23,15 +24,15 @@ impl Span {
         K: Hash + Eq + Send + Sync + 'static,
         L: RateLimiter<K>,
         S: BuildHasher,
+        E: fmt::Display,
     {
-        // The limiter and the key's `Debug` are user code, which may panic.
-        let key = |write: fn(&K) -> String| catch_panic(|| write(item.key())).ok();
+        // The limiter is user code, which may panic.
         let retries = || catch_panic(|| workers.retries(item)).ok();
         Span(info_span!(
             target: "keyqueue",
             "key",
             queue = workers.queue.name(),
-            key = workers.trace_keys.and_then(key).map(field::display),
+            key = workers.written(item.key()).map(field::display),
             attempt = retries().map(|retries| u64::from(retries) + 1),
             queue_seconds = item.queue_time().map(|time| time.as_secs_f64()),
             outcome = Empty,
@@ -49,20 +50,54 @@ impl Span {
     pub(super) fn outcome(&self, outcome: &'static str) {
         self.0.record("outcome", outcome);
     }
+}
 
-    pub(super) fn panicked(&self, message: &str) {
-        error!(target: "keyqueue", message, "the worker's function panicked");
+/// Records that the function panicked with this message.
+pub(super) fn panicked(message: &str) {
+    error!(target: "keyqueue", panic = message, "the worker's function panicked");
+}
+
+// A disabled event computes none of its fields. The `Display` of errors is user code, which may
+// panic.
+impl<K, L, S, E: fmt::Display> Workers<'_, K, L, S, E> {
+    /// Returns the key in its `Debug` form, if it is to be recorded.
+    fn written(&self, key: &K) -> Option<String> {
+        let write = self.trace_keys?;
+        catch_panic(|| write(key)).ok()
     }
 
-    pub(super) fn gave_up<E>(&self, given_up: &GivenUp<E>) {
-        self.outcome("given_up");
+    pub(super) fn trace_failed(&self, key: &K, failed: &Failed<'_, E>) {
+        let event = || {
+            warn!(
+                target: "keyqueue",
+                key = self.written(key).map(field::display),
+                error = %failed.failure,
+                attempt = failed.attempt,
+                next_delay_seconds = failed.next.map(|next| next.as_secs_f64()),
+                "the key failed",
+            );
+        };
+        let _ = catch_panic(event);
+    }
+
+    pub(super) fn trace_given_up(&self, key: &K, given_up: &GivenUp<E>) {
         let reason = match given_up.reason {
             Reason::MaxRetries => "max_retries",
             Reason::ShutDown => "shut_down",
             Reason::Limiter => "limiter",
             Reason::GiveUp => "give_up",
+            Reason::Dropped => "dropped",
         };
-        let retries = given_up.retries;
-        warn!(target: "keyqueue", reason, retries, "the key is given up");
+        let event = || {
+            warn!(
+                target: "keyqueue",
+                key = self.written(key).map(field::display),
+                error = %given_up.failure,
+                reason,
+                retries = given_up.retries,
+                "the key is given up",
+            );
+        };
+        let _ = catch_panic(event);
     }
 }

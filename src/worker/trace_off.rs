@@ -1,6 +1,6 @@
 //! Empty stand-ins for the spans and events, for builds without the feature `tracing`.
 
-use super::{GivenUp, Workers};
+use super::{Failed, GivenUp, Workers};
 use crate::Item;
 
 pub(super) struct Span;
@@ -23,10 +23,15 @@ impl Span {
 
     #[inline]
     pub(super) fn outcome(&self, _: &'static str) {}
+}
+
+#[inline]
+pub(super) fn panicked(_: &str) {}
+
+impl<K, L, S, E> Workers<'_, K, L, S, E> {
+    #[inline]
+    pub(super) fn trace_failed(&self, _: &K, _: &Failed<'_, E>) {}
 
     #[inline]
-    pub(super) fn panicked(&self, _: &str) {}
-
-    #[inline]
-    pub(super) fn gave_up<E>(&self, _: &GivenUp<E>) {}
+    pub(super) fn trace_given_up(&self, _: &K, _: &GivenUp<E>) {}
 }

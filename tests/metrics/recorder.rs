@@ -31,7 +31,7 @@ impl Recorded {
         Arc::<Series>::clone(&self.0)
     }
 
-    /// Kind, series and queue of everything there is.
+    /// Kind, series and queue of everything there is; for the worker loop's results `pods, done`.
     pub(crate) fn series(&self) -> Vec<Id> {
         self.0.values.lock().unwrap().keys().cloned().collect()
     }
@@ -106,9 +106,15 @@ impl Series {
 
     fn one(&self, kind: &'static str, key: &Key) -> Arc<One> {
         let labels: Vec<_> = key.labels().collect();
-        assert_eq!(labels.len(), 1, "{key}");
         assert_eq!(labels[0].key(), "name");
-        let id = (kind, key.name().to_owned(), labels[0].value().to_owned());
+        let mut name = labels[0].value().to_owned();
+        if key.name() == "workqueue_worker_results_total" {
+            assert_eq!((labels.len(), labels[1].key()), (2, "result"), "{key}");
+            name = format!("{name}, {}", labels[1].value());
+        } else {
+            assert_eq!(labels.len(), 1, "{key}");
+        }
+        let id = (kind, key.name().to_owned(), name);
         // A histogram has a list of samples, any other series one value.
         let first = vec![0.0; usize::from(kind != "histogram")];
         let mut values = self.values.lock().unwrap();

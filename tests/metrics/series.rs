@@ -9,7 +9,7 @@ use crate::common::timed::built;
 use crate::common::{alone, eventually, threads, watchdog};
 use crate::recorder::Recorded;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::Workers;
+use keyqueue::worker::{Outcome, Verdict, Workers};
 use keyqueue::{MockClock, WorkQueue};
 
 const fn us(us: u64) -> Duration {
@@ -67,7 +67,10 @@ fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
     } = Watched::new();
     queue.report();
     let names = recorded.series();
-    assert!(names.iter().all(|(_, _, name)| name == "pods"));
+    let is_result = |series: &str| series == "workqueue_worker_results_total";
+    let others = names.iter().filter(|(_, series, _)| !is_result(series));
+    assert!(others.clone().all(|(_, _, name)| name == "pods"));
+    assert_eq!((others.count(), names.len()), (12, 17), "{names:?}");
     let kinds: Vec<(&str, &str)> = names
         .iter()
         .map(|(kind, series, _)| (*kind, series.as_str()))
@@ -85,7 +88,6 @@ fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
         let help = recorded.help(series.1);
         assert!(help.ends_with('.'), "{series:?}: {help:?}");
     }
-    assert_eq!(kinds.len(), 13, "{kinds:?}");
 }
 
 // The walk of client-go's TestMetrics. There the key is done as soon as it is added again, which
@@ -210,8 +212,8 @@ fn delays_merges_cancels_sweeps_and_the_oldest_key_are_reported() {
     );
 }
 
-#[test] // M3
-fn keys_that_the_worker_loop_gives_up_are_counted() {
+#[test] // M5
+fn what_the_worker_loops_function_returns_is_counted_by_result() {
     let recorded = Recorded::default();
     let queue = WorkQueue::builder()
         .name("pods")
@@ -220,7 +222,7 @@ fn keys_that_the_worker_loop_gives_up_are_counted() {
         .recorder(recorded.recorder())
         .build()
         .unwrap();
-    queue.add_all(["good", "bad", "worse"]);
+    queue.add_all(["good", "bad", "worse", "gone", "later", "periodic"]);
     let gave_up = |_: &&str, _| {
         if queue.is_empty() {
             queue.shut_down();
@@ -228,17 +230,49 @@ fn keys_that_the_worker_loop_gives_up_are_counted() {
     };
     let workers = Workers::new(&queue).threads(1).max_retries(2);
     let ran = workers.on_give_up(gave_up).run(|key| match *key {
-        "good" => Ok(()),
-        "bad" => Err("bad"),
-        _ => panic!("worse"),
+        "good" => Verdict::Ok(Outcome::Done),
+        "bad" => Verdict::Retry("bad"),
+        "worse" => panic!("worse"),
+        "gone" => Verdict::GiveUp("gone"),
+        "later" => Verdict::Ok(Outcome::Later(us(5000))),
+        _ => Verdict::Ok(Outcome::RequeueAfter(us(5000))),
     });
     ran.unwrap();
     queue.report();
-    assert_eq!(recorded.value("workqueue_given_up_total", "pods"), 2.0);
-    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 4.0);
-    assert_eq!(recorded.value("workqueue_adds_total", "pods"), 7.0);
+    let result =
+        |result: &str| recorded.value("workqueue_worker_results_total", &format!("pods, {result}"));
+    let results = ["done", "requeue_after", "error", "panic", "given_up"].map(result);
+    // Of 10 runs: 2 keys fail three times each, and one once.
+    assert_eq!(results, [1.0, 2.0, 4.0, 3.0, 3.0]);
+    // client-go's counts every delayed add, whether or not the key has failed.
+    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 6.0);
+    assert_eq!(recorded.value("workqueue_adds_total", "pods"), 10.0);
     let worked = recorded.samples("workqueue_work_duration_seconds", "pods");
-    assert_eq!(worked.len(), 7);
+    assert_eq!(worked.len(), 10);
+}
+
+#[test] // M5 S5
+fn a_retry_that_a_shut_down_drops_is_given_up_and_no_run() {
+    let recorded = Recorded::default();
+    let limiter = ItemExponentialFailure::new(us(1000), us(1000)).unwrap();
+    let (queue, _time) = built(|builder| {
+        let builder = builder.name("pods").recorder(recorded.recorder());
+        builder.rate_limiter(limiter)
+    });
+    queue.add_all(["bad", "last"]);
+    let workers = Workers::new(&queue).threads(1).on_give_up(|_, _| ());
+    let ran = workers.run(|key| match *key {
+        "bad" => Err("bad"),
+        _ => {
+            queue.shut_down();
+            Ok(())
+        }
+    });
+    ran.unwrap();
+    queue.report();
+    let result =
+        |result: &str| recorded.value("workqueue_worker_results_total", &format!("pods, {result}"));
+    assert_eq!(["done", "error", "given_up"].map(result), [1.0; 3]);
 }
 
 /// Counts of many threads add up, and each sample is reported exactly once.

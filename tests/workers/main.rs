@@ -3,6 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attempts;
+mod dropped;
+mod hooks;
 mod outcomes;
 mod panics;
 #[cfg(feature = "tokio")]

@@ -8,6 +8,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::poll_until_idle;
@@ -89,6 +90,17 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
             self.queue.fire_due();
             assert!(poll_until_idle(&mut self.run).is_pending());
         }
+    }
+
+    /// Lets time pass while the worker is not polled.
+    pub(crate) fn wait(&self, time: Duration) {
+        self.time.advance(time);
+        self.queue.fire_due();
+    }
+
+    /// Lets the worker end, after a shut-down.
+    pub(crate) fn end(&mut self) {
+        assert_eq!(poll_until_idle(&mut self.run), Poll::Ready(Ok(())));
     }
 
     /// The deliveries since the last call.

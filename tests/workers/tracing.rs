@@ -1,10 +1,11 @@
 //! The spans and events of the worker loop.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::poll_until_idle;
 use crate::common::timed::built;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
@@ -15,23 +16,33 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Fields by name, as text.
+/// Fields with their names, as text. JSON has no room for two of one name.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Fields(BTreeMap<&'static str, String>);
+struct Fields(Vec<(&'static str, String)>);
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name(), format!("{value:?}"));
+        self.0.push((field.name(), format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name(), value.to_owned());
+        self.0.push((field.name(), value.to_owned()));
     }
 }
 
 impl Fields {
     fn get(&self, field: &str) -> &str {
-        self.0.get(field).map_or("-", String::as_str)
+        let found = self.0.iter().find(|(name, _)| *name == field);
+        found.map_or("-", |(_, value)| value)
+    }
+
+    fn all<const N: usize>(&self, fields: [&str; N]) -> [&str; N] {
+        fields.map(|field| self.get(field))
+    }
+
+    fn are_unique(&self) -> bool {
+        let names: BTreeSet<_> = self.0.iter().map(|(name, _)| name).collect();
+        names.len() == self.0.len()
     }
 }
 
@@ -122,21 +133,37 @@ fn check(collected: &Collected) {
     };
     // Each in its span, the user's own as well.
     assert!(events.iter().all(|event| event.2 == 1), "{events:?}");
+    assert!(
+        events.iter().all(|event| event.1.are_unique()),
+        "{events:?}"
+    );
     assert_eq!(of("INFO").len(), 6);
-    let (panics, ends) = (of("ERROR"), of("WARN"));
-    assert_eq!((panics.len(), ends.len()), (2, 2));
-    for fields in panics {
-        assert!(
-            fields.0.values().any(|value| value == "worse"),
-            "{fields:?}"
-        );
-    }
-    for fields in ends {
-        assert_eq!(
-            (fields.get("reason"), fields.get("retries")),
-            ("max_retries", "1")
-        );
-    }
+    let said = |fields: &&Fields| fields.all(["message", "panic"]).map(str::to_owned);
+    let panic = ["the worker's function panicked", "worse"].map(str::to_owned);
+    assert_eq!(
+        of("ERROR").iter().map(said).collect::<Vec<_>>(),
+        [panic.clone(), panic]
+    );
+
+    let fields = [
+        "key",
+        "error",
+        "attempt",
+        "next_delay_seconds",
+        "reason",
+        "retries",
+    ];
+    let warnings: Vec<_> = of("WARN").iter().map(|event| event.all(fields)).collect();
+    let (bad, worse) = ("\"bad\"", "\"worse\"");
+    let expected = [
+        [bad, "bad", "1", "0.0", "-", "-"],
+        [worse, "panicked: worse", "1", "0.0", "-", "-"],
+        [bad, "bad", "2", "-", "-", "-"],
+        [bad, "bad", "-", "-", "max_retries", "1"],
+        [worse, "panicked: worse", "2", "-", "-", "-"],
+        [worse, "panicked: worse", "-", "-", "max_retries", "1"],
+    ];
+    assert_eq!(warnings, expected);
 }
 
 /// What is traced while `run` runs.
@@ -147,8 +174,8 @@ fn collect(run: impl FnOnce()) -> Collected {
     collected
 }
 
-#[test]
-fn every_delivered_key_has_a_span_that_says_how_it_ended() {
+#[test] // W7
+fn every_delivered_key_has_a_span_that_says_how_it_ended_and_every_failure_an_event() {
     check(&collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).threads(1).max_retries(1).trace_keys();
@@ -160,6 +187,53 @@ fn every_delivered_key_has_a_span_that_says_how_it_ended() {
         let run = workers.run_async(async |key: &&'static str| work(&queue, key));
         pollster::block_on(run).unwrap();
     }));
+}
+
+#[test] // S5 W7
+fn a_retry_that_a_shut_down_drops_has_an_event_with_its_error() {
+    let collected = collect(|| {
+        let hour = Duration::from_secs(3600);
+        let limiter = ItemExponentialFailure::new(hour, hour).unwrap();
+        let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
+        queue.add("bad");
+        let workers = Workers::new(&queue).tasks(1).on_give_up(|_, _| ());
+        let mut run = Box::pin(workers.run_async(async |_| Err::<(), _>("no route")));
+        assert!(poll_until_idle(&mut run).is_pending());
+        queue.shut_down();
+        assert!(poll_until_idle(&mut run).is_ready());
+    });
+    let events = collected.events.lock().unwrap();
+    let fields = ["error", "next_delay_seconds", "reason", "retries", "key"];
+    let events: Vec<_> = events.iter().map(|event| event.1.all(fields)).collect();
+    let expected = [
+        ["no route", "3600.0", "-", "-", "-"],
+        ["no route", "-", "dropped", "0", "-"],
+    ];
+    assert_eq!(events, expected);
+}
+
+/// An error that must not be written.
+struct Unwritten;
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("written");
+    }
+}
+
+#[test] // W7
+fn an_error_is_not_written_if_nobody_listens_and_may_panic_as_it_is() {
+    let written = Mutex::new(0);
+    let work = || {
+        let queue = WorkQueue::from_iter(["bad"]);
+        queue.shut_down();
+        let workers = Workers::new(&queue).threads(1);
+        let workers = workers.on_give_up(|_, _| *written.lock().unwrap() += 1);
+        workers.run(|_| Err::<(), _>(Unwritten)).unwrap();
+    };
+    work();
+    collect(work);
+    assert_eq!(written.into_inner().unwrap(), 2);
 }
 
 #[test]
