@@ -366,21 +366,22 @@ impl<K> Core<K> {
     /// abandoned.
     #[inline]
     pub(crate) fn take(&self) -> Taken<K> {
-        loop {
-            match self.fifo.pop() {
-                Some(entry) => {
-                    if let Some(held) = self.begin(entry) {
-                        return Taken::Key(held);
-                    }
-                }
-                None if self.closing.all_delivered() => return Taken::Ended,
-                None => return Taken::Empty,
-            }
+        match self.fifo.pop() {
+            Some(entry) => self.begin(entry),
+            None => self.nothing(),
         }
     }
 
     #[inline]
-    fn begin(&self, entry: Queued<K>) -> Option<Held<K>> {
+    fn nothing(&self) -> Taken<K> {
+        match self.closing.all_delivered() {
+            true => Taken::Ended,
+            false => Taken::Empty,
+        }
+    }
+
+    #[inline]
+    fn begin(&self, entry: Queued<K>) -> Taken<K> {
         match &self.watch {
             None => self.begun(entry.begin()),
             Some(watch) => self.begun(watch.begin(entry)),
@@ -388,21 +389,31 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn begun(&self, (held, begun): (Held<K>, Begun)) -> Option<Held<K>> {
+    fn begun(&self, (held, begun): (Held<K>, Begun)) -> Taken<K> {
         match begun {
-            Begun::Open => {}
-            Begun::Closed => {
-                if self.closing.delivered() {
-                    self.getters.notify_all();
-                }
-            }
-            Begun::Abandoned => {
-                // It is counted already, and not dirty, because adds are refused.
-                held.finish();
-                return None;
-            }
+            Begun::Open => Taken::Key(held),
+            Begun::Closed | Begun::Abandoned => self.begun_closed(held, begun),
         }
-        Some(held)
+    }
+
+    /// Counts the delivery of a closed key. If it is abandoned, discards it and takes the next one.
+    #[cold]
+    fn begun_closed(&self, mut held: Held<K>, mut begun: Begun) -> Taken<K> {
+        while begun == Begun::Abandoned {
+            // It is counted already, and not dirty, because adds are refused.
+            held.finish();
+            let Some(entry) = self.fifo.pop() else {
+                return self.nothing();
+            };
+            (held, begun) = match &self.watch {
+                None => entry.begin(),
+                Some(watch) => watch.begin(entry),
+            };
+        }
+        if self.closing.delivered() {
+            self.getters.notify_all();
+        }
+        Taken::Key(held)
     }
 
     /// Ends the processing of a key.

@@ -154,6 +154,26 @@ fn unfinished_is_the_sum_and_longest_the_maximum_of_what_is_in_flight() {
 }
 
 // Retries are accepted adds with a delay, also of none, and also those that lose to another.
+#[test] // M2 S8
+fn a_key_that_a_shut_down_discards_counts_as_delivered_and_not_as_work() {
+    let watched = Watched::new();
+    let Watched { queue, time, .. } = &watched;
+    queue.add("processing");
+    let item = queue.get().unwrap();
+    queue.add("queued");
+    time.advance(us(50));
+    queue.shut_down_now();
+    assert_eq!(watched.samples("queue"), [0.0, 50e-6]);
+    assert_eq!(
+        (watched.value("adds_total"), watched.value("depth")),
+        (2.0, 0.0)
+    );
+    assert_eq!(watched.in_flight(), (50e-6, 50e-6));
+    assert!(watched.samples("work").is_empty());
+    item.done();
+    assert_eq!(watched.samples("work"), [50e-6]);
+}
+
 #[test] // M2
 fn every_accepted_add_with_a_delay_is_a_retry() {
     let watched = Watched::new();

@@ -295,14 +295,15 @@ impl KeyState {
     /// Ends the deliveries of a closed key: from now on it is idle, or will be when it is done.
     /// Returns the state until then.
     pub(crate) fn abandon(&self) -> State {
+        // Adds are refused, and `begin` and `finish` write the same word, so the order of the writes
+        // decides which deliveries follow.
         let abandon = |word| match Word(word).phase() {
             State::Queued => Some(word | ABANDONED),
             State::Dirty => Some(word & !DIRTY),
             State::Idle | State::Processing => None,
         };
-        // Ordering: Acquire; pairs with the Release in `finish`: the caller counts the key as
-        // finished, and what its last worker did is visible to the drainers. Adds are refused,
-        // and `begin` and `finish` write the same word, so it decides which deliveries follow.
+        // Ordering: Acquire; pairs with the Release in `finish`. The caller counts the key as
+        // finished, and so passes on to the drainers what its last worker did.
         let (Ok(was) | Err(was)) =
             self.0
                 .fetch_update(Ordering::Acquire, Ordering::Relaxed, abandon);
