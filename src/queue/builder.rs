@@ -44,7 +44,7 @@ impl<K, L, S> Builder<K, L, S> {
     }
 
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
-    /// `metrics`, reports under that name.
+    /// `metrics`, reports under that name, which must not be empty.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.settings.name = Some(name.into());
         self
@@ -156,7 +156,8 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] that names the first setting that is out of its range.
+    /// Returns a [`ConfigError`] that names the first setting that is out of its range, or an empty
+    /// name.
     pub fn build(self) -> Result<WorkQueue<K, L, S>, ConfigError>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -165,6 +166,9 @@ impl<K, L, S> Builder<K, L, S> {
         let Settings {
             shards, ring, tick, ..
         } = self.settings;
+        if self.settings.name.as_deref() == Some("") {
+            return Err(ConfigError::new("queue", "name", "must not be empty", ""));
+        }
         if !shards.is_power_of_two() || !(2..=MOST_SHARDS).contains(&shards) {
             let requirement = format!("must be a power of two between 2 and {MOST_SHARDS}");
             return Err(ConfigError::new("queue", "shards", requirement, shards));

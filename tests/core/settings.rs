@@ -53,6 +53,8 @@ fn a_setting_out_of_range_is_refused_by_name() {
     for tick in [Duration::from_micros(100), secs(60)] {
         assert!(builder().tick(tick).build().is_ok());
     }
+    let refused = builder().name("").build().unwrap_err();
+    assert_eq!((refused.field(), refused.value()), ("name", r#""""#));
     for (shards, ring) in [(2, 1), (1 << 16, 1), (2, 1 << 24)] {
         let queue = builder().shards(shards).ring(ring).build().unwrap();
         assert_eq!(queue.add(7), Added::Queued);
