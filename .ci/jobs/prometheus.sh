@@ -13,5 +13,6 @@ if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then
 fi
 promtool --version 2>&1 | head -n 1 || echo "there is no promtool, and it cannot be installed: skipped"
 
-cargo build -p keyqueue-examples --all-features --example metrics
+# This builds the program, too, which `--test` does not.
+cargo test -p keyqueue-examples --all-features --no-run
 cargo test -p keyqueue-examples --all-features --test prometheus -- --nocapture

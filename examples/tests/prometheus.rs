@@ -95,17 +95,48 @@ fn promtool(arguments: &[&str], input: impl Into<Stdio>) -> String {
     ended.stdout + &ended.stderr
 }
 
+/// The variables of the dashboard, each with the query of its values.
+const VARIABLES: [(&str, &str); 3] = [
+    ("job", "label_values(workqueue_merged_adds_total, job)"),
+    (
+        "instance",
+        r#"label_values(workqueue_merged_adds_total{job=~"$job"}, instance)"#,
+    ),
+    (
+        "name",
+        r#"label_values(workqueue_merged_adds_total{job=~"$job", instance=~"$instance"}, name)"#,
+    ),
+];
+
 /// Every expression of the dashboard, with Grafana's variables filled in.
 fn dashboard() -> Vec<String> {
     let file = fs::read_to_string(Path::new(METRICS).join("dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&file).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let queries = variables.filter(|variable| variable["type"] == "query");
+    let queries = queries.map(|variable| {
+        let query = &variable["query"]["query"];
+        (variable["name"].as_str().unwrap(), query.as_str().unwrap())
+    });
+    assert!(queries.eq(VARIABLES));
+
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
-    let expressions = targets.map(|target| target["expr"].as_str().unwrap());
-    expressions
-        .map(|expression| expression.replace("$__rate_interval", "10s"))
-        .map(|expression| expression.replace("$name", ".*"))
-        .collect()
+    let expressions = targets.map(|target| {
+        let legend = target["legendFormat"].as_str().unwrap();
+        assert!(legend.starts_with("{{instance}} {{name}}"), "{legend}");
+        let mut expression = target["expr"].as_str().unwrap().to_owned();
+        for (variable, _) in VARIABLES {
+            let matcher = format!(r#"{variable}=~"${variable}""#);
+            assert!(expression.contains(&matcher), "{expression}");
+            let any = format!(r#"{variable}=~".+""#);
+            expression = expression.replace(&matcher, &any);
+        }
+        let expression = expression.replace("$__rate_interval", "10s");
+        assert!(!expression.contains('$'), "{expression}");
+        expression
+    });
+    expressions.collect()
 }
 
 // M1
@@ -124,7 +155,7 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
     let _prometheus = prometheus(dir.path(), target, address);
 
     let text = eventually("the example's series", || {
-        http_get(target, "/metrics").filter(|text| text.contains("workqueue_given_up_total{"))
+        http_get(target, "/metrics").filter(|text| text.contains(r#"result="given_up"} 1"#))
     });
     let scraped = dir.path().join("scraped");
     fs::write(&scraped, text).unwrap();
@@ -154,7 +185,7 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
     assert!(mean > 0.001 && mean < 1.0, "{mean} seconds a key");
 
     let expressions = dashboard();
-    assert!(expressions.len() > 10, "{expressions:?}");
+    assert!(expressions.len() >= 18, "{expressions:?}");
     for expression in expressions {
         query(address, &expression);
     }
