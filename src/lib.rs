@@ -106,6 +106,7 @@
 //! room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
 //! first delay (or the first add, if the queue reports metrics).
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backoff;
 pub mod docs;

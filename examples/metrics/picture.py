@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from PIL import Image
 
 server, minutes, output = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 dashboard = json.loads(Path(__file__).with_name("dashboard.json").read_text())
@@ -46,8 +47,9 @@ for axis, panel in zip(axes, panels):
     axis.set_title(panel["title"] + {"ops": " (1/s)", "s": " (s)"}.get(unit, ""), loc="left", fontsize=10)
     axis.set_ylim(bottom=0)
     axis.tick_params(labelsize=7)
-    axis.legend(fontsize=6, loc="upper left", ncols=2)
+    axis.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 for axis in axes[len(panels) :]:
     axis.remove()
 figure.tight_layout()
-figure.savefig(output, dpi=75)
+figure.savefig(output, dpi=66)
+Image.open(output).convert("RGB").quantize(64).save(output, optimize=True)

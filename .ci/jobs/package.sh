@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# What a user of the crate gets: checks that a project with nothing but keyqueue has few packages in its
+# Cargo.lock and builds fewer, that README.md's links are not dead on a registry's page, and that the crate can
+# be published with the command in Cargo.toml.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# at_most COUNT MOST WHAT
+at_most() {
+    echo "$1 $3, at most $2"
+    [[ $1 -gt 0 && $1 -le $2 ]]
+}
+
+project=$(mktemp -d)
+trap 'rm -rf "$project"' EXIT
+mkdir "$project/src"
+touch "$project/src/lib.rs"
+cp Cargo.lock "$project"
+cat >"$project/Cargo.toml" <<END
+[package]
+name = "user"
+edition = "2024"
+
+[dependencies]
+keyqueue = { path = "$PWD" }
+END
+# Counted without the project itself. Most of the former are for platforms that quanta knows; most of the
+# latter come with dashmap and quanta.
+tree=$(cd "$project" && cargo tree --edges normal,build --prefix none --no-dedupe | sort -u | grep -v '^\(user\|keyqueue\) ')
+at_most "$(grep -c '^name = ' <(grep -v '"user"' "$project/Cargo.lock"))" 42 "packages in a user's Cargo.lock"
+at_most "$(wc -l <<<"$tree")" 18 "dependencies that a user builds"
+
+# A relative link is resolved in the package.
+packaged=$(cargo package -p keyqueue --list --allow-dirty)
+dead=0
+for link in $(grep -oE '\]\([^)#]+' README.md | cut -c3- | grep -v '^https://'); do
+    grep -qxF "$link" <<<"$packaged" || {
+        echo "README.md links to $link, which is not in the package" >&2
+        dead=1
+    }
+done
+[[ $dead -eq 0 ]]
+
+publish=$(sed -n 's/^#     \(cargo publish .*\)/\1/p' Cargo.toml)
+echo "+ $publish --dry-run --allow-dirty"
+$publish --dry-run --allow-dirty
