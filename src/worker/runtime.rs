@@ -56,14 +56,14 @@ where
     /// # }
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), keyqueue::ConfigError> {
-    /// let (queue, app) = (Arc::new(WorkQueue::new()), Arc::new(App));
+    /// let (queue, app) = (Arc::new(WorkQueue::<String>::new()), Arc::new(App));
     /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
     /// let running = workers.spawn_on(&Handle::current(), move |key| {
     ///     let app = Arc::clone(&app); // each future owns what it uses
     ///     async move { app.refresh(&key).await }
     /// })?;
     ///
-    /// queue.add("pod/a");
+    /// queue.add_ref("pod/a");
     /// queue.drain_async().await;
     /// running.join().await;
     /// # Ok(())
