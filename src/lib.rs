@@ -87,6 +87,8 @@
 //! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
 //! | set the name, clock, hasher, shards, ring, what drains do with delays, ... | [`WorkQueue::builder`] |
 //!
+//! [`docs::how_to`] has a page with a program for each of what many programs need: graceful
+//! shutdown, leader election, debounce and throttle, messages in order, tests, ...
 //! Further pages, on semantics, how a queue ends, performance, metrics, limitations, client-go's
 //! calls and internals, are in [`docs`].
 //!

@@ -2,6 +2,7 @@
 //!
 //! | page | read it to |
 //! | --- | --- |
+//! | [`how_to`] | do what many programs need: workers, graceful shutdown, debounce, tests ... |
 //! | [`semantics`] | know what the queue promises, state by state |
 //! | [`performance`] | choose or tune the queue: what operations cost, and where it loses |
 //! | [`metrics`] | operate it: what it reports, what that costs, how to inspect it |
@@ -19,6 +20,8 @@ pub mod coming_from_client_go {}
 
 #[doc = include_str!("how_it_ends.md")]
 pub mod how_it_ends {}
+
+pub mod how_to;
 
 #[doc = include_str!("internals.md")]
 pub mod internals {}
