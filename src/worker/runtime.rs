@@ -6,11 +6,11 @@ use std::hash::{BuildHasher, Hash};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::stop::StopFlag;
 use super::tasks::{MOST_TASKS, let_others_run};
@@ -172,11 +172,9 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     ///
     /// Dropping the future leaves the queue shut down, and does not abort the workers.
     pub async fn stop_within(&self, grace: Duration) -> Drained {
-        let core = &self.queue.core;
-        // `timeout` panics if there is no time, so the drain begins in the first poll after it.
-        let drained = timeout(grace, async { Drain::begin(core).await }).await;
-        // Out of time, this returns immediately.
-        let drained = drained.unwrap_or_else(|_| Drain::begin(core).wait(Some(Instant::now())));
+        // Panics if there is no time, before the drain begins.
+        let deadline = sleep(grace);
+        let drained = Drain::begin(&self.queue.core).until(deadline).await;
         self.abort();
         drained
     }

@@ -9,6 +9,7 @@ mod list;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -45,16 +46,18 @@ fn main() -> Result<ExitCode> {
     let mut survivors = 0;
     for mutant in &mutants {
         let (checker, check) = (mutant.checker()?, &mutant.check);
-        if !sound.contains_key(&checker) {
-            // What the checker says of a bug means something only if it passes without.
-            let run = checker.run(&tree, MOST_SECONDS);
-            let run = run.with_context(|| check.clone())?;
-            let (failed, output) = (run.failure.is_some(), run.output);
-            ensure!(!failed, "{check} fails without a bug:\n{output}");
-            println!("{check}: passes without a bug, {:.1} s", run.seconds);
-            sound.insert(checker, 30.0 + 10.0 * run.seconds);
-        }
-        let patience = sound[&checker];
+        let patience = match sound.entry(checker) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                // What the checker says of a bug means something only if it passes without.
+                let run = checker.run(&tree, MOST_SECONDS);
+                let run = run.with_context(|| check.clone())?;
+                let (failed, output) = (run.failure.is_some(), run.output);
+                ensure!(!failed, "{check} fails without a bug:\n{output}");
+                println!("{check}: passes without a bug, {:.1} s", run.seconds);
+                *new.insert(30.0 + 10.0 * run.seconds)
+            }
+        };
         let run = tree.with(mutant, || checker.run(&tree, patience));
         let run = run.with_context(|| mutant.name.clone())?;
         let (name, build, seconds) = (&mutant.name, run.build, run.seconds);
