@@ -27,6 +27,8 @@ fn main() -> anyhow::Result<()> {
     let queue = WorkQueue::new();
 
     thread::scope(|scope| {
+        // The workers end however this scope is left, also by an error or a panic.
+        let _end = queue.shut_down_on_drop();
         // Four threads take keys until the queue is shut down and empty.
         let workers = Workers::new(&queue).threads(4);
         let workers = scope.spawn(|| {

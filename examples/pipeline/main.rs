@@ -59,30 +59,26 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
 
     let pipeline = Pipeline::over(WorkQueue::new());
-    let accounts = thread::scope(|scope| {
-        let read = || {
-            for _ in 0..workers {
-                let work = || {
-                    while let Some(account) = pipeline.queue.get() {
-                        pipeline.digest(&account);
-                    }
-                };
-                let worker = thread::Builder::new().spawn_scoped(scope, work);
-                worker.with_context(|| format!("cannot start {workers} workers"))?;
-            }
-            let mut input = BufReader::with_capacity(1 << 18, input);
-            let mut reader = Reader::new(&pipeline);
-            loop {
-                let read = reader.read(&mut input);
-                if read.with_context(|| format!("cannot read {name}"))? == 0 {
-                    return Ok(reader.into_accounts());
+    let accounts: anyhow::Result<_> = thread::scope(|scope| {
+        // However the reading ends, the workers finish what was read, and end.
+        let _end = pipeline.queue.shut_down_on_drop();
+        for _ in 0..workers {
+            let work = || {
+                while let Some(account) = pipeline.queue.get() {
+                    pipeline.digest(&account);
                 }
+            };
+            let worker = thread::Builder::new().spawn_scoped(scope, work);
+            worker.with_context(|| format!("cannot start {workers} workers"))?;
+        }
+        let mut input = BufReader::with_capacity(1 << 18, input);
+        let mut reader = Reader::new(&pipeline);
+        loop {
+            let read = reader.read(&mut input);
+            if read.with_context(|| format!("cannot read {name}"))? == 0 {
+                return Ok(reader.into_accounts());
             }
-        };
-        let accounts: anyhow::Result<_> = read();
-        // However the reading ended, the workers finish what was read, and end.
-        pipeline.queue.shut_down();
-        accounts
+        }
     });
 
     let elapsed = started.elapsed();

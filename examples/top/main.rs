@@ -97,6 +97,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     };
 
     thread::scope(|scope| {
+        let _end = pipeline.queue.shut_down_on_drop(); // Also if the display panics.
         let workers = Workers::new(&pipeline.queue).threads(args.workers.into());
         let workers = scope.spawn(|| {
             let ran = workers.run(work);
