@@ -436,10 +436,14 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn len(&self) -> usize {
+        // An adder may push an entry after its key was abandoned, when no getter is left.
+        if self.closing.all_delivered() {
+            return 0;
+        }
         self.fifo.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.fifo.is_empty()
+        self.closing.all_delivered() || self.fifo.is_empty()
     }
 }

@@ -235,6 +235,9 @@ impl<K> Core<K> {
     /// has discarded as queued, and what is still processing. Another call is harmless.
     pub(crate) fn abandon(&self) -> Remaining {
         self.close(false);
+        // Locked until the keys that this walk abandons are counted: another caller, whose walk
+        // finds them idle, would return before the getters can end.
+        let walk = self.closing.walk.lock();
         let mut census = Census::default();
         for shard in self.keys.shards() {
             shard.for_each(|node| census.count(node.state.abandon()));
@@ -242,6 +245,7 @@ impl<K> Core<K> {
         let taken = self.take();
         debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
         self.closing.abandoned(&census);
+        drop(walk);
         self.getters.notify_all();
         self.closing.drainers.notify_all();
         census.delayed = self.closing.dropped();

@@ -7,7 +7,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Added {
-    /// The key was idle and is queued now: it will be delivered.
+    /// The key was idle and is queued now: it will be delivered, unless a `clear` or a
+    /// `shut_down_now` discards it.
     Queued,
     /// The key was already queued, or processing and to be delivered again. Nothing changed: that
     /// delivery begins after this add and serves it, too.

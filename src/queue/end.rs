@@ -51,14 +51,16 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// | dirty | the same; it is not delivered again | `processing` |
     /// | delayed | idle; the delay is dropped (S5) | `delayed` |
     ///
-    /// Every `get` returns `None` from now on. Drains that wait end with
+    /// Every `get` returns `None` from now on; while another thread is just beginning a delivery, it
+    /// waits until that has begun. Drains that wait end with
     /// [`Finished`](crate::DrainEnd::Finished) when the keys that are processing are done; to wait
     /// for these, call [`drain_timeout`](Self::drain_timeout) next. The queue may be shut down
     /// already. A second call returns 0 for `queued`: each call counts what it has discarded
     /// itself.
     ///
-    /// Never waits for a worker. Takes time proportional to the number of keys that the queue
-    /// knows. The values of the discarded keys are dropped with the queue, or by
+    /// Never waits for a worker's function. Takes time proportional to the number of keys that the
+    /// queue knows; if another thread is shutting the queue down, waits until that thread has visited
+    /// every key. The values of the discarded keys are dropped with the queue, or by
     /// [`shrink`](Self::shrink). In the metrics a discarded key counts as delivered, but not as
     /// work.
     ///
@@ -164,7 +166,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// and then returns what is left (S7): with a queue whose workers have ended, the keys that
     /// nobody will get (S10).
     ///
-    /// The queue stays shut down, and can be drained again.
+    /// The queue stays shut down, and can be drained again. Like [`shut_down`](Self::shut_down), the
+    /// call visits every key first, and may exceed the limit by that.
     ///
     /// ```
     /// # use keyqueue::{DrainEnd, WorkQueue};
@@ -178,12 +181,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::Finished);
     /// ```
     pub fn drain_timeout(&self, limit: Duration) -> Drained {
-        Drain::begin(&self.core).wait(deadline_in(limit))
+        let deadline = deadline_in(limit);
+        Drain::begin(&self.core).wait(deadline)
     }
 
     /// Like [`shut_down_with_drain`](Self::shut_down_with_drain), for tasks of any executor.
     ///
-    /// The queue is shut down when the future is first polled.
+    /// The queue is shut down when the future is first polled: that poll visits every key, like
+    /// [`shut_down`](Self::shut_down).
     ///
     /// # Cancel safety
     ///

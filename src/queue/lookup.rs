@@ -73,13 +73,14 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     pub fn add_with<Q>(
         &self,
         key: &Q,
-        eq: impl FnMut(&K) -> bool,
+        mut eq: impl FnMut(&K) -> bool,
         make: impl FnOnce() -> K,
     ) -> Added
     where
         Q: Hash + ?Sized,
     {
-        let added = self.core.add_interned(hash_of(&self.hasher, key), eq);
+        // `eq` is lent: its drop is user code, and must not run under the shard's lock.
+        let added = self.core.add_interned(hash_of(&self.hasher, key), &mut eq);
         // Hashed again: what `make` returns must be where its own hash belongs.
         added.unwrap_or_else(|| self.add(make()))
     }

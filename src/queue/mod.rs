@@ -345,8 +345,13 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(Arc::strong_count(&key), 1);
     /// ```
     pub fn shrink(&self) {
-        self.core.timer.shrink();
-        self.core.keys.shrink();
+        let core = &self.core;
+        if core.closing.all_delivered() {
+            // Discards the entries of abandoned keys, which are all that is left.
+            _ = core.take();
+        }
+        core.timer.shrink();
+        core.keys.shrink();
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::WorkQueue;
 
 impl<K, L, S> WorkQueue<K, L, S> {
-    /// Takes the keys that are queued now from the queue, without delivering them, and returns their
-    /// number.
+    /// Takes the keys that are queued now from the queue, without delivering them, and returns how
+    /// many it took: a key that is added again meanwhile may be taken, and counted, twice.
     ///
     /// They are idle then, and can be added again. Keys that are processing or dirty, and pending
     /// delays, are left alone. The call takes at most as many keys as are queued when it begins, so

@@ -15,7 +15,7 @@
 //! A delay that has been cancelled, that has ended, or that another call has moved has another
 //! stamp, so neither a retry that was cancelled nor one that was delivered elsewhere is claimed.
 //! The key of a claimed delay may be queued or processing, by another add: then it is not reported
-//! here, because the worker that gets it handles how it ends. This check is final: the shut-down
+//! here, because the worker that gets it handles how it ends, or `shut_down_now` counts it. This check is final: the shut-down
 //! closes a key before its delay, and a closed key that is idle stays idle.
 //!
 //! # Memory

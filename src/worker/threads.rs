@@ -228,7 +228,8 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn stop_within(&self, grace: Duration) -> Drained {
-        let drained = Drain::begin(&self.queue.core).wait(deadline_in(grace));
+        let deadline = deadline_in(grace);
+        let drained = Drain::begin(&self.queue.core).wait(deadline);
         self.abort();
         drained
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Queue, assert_nothing_queued, take_all, with_queues};
+use crate::common::{Queue, assert_nothing_queued, take_all, watchdog, with_queues};
 use keyqueue::{Added, DrainEnd, State};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -101,6 +101,22 @@ fn an_add_by_something_that_does_not_match_adds_what_it_makes() {
         );
         assert_eq!(made, Added::Merged);
         assert_eq!(take_all(&queue), [2, 1, 4]);
+    });
+}
+
+#[test] // The shard is unlocked by then.
+fn what_an_add_compares_by_may_shut_the_queue_down_when_dropped() {
+    let _watchdog = watchdog(60);
+    with_queues(|config| {
+        let queue: Queue<u64> = config.queue();
+        queue.add(1);
+        let end = queue.shut_down_on_drop();
+        let eq = move |known: &u64| {
+            let _ = &end;
+            *known == 1
+        };
+        assert_eq!(queue.add_with(&1_u64, eq, || 1), Added::Merged);
+        assert!(queue.is_shutting_down());
     });
 }
 
