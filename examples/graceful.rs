@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let signal = signal()?;
     let queue = Arc::new(WorkQueue::new());
     queue.add_all(0..ENTRIES);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(8).spawn_on(
+    let mut workers = Workers::shared(Arc::clone(&queue)).tasks(8).spawn_on(
         &Handle::current(),
         |entry| async move { refresh(*entry).await },
     )?;

@@ -191,8 +191,8 @@ impl Delay {
 
     /// Refuses delays from now on, and drops the pending one. Returns whether there was one.
     pub(crate) fn close_and_drop(&self) -> bool {
-        // Ordering: AcqRel; the Release pairs with the Acquire in `claim_dropped`: a thread that
-        // claims the delay sees that the key was closed before. The Acquire is that of `clear`.
+        // Ordering: AcqRel; the Release pairs with the Acquire in `is_dropped` and `claim_dropped`: a
+        // thread that finds the delay dropped sees that the key was closed before. The Acquire is that of `clear`.
         let was = self.0.fetch_or(CLOSED, Ordering::AcqRel);
         // Ordering: SeqCst; as in `clear`.
         fence_after_rmw();
@@ -204,6 +204,12 @@ impl Delay {
         // Ordering: Relaxed; a snapshot.
         let stamp = self.0.load(Ordering::Relaxed) & !CLOSED;
         due_of(stamp).map(|_| Stamp(stamp))
+    }
+
+    /// Returns whether a shut-down has dropped the delay with this stamp, and nobody has claimed it.
+    pub(crate) fn is_dropped(&self, stamp: Stamp) -> bool {
+        // Ordering: Acquire; pairs with the Release in `close_and_drop`.
+        self.0.load(Ordering::Acquire) == stamp.0 | CLOSED
     }
 
     /// Returns true to one caller if a shut-down has dropped the delay with this stamp.

@@ -131,6 +131,15 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
         // The drop of `self` finishes the key, after the delay is set.
     }
 
+    /// Adds the key, which is processing, and keeps the item.
+    pub(crate) fn add(&self) -> Added {
+        let hash = hash_of(&self.queue.hasher, self.key());
+        let pin = self.held.pin();
+        let added = self.core.add_pinned(&pin, hash);
+        pin.unpin();
+        added
+    }
+
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
         if self.queue.core.is_shutting_down() {

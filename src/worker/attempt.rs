@@ -29,7 +29,7 @@ pub struct Attempt {
 }
 
 /// Returns the attempt of the key whose function is running on this thread, or whose future is
-/// being polled; `None` elsewhere, hooks included.
+/// being polled; `None` elsewhere, in hooks too.
 ///
 /// A function that starts other threads or tasks calls it before. If the function of one
 /// [`Workers`] runs other workers, this is the attempt of the innermost.

@@ -45,7 +45,14 @@
 //!
 //! * an [`Outcome::RequeueAfter`] or [`Outcome::Later`] that is dropped, since the key did not fail;
 //! * a retry that was cancelled, or whose key was delivered to another getter meanwhile;
-//! * a retry whose time another `add_after` has changed: it is that call's delay from then on.
+//! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
+//! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
+//!   that are started later know neither its failure nor, unless the limiter counts, its retries;
+//! * a retry whose key is also queued, if [`shut_down_now`](crate::WorkQueue::shut_down_now) discards
+//!   the key.
+//!
+//! A retry that is pending when its key is added as well stays pending, even if that delivery gives
+//! the key up.
 //!
 //! # Traces
 //!
@@ -315,7 +322,8 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     ///
     /// # Cancel safety
     ///
-    /// If the worker's future is dropped, the hook's future is dropped with it.
+    /// If the worker's future is dropped, the hook's future is dropped with it, and the key is put
+    /// back ([`requeue_cancelled`](Self::requeue_cancelled)) and tried again.
     ///
     /// ```
     /// use keyqueue::WorkQueue;
@@ -350,7 +358,14 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         E: Send + 'a,
         Fut: Future<Output = ()> + Send + 'a,
     {
-        let hook = move |key, given_up| -> Report<'a> { Box::pin(hook(key, given_up)) };
+        let hook = move |key, given_up| -> Report<'a> {
+            let report = hook(key, given_up);
+            #[allow(
+                clippy::redundant_async_block,
+                reason = "drops `report` in the poll that ends it, where a panic is caught"
+            )]
+            Box::pin(async move { report.await })
+        };
         self.on_give_up = Some(OnGiveUp::new(Hook::Async(Box::new(hook))));
         self
     }

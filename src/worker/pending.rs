@@ -14,9 +14,10 @@
 //!
 //! A delay that has been cancelled, that has ended, or that another call has moved has another
 //! stamp, so neither a retry that was cancelled nor one that was delivered elsewhere is claimed.
-//! The key of a claimed delay may be queued or processing, by another add: then it is not reported
-//! here, because the worker that gets it handles how it ends, or `shut_down_now` counts it. This check is final: the shut-down
-//! closes a key before its delay, and a closed key that is idle stays idle.
+//! The key may be queued or processing: by another add, or because the worker that has added the
+//! retry still holds it. Then its delay is not claimed: the worker that gets or holds the key handles
+//! how it ends, or `shut_down_now` counts it. That a key is idle is final: the shut-down closes a key
+//! before its delay, and a closed key that is idle stays idle.
 //!
 //! # Memory
 //!
@@ -57,7 +58,12 @@ impl<K, E> Entry<K, E> {
 
     fn claim(&self) -> bool {
         let pin = self.key.pin();
-        pin.delay().claim_dropped(self.stamp) && pin.phase() == State::Idle
+        let delay = pin.delay();
+        // In this order: the state counts once the key is closed, and a worker that still holds the
+        // key claims the delay itself, when it ends.
+        delay.is_dropped(self.stamp)
+            && pin.phase() == State::Idle
+            && delay.claim_dropped(self.stamp)
     }
 }
 
@@ -105,23 +111,43 @@ impl<K, E> Pending<K, E> {
         [own, stale.and_then(|(at, _)| entries.by_key.remove(&at))]
     }
 
-    /// Takes out the retries that a shut-down has dropped.
-    pub(super) fn dropped(&self) -> Vec<(KeyHandle<K>, GivenUp<E>)> {
-        let Some(entries) = self.0.get() else {
-            return Vec::new();
+    /// Takes out the next retry that a shut-down has dropped, from address `from` on, and moves
+    /// `from` behind it.
+    pub(super) fn next_dropped(&self, from: &mut usize) -> Option<(KeyHandle<K>, GivenUp<E>)> {
+        let by_key = &mut self.0.get()?.lock().by_key;
+        let (at, _) = by_key.range(*from..).find(|(_, entry)| entry.claim())?;
+        let at = *at;
+        *from = at + 1;
+        let entry = by_key.remove(&at)?;
+        let given_up = GivenUp {
+            failure: entry.failure,
+            retries: entry.retries,
+            reason: Reason::Dropped,
         };
-        let by_key = &mut entries.lock().by_key;
-        let claimed = by_key.iter().filter(|(_, entry)| entry.claim());
-        let claimed: Vec<_> = claimed.map(|(at, _)| *at).collect();
-        let given_up = |entry: Entry<K, E>| {
-            let given_up = GivenUp {
-                failure: entry.failure,
-                retries: entry.retries,
-                reason: Reason::Dropped,
-            };
-            (entry.key, given_up)
-        };
-        let entries = claimed.iter().filter_map(|at| by_key.remove(at));
-        entries.map(given_up).collect()
+        Some((entry.key, given_up))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::WorkQueue;
+
+    #[test] // S5
+    fn a_dropped_retry_is_left_to_the_worker_that_holds_its_key() {
+        let queue = WorkQueue::from_iter([1]);
+        let item = queue.get().unwrap();
+        item.add_after(Duration::from_secs(3600));
+        let pending = Pending::new();
+        pending.keep(item.handle(), Failure::Error("no"), 0);
+        assert_eq!(queue.shut_down().delayed, 1);
+        // Another worker ends.
+        assert!(pending.next_dropped(&mut 0).is_none());
+        drop(item);
+        let (key, given_up) = pending.next_dropped(&mut 0).unwrap();
+        assert_eq!((*key, given_up.reason), (1, Reason::Dropped));
+        assert!(pending.next_dropped(&mut 0).is_none());
     }
 }

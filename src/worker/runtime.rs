@@ -18,7 +18,7 @@ use super::trace::Span;
 use super::{IntoVerdict, Source, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
-use crate::{ConfigError, DefaultHasher, Drained, KeyHandle, Remaining};
+use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining};
 
 impl<K, L, S, E> Workers<'static, K, L, S, E>
 where
@@ -159,10 +159,11 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
         self.ended().await;
     }
 
-    /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
-    /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what was left before
-    /// the abort: a key that was queued then is not delivered to these workers, and the work on one
-    /// that was processing is cancelled.
+    /// Shuts the queue down and waits for at most `grace`, first until no key is queued or
+    /// processing, then until the workers have ended, who report the retries that were dropped; then
+    /// [aborts](Self::abort) them (W8). Returns how the first wait ended and what was left: a key that
+    /// was queued then is not delivered to these workers, and the work on one that was processing is
+    /// cancelled. To wait until a cancelled task has ended, [`join`](Self::join) next.
     ///
     /// # Panics
     ///
@@ -171,10 +172,14 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the queue shut down, and does not abort the workers.
-    pub async fn stop_within(&self, grace: Duration) -> Drained {
+    pub async fn stop_within(&mut self, grace: Duration) -> Drained {
         // Panics if there is no time, before the drain begins.
-        let deadline = sleep(grace);
-        let drained = Drain::begin(&self.queue.core).until(deadline).await;
+        let mut deadline = pin!(sleep(grace));
+        let queue = Arc::clone(&self.queue);
+        let drained = Drain::begin(&queue.core).until(deadline.as_mut()).await;
+        if drained.end == DrainEnd::Finished {
+            either(self.ended(), deadline).await;
+        }
         self.abort();
         drained
     }
@@ -188,7 +193,8 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future aborts the workers.
+    /// Dropping the future before the signal changes nothing; after it, as for
+    /// [`stop_within`](Self::stop_within).
     ///
     /// # Examples
     ///
@@ -204,7 +210,8 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     /// let queue = Arc::new(WorkQueue::new());
     /// queue.add("pod/a");
     /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
-    /// let running = workers.spawn_on(&Handle::current(), |key| async move { println!("{}", *key) })?;
+    /// let mut running =
+    ///     workers.spawn_on(&Handle::current(), |key| async move { println!("{}", *key) })?;
     ///
     /// let signal = async {}; // in a service, `tokio::signal::ctrl_c()`
     /// let drained = running.run_until(signal, Duration::from_secs(20)).await;
@@ -212,22 +219,10 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run_until(mut self, signal: impl Future, grace: Duration) -> Drained {
+    pub async fn run_until(&mut self, signal: impl Future, grace: Duration) -> Drained {
         // Panics if there is no time: now, not only at the signal.
         drop(sleep(grace));
-        {
-            let (mut signal, mut ended) = (pin!(signal), pin!(self.ended()));
-            poll_fn(|context| {
-                let is_over = signal.as_mut().poll(context).is_ready()
-                    || ended.as_mut().poll(context).is_ready();
-                if is_over {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
-        }
+        either(signal, self.ended()).await;
         self.stop_within(grace).await
     }
 
@@ -253,4 +248,19 @@ impl<K: 'static, L: 'static, S: 'static> fmt::Debug for RunningTasks<K, L, S> {
             .field("tasks", &self.tasks.len())
             .finish()
     }
+}
+
+/// Waits until one of two futures is ready.
+async fn either(one: impl Future, other: impl Future) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| {
+        let is_ready =
+            one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready();
+        if is_ready {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }

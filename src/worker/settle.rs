@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::iter;
 use std::time::Duration;
 
 use super::trace::{self, Span};
@@ -155,17 +156,17 @@ where
         }
     }
 
-    /// Reports the retries that a shut-down has dropped: each worker calls it when it ends. Never
-    /// panics. Returns the calls of an async hook.
-    pub(super) fn report_dropped(&self) -> Vec<Report<'a>> {
-        let Some(on_give_up) = &self.on_give_up else {
-            return Vec::new();
-        };
-        let dropped = on_give_up.pending().dropped().into_iter();
-        let report = |(key, given_up): (KeyHandle<K>, _)| {
+    /// Reports the retries that a shut-down has dropped, one at each step of the iterator, which each
+    /// worker runs when it ends. Never panics. Returns the calls of an async hook.
+    pub(super) fn report_dropped(&self) -> impl Iterator<Item = Option<Report<'a>>> {
+        let mut from = 0;
+        let dropped = iter::from_fn(move || {
+            let on_give_up = self.on_give_up.as_ref()?;
+            on_give_up.pending().next_dropped(&mut from)
+        });
+        dropped.map(|(key, given_up)| {
             catch_panic(|| self.give_up(key.key(), given_up, || key.clone())).ok()?
-        };
-        dropped.filter_map(report).collect()
+        })
     }
 
     /// Adds the key again, after the limiter's delay or after `after`, and charges the limiter.

@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use super::join::Join;
 use super::settle::Said;
@@ -35,7 +34,7 @@ where
     /// `spawn_on` (feature `tokio`), which runs each key in flight on a task.
     ///
     /// It is `Send`, as `tokio::spawn` requires, if the workers are [`shared`](Self::shared) and `f`
-    /// is `Send` and owns what it uses: a function, or a closure `async move |key| ...`. Give the
+    /// is `Send` and `Sync` and owns what it uses: a function, or a closure `async move |key| ...`. Give the
     /// future itself to `spawn`, as below. The compiler cannot prove that an `async` block around
     /// it, or a future with a closure that borrows, is `Send`.
     ///
@@ -146,14 +145,17 @@ where
         span: &Span,
     ) {
         if let Some((item, report)) = given_up {
+            // The key is given up only once it is reported.
+            let put_back = PutBack(self.requeue_cancelled.then_some(&item));
             let _ = catch_panic_async(span.around(report)).await;
+            mem::forget(put_back);
             let _ = catch_panic(|| drop(item));
         }
     }
 
     /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.
     pub(super) async fn report_dropped_async(&self) {
-        for report in self.report_dropped() {
+        for report in self.report_dropped().flatten() {
             let _ = catch_panic_async(report).await;
         }
     }
@@ -173,7 +175,7 @@ where
     fn drop(&mut self) {
         if let Some(item) = self.0 {
             // The key's hash is user code. If it panics here, the key is done.
-            let _ = catch_panic(|| item.add_after(Duration::ZERO));
+            let _ = catch_panic(|| item.add());
         }
     }
 }

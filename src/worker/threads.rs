@@ -105,7 +105,7 @@ where
             // No hook is async.
             drop(self.settle(item, said, &span));
         }
-        drop(self.report_dropped());
+        self.report_dropped().for_each(drop);
     }
 }
 
@@ -207,7 +207,8 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
 
     /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
     /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
-    /// that is still queued then is not delivered to these workers.
+    /// that is still queued then is not delivered to these workers. Workers that have nothing left to
+    /// do may still be reporting retries that were dropped: to wait for them, [`join`](Self::join).
     ///
     /// A `grace` beyond the range of the system's clock means no limit. A worker that calls this
     /// waits for its own key until the time is over.

@@ -129,21 +129,23 @@ fn a_hook_that_waits_is_called_for_dropped_retries_and_may_panic() {
     assert_eq!((&ends[..3], ends[3]), (&dropped[..], (4, Reason::GiveUp)));
 }
 
-#[test] // W4
-fn a_worker_that_is_dropped_while_its_hook_waits_holds_no_key() {
-    let queue = WorkQueue::from_iter([1, 2]);
-    let called = Cell::new(0);
-    let hook = |_, _| pending();
-    let workers = Workers::new(&queue).tasks(1).on_give_up_async(hook);
-    let mut run = Box::pin(workers.run_async(async |_: &u64| {
-        called.set(called.get() + 1);
-        Verdict::GiveUp("no")
-    }));
-    assert!(poll_until_idle(&mut run).is_pending());
-    drop(run);
-    assert_eq!(called.get(), 1, "the hook waits");
-    assert_eq!(take_all(&queue).last(), Some(&2));
-    assert!(queue.shut_down().is_nothing());
+#[test] // W4 W6: the key is not given up before it is reported.
+fn a_worker_that_is_dropped_while_its_hook_waits_puts_the_key_back() {
+    for (requeue, left) in [(true, &[2, 1][..]), (false, &[2])] {
+        let queue = WorkQueue::from_iter([1, 2]);
+        let called = Cell::new(0);
+        let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
+        let workers = workers.on_give_up_async(|_, _| pending());
+        let mut run = Box::pin(workers.run_async(async |_: &u64| {
+            called.set(called.get() + 1);
+            Verdict::GiveUp("no")
+        }));
+        assert!(poll_until_idle(&mut run).is_pending());
+        drop(run);
+        assert_eq!(called.get(), 1, "the hook waits");
+        assert_eq!(take_all(&queue), left);
+        assert!(queue.shut_down().is_nothing());
+    }
 }
 
 #[test] // W2

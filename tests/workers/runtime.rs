@@ -4,13 +4,13 @@ use std::error::Error;
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::common::timed::{MS, secs};
+use crate::common::timed::{HOUR, MS, secs};
 use crate::common::{eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::worker::{Failure, Outcome, Reason, RunningTasks, Workers};
+use keyqueue::worker::{Failure, GivenUp, Outcome, Reason, RunningTasks, Workers};
 use keyqueue::{Added, DrainEnd, KeyHandle, WorkQueue};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
@@ -246,34 +246,21 @@ async fn dropping_the_handle_aborts() {
 }
 
 #[tokio::test] // W6
-async fn a_future_that_is_dropped_before_its_end_aborts() {
+async fn a_join_that_is_dropped_aborts_and_a_wait_for_a_signal_changes_nothing() {
     let _watchdog = watchdog(60);
-    for join in [true, false] {
-        let queue = queue_of([1, 2]);
-        let running = stuck(&queue, 2).await;
-        if join {
-            assert!(poll_until_idle(&mut Box::pin(running.join())).is_pending());
-        } else {
-            let run = running.run_until(pending::<()>(), secs(60));
-            assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
-        }
-        while Arc::strong_count(&queue) > 1 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!((queue.len(), queue.is_shutting_down()), (2, false));
+    let queue = queue_of([1, 2]);
+    let mut running = stuck(&queue, 2).await;
+    {
+        let run = running.run_until(pending::<()>(), secs(60));
+        assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
     }
-}
-
-#[test] // W6
-fn a_runtime_that_ends_puts_the_keys_in_flight_back() {
-    let _watchdog = watchdog(60);
-    let queue = queue_of([1, 2, 3]);
-    let runtime = runtime_of(2);
-    let running = runtime.block_on(stuck(&queue, 2));
-    drop(runtime);
-    assert!(running.is_finished());
-    assert_eq!(queue.len(), 3);
-    assert_eq!(pollster::block_on(running.join()), ());
+    tokio::task::yield_now().await;
+    assert!(!running.is_finished());
+    assert!(poll_until_idle(&mut Box::pin(running.join())).is_pending());
+    while Arc::strong_count(&queue) > 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((queue.len(), queue.is_shutting_down()), (2, false));
 }
 
 #[tokio::test] // W6
@@ -344,7 +331,7 @@ fn an_abort_begins_no_work() {
 async fn stop_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2, 3]);
-    let running = stuck(&queue, 2).await;
+    let mut running = stuck(&queue, 2).await;
     let begun = tokio::time::Instant::now();
     let drained = running.stop_within(secs(20)).await;
     assert_eq!(begun.elapsed(), secs(20));
@@ -362,7 +349,7 @@ async fn run_until_waits_for_the_signal_and_then_for_the_keys() {
     let queue = queue_of([1, 2]);
     let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
     let sleepy = |_| tokio::time::sleep(secs(5));
-    let running = workers.spawn_on(&Handle::current(), sleepy).unwrap();
+    let mut running = workers.spawn_on(&Handle::current(), sleepy).unwrap();
     let begun = tokio::time::Instant::now();
     let drained = running
         .run_until(tokio::time::sleep(secs(3)), secs(20))
@@ -372,13 +359,44 @@ async fn run_until_waits_for_the_signal_and_then_for_the_keys() {
     assert!(queue.is_shutting_down());
 }
 
+#[tokio::test] // S5 W8
+async fn run_until_waits_for_the_reports_of_dropped_retries() {
+    let _watchdog = watchdog(60);
+    let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+    let queue = WorkQueue::builder().rate_limiter(limiter);
+    let queue = Arc::new(queue.build().unwrap());
+    queue.add_all([1, 2, 3]);
+    let (reports, reported) = mpsc::channel();
+    let report = move |key: KeyHandle<u64>, given_up: GivenUp<&str>| {
+        let reports = reports.clone();
+        async move {
+            tokio::task::yield_now().await;
+            reports.send((*key, given_up.reason)).unwrap();
+        }
+    };
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
+    let mut running = workers
+        .on_give_up_async(report)
+        .spawn_on(&Handle::current(), |_| ready(Err::<(), _>("no")))
+        .unwrap();
+    while queue.counts().delayed < 3 {
+        tokio::task::yield_now().await;
+    }
+    let drained = running.run_until(ready(()), secs(20)).await;
+    assert_eq!(drained.end, DrainEnd::Finished);
+    assert_eq!(figures(drained.left), (0, 0, 3));
+    let mut reported: Vec<_> = reported.try_iter().collect();
+    reported.sort_by_key(|(key, _)| *key);
+    assert_eq!(reported, [1, 2, 3].map(|key| (key, Reason::Dropped)));
+}
+
 #[tokio::test] // W8
 async fn run_until_waits_for_no_signal_once_the_workers_have_ended() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2]);
     queue.shut_down();
     let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
-    let running = workers.spawn_on(&Handle::current(), |_| ready(())).unwrap();
+    let mut running = workers.spawn_on(&Handle::current(), |_| ready(())).unwrap();
     let drained = running.run_until(pending::<()>(), secs(60)).await;
     assert_eq!(drained.end, DrainEnd::Finished);
     assert!(queue.get().is_none());
@@ -391,7 +409,7 @@ fn a_runtime_without_time_is_found_before_anything_is_shut_down() {
     let runtime = Builder::new_current_thread().build().unwrap();
     for until in [false, true] {
         let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
-        let running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
+        let mut running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
         let stop = AssertUnwindSafe(|| match until {
             false => runtime.block_on(running.stop_within(secs(1))),
             true => runtime.block_on(running.run_until(pending::<()>(), secs(1))),
