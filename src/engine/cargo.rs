@@ -75,6 +75,7 @@ impl<K> Extras<K> {
     }
 
     /// Ends the processing of a key; see [`Held::finish`].
+    #[cold]
     pub(super) fn finish(&self, held: Held<K>) -> (Option<Queued<K>>, bool) {
         if let Some(cargo) = &self.cargo {
             cargo.unload(held.key());
