@@ -119,6 +119,11 @@ impl<K, V> Valued<K, V> {
         // SAFETY: by the caller's promise.
         &mut unsafe { &mut *self.loaded.get() }.value
     }
+
+    /// Takes the value that waits for the next delivery, when there will be none.
+    pub(crate) fn take_waiting(&self) -> Option<V> {
+        self.waiting.lock().value.take()
+    }
 }
 
 /// The values of a queue: how they are merged.
