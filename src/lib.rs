@@ -129,6 +129,7 @@ mod queue;
 mod sync;
 mod time;
 mod timer;
+mod values;
 mod wait;
 pub mod worker;
 
@@ -150,6 +151,7 @@ pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};
+pub use values::receipt::{Ended, Receipt};
 
 #[cfg(test)]
 mod scaled {
