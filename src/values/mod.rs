@@ -154,12 +154,16 @@ impl<K, V> Valued<K, V> {
 
 /// The values of a queue: how they are merged, and how much may wait.
 pub(crate) struct Merger<V> {
-    merge: Box<dyn Fn(&mut V, V) + Send + Sync>,
+    merge: Box<MergeFn<V>>,
     /// `None` if the queue has no bound.
     room: Option<Room>,
     /// `None` if each value weighs 1.
-    weight: Option<Box<dyn Fn(&V) -> usize + Send + Sync>>,
+    weight: Option<Box<WeightFn<V>>>,
 }
+
+type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
+
+type WeightFn<V> = dyn Fn(&V) -> usize + Send + Sync;
 
 impl<V> Merger<V> {
     pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self {
