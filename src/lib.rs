@@ -77,6 +77,7 @@
 //! | finish a key | drop its [`Item`], or call [`done`](Item::done) |
 //! | add a key later, or cancel that | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
 //! | retry a key | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
+//! | retry a key unless its work succeeds, also after `?` or a panic | [`Item::retry_on_drop`] |
 //! | shut down without waiting; queued keys are still delivered | [`shut_down`](WorkQueue::shut_down) |
 //! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async), [`drain_until`](WorkQueue::drain_until) |
 //! | shut down and discard what is queued | [`shut_down_now`](WorkQueue::shut_down_now) |
@@ -147,6 +148,7 @@ pub use queue::handle::KeyHandle;
 pub use queue::item::Item;
 pub use queue::iter::Iter;
 pub use queue::owned::OwnedItem;
+pub use queue::retry_on_drop::RetryOnDrop;
 pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;

@@ -16,9 +16,10 @@ use crate::{Added, DefaultHasher, KeyHandle, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
-/// Dropping it is [`done`](Self::done), also while a panic unwinds. While it lives, adds of the key
-/// are deferred. Leaking it (`mem::forget`) leaves the key processing forever: the key is not
-/// delivered again, and a drain does not end.
+/// Dropping it is [`done`](Self::done), also while a panic unwinds, unless
+/// [`retry_on_drop`](Self::retry_on_drop) guards it. While it lives, adds of the key are deferred.
+/// Leaking it (`mem::forget`) leaves the key processing forever: the key is not delivered again, and
+/// a drain does not end.
 ///
 /// Without a limiter and with the default hasher, `Item<'_, K>` is its type.
 ///

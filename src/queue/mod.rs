@@ -13,6 +13,7 @@ pub(crate) mod iter;
 mod lookup;
 pub(crate) mod owned;
 mod remove;
+pub(crate) mod retry_on_drop;
 pub(crate) mod snapshot;
 #[cfg(feature = "futures-core")]
 pub(crate) mod stream;

@@ -8,3 +8,4 @@ mod bucket;
 mod limiters;
 mod loops;
 mod retry;
+mod retry_on_drop;
