@@ -125,7 +125,7 @@ impl<K> Core<K> {
     }
 
     /// Calls `f` with each key whose state is one of these, pinned, while no shard is locked.
-    fn for_each_pinned(&self, states: [State; 2], mut f: impl FnMut(&Pin<K>)) {
+    fn for_each_pinned(&self, states: &[State], mut f: impl FnMut(&Pin<K>)) {
         for shard in self.keys.shards() {
             let mut pins = Vec::new();
             shard.visit(0, usize::MAX, |node| {
@@ -145,8 +145,9 @@ impl<K> Core<K> {
 
     /// Abandons every key, as [`Core::abandon`] does, and reports what the keys carry.
     pub(super) fn abandon_with_cargo(&self, cargo: &dyn Cargo<K>, census: &mut Census) {
-        // Adds are refused, so other keys do not become queued or dirty.
-        self.for_each_pinned([State::Queued, State::Dirty], |pin| {
+        // Adds are refused, so other keys do not become busy.
+        let busy = [State::Queued, State::Processing, State::Dirty];
+        self.for_each_pinned(&busy, |pin| {
             // The lock of the value: a thread that has made the key dirty is still going to write
             // its value.
             cargo.strand(pin.key(), &mut || {
@@ -160,7 +161,7 @@ impl<K> Core<K> {
     /// Reports what the keys carry whose delays a shut-down has dropped.
     pub(super) fn strand_delayed(&self, cargo: &dyn Cargo<K>) {
         let undelivered = [State::Idle, State::Processing];
-        self.for_each_pinned(undelivered, |pin| {
+        self.for_each_pinned(&undelivered, |pin| {
             cargo.strand(pin.key(), &mut || undelivered.contains(&pin.phase()));
         });
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic;
@@ -152,6 +152,12 @@ impl<I> Deref for RetryOnDrop<I> {
 
     fn deref(&self) -> &I {
         self.item.as_ref().expect(HELD)
+    }
+}
+
+impl<I> DerefMut for RetryOnDrop<I> {
+    fn deref_mut(&mut self) -> &mut I {
+        self.item.as_mut().expect(HELD)
     }
 }
 
