@@ -26,6 +26,7 @@
 //! for the adder its shard. While the ring has room and no getter waits, `get` and `done` take no
 //! lock and write nothing else.
 
+pub(crate) mod cargo;
 pub(crate) mod driver;
 #[cfg(feature = "metrics")]
 pub(crate) mod scan;
@@ -35,11 +36,12 @@ mod waiting;
 
 use std::time::Duration;
 
+use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
 use crate::keys::delay::DelayPolicy;
-use crate::keys::node::{self, Held, Node, Pin, Queued};
+use crate::keys::node::{self, Held, Node, NodeRef, Pin, Queued};
 use crate::keys::state::Begun;
 use crate::keys::{Keys, Shard};
 use crate::metrics::{Recorder, Tally};
@@ -56,8 +58,8 @@ pub(crate) struct Core<K> {
     fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
-    /// `None` unless the queue is timed.
-    watch: Option<Box<Watch>>,
+    /// `None` if the queue is not timed and its keys carry no values.
+    extras: Option<Box<Extras<K>>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
     /// Whether a drain delivers the pending delays.
@@ -107,29 +109,31 @@ impl<K> Taken<K> {
 }
 
 impl<K> Core<K> {
-    pub(crate) fn new(mut settings: Settings) -> Arc<Self>
+    pub(crate) fn new(mut settings: Settings, cargo: Option<Box<dyn Cargo<K>>>) -> Arc<Self>
     where
         K: Send + Sync + 'static,
     {
         if !settings.timing.unwrap_or(settings.name.is_some()) {
-            return Arc::new(Self::with(settings, None));
+            return Arc::new(Self::with(settings, None, cargo));
         }
         Arc::new_cyclic(|core| {
             let recorder = std::mem::take(&mut settings.recorder);
             let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
             // The core and its watch use the same clock.
             let watch = Watch::new(settings.clock.get_or_insert_default().clone(), tally);
-            Self::with(settings, Some(watch))
+            Self::with(settings, Some(watch), cargo)
         })
     }
 
-    fn with(settings: Settings, watch: Option<Watch>) -> Self {
+    fn with(settings: Settings, watch: Option<Watch>, cargo: Option<Box<dyn Cargo<K>>>) -> Self {
+        let is_timed = watch.is_some();
+        let has_extras = is_timed || cargo.is_some();
         Core {
-            keys: Keys::new(settings.shards, watch.is_some()),
+            keys: Keys::new(settings.shards, is_timed),
             fifo: Fifo::new(settings.ring),
             getters: WaitList::new(),
             closing: Closing::new(),
-            watch: watch.map(Box::new),
+            extras: has_extras.then(|| Box::new(Extras { watch, cargo })),
             supersede: settings.supersede,
             drain_delays: settings.drain_delays,
             name: settings.name,
@@ -149,16 +153,16 @@ impl<K> Core<K> {
 
     #[inline]
     pub(crate) fn watch(&self) -> Option<&Watch> {
-        self.watch.as_deref()
+        self.extras.as_ref()?.watch.as_ref()
     }
 
     // ---- adding -----------------------------------------------------------------------------
 
-    /// Returns whether an add has nothing to do but to add: the queue is not timed, and adds do not
+    /// Returns whether an add has nothing to do but to add: the queue has no extras, and adds do not
     /// supersede delays.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.watch.is_none() && !self.supersede
+        self.extras.is_none() && !self.supersede
     }
 
     #[inline]
@@ -221,18 +225,21 @@ impl<K> Core<K> {
         if self.is_plain() {
             return shard.add(hash, eq);
         }
-        let added = if self.supersede {
-            let (added, cancelled) = shard.add_superseding(hash, eq)?;
-            if cancelled {
-                self.note_cancelled();
-            }
-            added
-        } else {
-            shard.add(hash, eq)?
-        };
-        // SAFETY: the shard is locked.
+        let node = shard.find(hash, eq)?;
+        Some(self.add_found(shard, node))
+    }
+
+    /// Like [`add_known`](Self::add_known), for a key of this shard.
+    pub(crate) fn add_found(&self, _locked: &Shard<'_, K>, node: NodeRef<K>) -> node::Added<K> {
+        // SAFETY: found under the lock, which is held during the call.
+        if self.supersede && unsafe { node.get() }.delay.cancel() {
+            self.note_cancelled();
+        }
+        // SAFETY: as above.
+        let added = unsafe { node::add_locked(node) };
+        // SAFETY: as above.
         unsafe { self.note_added(&added) };
-        Some(added)
+        added
     }
 
     #[inline]
@@ -247,9 +254,14 @@ impl<K> Core<K> {
         }
     }
 
-    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
     #[cold]
     fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
+        let added = self.mark_pinned(pin, hash);
+        self.settle(added)
+    }
+
+    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
+    pub(crate) fn mark_pinned(&self, pin: &Pin<K>, hash: u64) -> node::Added<K> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
         let supersedes = self.supersede && pin.delay().due().is_some();
@@ -261,7 +273,7 @@ impl<K> Core<K> {
         drop(shard);
         // SAFETY: the key is pinned.
         unsafe { self.note_added(&added) };
-        self.settle(added)
+        added
     }
 
     /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
@@ -286,7 +298,7 @@ impl<K> Core<K> {
 
     // Always: a call that is not needed for a merged add costs handles a seventh.
     #[inline(always)]
-    fn settle(&self, added: node::Added<K>) -> Added {
+    pub(crate) fn settle(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {
                 self.enqueue(entry);
@@ -299,8 +311,8 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn enqueue(&self, entry: Queued<K>) {
-        if self.watch.is_some() {
+    pub(crate) fn enqueue(&self, entry: Queued<K>) {
+        if self.extras.is_some() {
             return self.enqueue_watched(entry);
         }
         self.push(entry);
@@ -321,7 +333,7 @@ impl<K> Core<K> {
     /// Queues a key without a notification: the caller notifies a getter for each key that it has
     /// queued, and runs no user code before that.
     fn enqueue_unannounced(&self, entry: Queued<K>) {
-        if let Some(watch) = &self.watch {
+        if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
         self.fifo.push(entry);
@@ -352,8 +364,20 @@ impl<K> Core<K> {
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
-        let cancel = |node: &Node<K>| node.delay.cancel();
-        let cancelled = self.keys.lock(hash).read(hash, eq, cancel) == Some(true);
+        let cancelled = match self.cargo() {
+            None => {
+                let cancel = |node: &Node<K>| node.delay.cancel();
+                self.keys.lock(hash).read(hash, eq, cancel) == Some(true)
+            }
+            Some(cargo) => {
+                let pin = self.keys.lock(hash).pin(hash, eq);
+                pin.is_some_and(|pin| {
+                    let cancelled = self.cancel_with_cargo(cargo, &pin);
+                    pin.unpin();
+                    cancelled
+                })
+            }
+        };
         if cancelled {
             self.note_cancelled();
         }
@@ -382,46 +406,61 @@ impl<K> Core<K> {
 
     #[inline]
     fn begin(&self, entry: Queued<K>) -> Taken<K> {
-        match &self.watch {
-            None => self.begun(entry.begin()),
-            Some(watch) => self.begun(watch.begin(entry)),
+        if self.extras.is_some() {
+            return self.begin_slow(entry);
+        }
+        match entry.begin() {
+            (held, Begun::Open) => Taken::Key(held),
+            (held, begun) => self.begun_slow(held, begun, true),
         }
     }
 
-    #[inline]
-    fn begun(&self, (held, begun): (Held<K>, Begun)) -> Taken<K> {
-        match begun {
-            Begun::Open => Taken::Key(held),
-            Begun::Closed | Begun::Abandoned => self.begun_closed(held, begun),
-        }
-    }
-
-    /// Counts the delivery of a closed key. If it is abandoned, discards it and takes the next one.
     #[cold]
-    fn begun_closed(&self, mut held: Held<K>, mut begun: Begun) -> Taken<K> {
-        while begun == Begun::Abandoned {
-            // It is counted already, and not dirty, because adds are refused.
-            held.finish();
+    fn begin_slow(&self, entry: Queued<K>) -> Taken<K> {
+        let (held, begun, loaded) = self.begin_one(entry);
+        self.begun_slow(held, begun, loaded)
+    }
+
+    fn begin_one(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
+        match &self.extras {
+            None => {
+                let (held, begun) = entry.begin();
+                (held, begun, true)
+            }
+            Some(extras) => extras.begin(entry),
+        }
+    }
+
+    /// Counts the delivery of a closed key. If there is nothing to deliver, because a shut-down has
+    /// abandoned the key, or because it should carry a value but has none (not `loaded`), finishes
+    /// the key and takes the next one.
+    #[cold]
+    fn begun_slow(&self, mut held: Held<K>, mut begun: Begun, mut loaded: bool) -> Taken<K> {
+        loop {
+            if begun == Begun::Closed && self.closing.delivered() {
+                self.getters.notify_all();
+            }
+            if begun == Begun::Abandoned {
+                // It is counted already, and not dirty, because adds are refused.
+                held.finish();
+            } else if loaded {
+                return Taken::Key(held);
+            } else {
+                self.finish(held);
+            }
             let Some(entry) = self.fifo.pop() else {
                 return self.nothing();
             };
-            (held, begun) = match &self.watch {
-                None => entry.begin(),
-                Some(watch) => watch.begin(entry),
-            };
+            (held, begun, loaded) = self.begin_one(entry);
         }
-        if self.closing.delivered() {
-            self.getters.notify_all();
-        }
-        Taken::Key(held)
     }
 
     /// Ends the processing of a key.
     #[inline]
     pub(crate) fn finish(&self, held: Held<K>) {
-        match &self.watch {
+        match &self.extras {
             None => self.finished(held.finish()),
-            Some(watch) => self.finished(watch.finish(held)),
+            Some(extras) => self.finished(extras.finish(held)),
         }
     }
 

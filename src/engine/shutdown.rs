@@ -228,6 +228,11 @@ impl<K> Core<K> {
         self.getters.notify_all();
         // The drainers, if nothing is left, and those who wait for the begin.
         self.closing.drainers.notify_all();
+        if census.delayed > 0
+            && let Some(cargo) = self.cargo()
+        {
+            self.strand_delayed(cargo);
+        }
         census.remaining()
     }
 
@@ -239,8 +244,13 @@ impl<K> Core<K> {
         // finds them idle, would return before the getters can end.
         let walk = self.closing.walk.lock();
         let mut census = Census::default();
-        for shard in self.keys.shards() {
-            shard.for_each(|node| census.count(node.state.abandon()));
+        match self.cargo() {
+            None => {
+                for shard in self.keys.shards() {
+                    shard.for_each(|node| census.count(node.state.abandon()));
+                }
+            }
+            Some(cargo) => self.abandon_with_cargo(cargo, &mut census),
         }
         let taken = self.take();
         debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");

@@ -177,8 +177,9 @@ impl<K> Shard<'_, K> {
         unsafe { self.store.slab.node(index) }
     }
 
+    /// Returns the node of the key for which `eq` holds, if it is interned.
     #[inline(always)]
-    fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
+    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
         let hash = ShortHash::of(hash);
         let index = self.table.find(hash, |index| {
             // SAFETY: in the table of a shard whose lock is held.
@@ -194,21 +195,6 @@ impl<K> Shard<'_, K> {
         // SAFETY: found under the lock, which is held during the call.
         self.find(hash, eq)
             .map(|node| unsafe { node::add_locked(node) })
-    }
-
-    /// Like [`add`](Self::add), but ends a pending delay first, and returns whether there was one.
-    /// One lookup for both: if `eq`, which is user code, panics, nothing has changed.
-    #[cold]
-    pub(crate) fn add_superseding(
-        &self,
-        hash: u64,
-        eq: impl FnMut(&K) -> bool,
-    ) -> Option<(Added<K>, bool)> {
-        let node = self.find(hash, eq)?;
-        // SAFETY: found under the lock, which is held during the call.
-        let cancelled = unsafe { node.get() }.delay.cancel();
-        // SAFETY: as above.
-        Some((unsafe { node::add_locked(node) }, cancelled))
     }
 
     /// Calls `f` with the node of the key for which `eq` holds, if it is interned.

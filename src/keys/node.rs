@@ -121,6 +121,10 @@ impl<K> Queued<K> {
         Queued(node)
     }
 
+    pub(crate) fn node(&self) -> NodeRef<K> {
+        self.0
+    }
+
     #[inline]
     pub(crate) fn times(&self, timed: &Timed) -> &Times {
         // SAFETY: the token; a queued node stays interned.
@@ -219,6 +223,11 @@ impl<K> Pin<K> {
     pub(crate) fn phase(&self) -> State {
         // SAFETY: pinned.
         unsafe { self.0.get() }.state.phase()
+    }
+
+    pub(crate) fn abandon(&self) -> State {
+        // SAFETY: pinned.
+        unsafe { self.0.get() }.state.abandon()
     }
 
     pub(crate) fn unpin(&self) {

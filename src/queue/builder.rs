@@ -6,10 +6,12 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::engine::cargo::Cargo;
 use crate::engine::{Core, Settings};
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
-use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
+use crate::values::Merger;
+use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, Valued, WorkQueue};
 
 const LARGEST_RING: usize = 1 << 24;
 const SHORTEST_TICK: Duration = Duration::from_micros(100);
@@ -30,6 +32,8 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     limiter: L,
     hasher: S,
     settings: Settings,
+    /// How values are merged, if the keys carry some.
+    cargo: Option<Box<dyn Cargo<K>>>,
     _keys: PhantomData<fn(K)>,
 }
 
@@ -39,8 +43,45 @@ impl<K, L, S> Builder<K, L, S> {
             limiter,
             hasher,
             settings,
+            cargo: None,
             _keys: PhantomData,
         }
+    }
+
+    fn with_cargo(mut self, cargo: Option<Box<dyn Cargo<K>>>) -> Self {
+        self.cargo = cargo;
+        self
+    }
+
+    /// Makes the queue a [`ValueQueue`](crate::ValueQueue), whose keys carry values: `merge` merges a
+    /// value that is put into the one of the same key that is not delivered yet.
+    ///
+    /// The first argument is the older value. [`keyqueue::merge`](crate::merge) has the usual
+    /// functions. `merge` runs under a lock of the key, so it should be short, and must not call the
+    /// queue. See [`ValueQueue::put`](crate::ValueQueue::put) for what a panic of it does.
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    ///
+    /// let queue = WorkQueue::builder()
+    ///     .name("temperatures")
+    ///     .merge(|warmest: &mut i32, new| *warmest = new.max(*warmest))
+    ///     .build()?;
+    /// queue.put("kitchen", 20);
+    /// queue.put("kitchen", 24);
+    /// queue.put("kitchen", 19);
+    /// assert_eq!(*queue.get().unwrap().value(), 24);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn merge<V: Send + 'static>(
+        self,
+        merge: impl Fn(&mut V, V) + Send + Sync + 'static,
+    ) -> Builder<Valued<K, V>, L, S>
+    where
+        K: Send + Sync + 'static,
+    {
+        Builder::new(self.limiter, self.hasher, self.settings)
+            .with_cargo(Some(Box::new(Merger::new(merge))))
     }
 
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
@@ -55,13 +96,13 @@ impl<K, L, S> Builder<K, L, S> {
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
-        Builder::new(self.limiter, hasher, self.settings)
+        Builder::new(self.limiter, hasher, self.settings).with_cargo(self.cargo)
     }
 
     /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time should use
     /// the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
-        Builder::new(limiter, self.hasher, self.settings)
+        Builder::new(limiter, self.hasher, self.settings).with_cargo(self.cargo)
     }
 
     /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
@@ -176,7 +217,7 @@ impl<K, L, S> Builder<K, L, S> {
         ConfigError::check_range("queue", "ring", 1..=LARGEST_RING, ring)?;
         ConfigError::check_range("queue", "tick", SHORTEST_TICK..=LONGEST_TICK, tick)?;
         Ok(WorkQueue {
-            core: Core::new(self.settings),
+            core: Core::new(self.settings, self.cargo),
             hasher: self.hasher,
             limiter: self.limiter,
         })

@@ -59,6 +59,10 @@ impl<K> KeyHandle<K> {
         self.core.delay(self.pin.clone(), self.hash, delay)
     }
 
+    pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>, u64) {
+        (&self.core, &self.pin, self.hash)
+    }
+
     pub(crate) fn pin(&self) -> &Pin<K> {
         &self.pin
     }

@@ -134,10 +134,12 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&self) -> Added {
         let hash = hash_of(&self.queue.hasher, self.key());
-        let pin = self.held.pin();
-        let added = self.core.add_pinned(&pin, hash);
-        pin.unpin();
-        added
+        self.core.put_back(&self.held, || {
+            let pin = self.held.pin();
+            let added = self.core.add_pinned(&pin, hash);
+            pin.unpin();
+            added
+        })
     }
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
@@ -146,7 +148,9 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
             return Added::ShutDown;
         }
         let hash = hash_of(&self.queue.hasher, self.key());
-        self.queue.core.delay(self.held.pin(), hash, delay)
+        self.core.put_back(&self.held, || {
+            self.queue.core.delay(self.held.pin(), hash, delay)
+        })
     }
 
     /// Returns a handle to the key.

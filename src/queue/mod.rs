@@ -74,7 +74,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
     #[must_use]
     pub fn new() -> Self {
         WorkQueue {
-            core: Core::new(Settings::default()),
+            core: Core::new(Settings::default(), None),
             hasher: DefaultHasher::default(),
             limiter: NoLimit,
         }

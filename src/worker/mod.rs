@@ -116,6 +116,9 @@ mod tasks;
 mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
 mod trace;
+mod values;
+#[cfg(feature = "tokio")]
+mod values_on;
 
 use std::borrow::Borrow;
 use std::convert::Infallible;
@@ -130,6 +133,9 @@ use pending::Pending;
 #[cfg(feature = "tokio")]
 pub use runtime::RunningTasks;
 pub use threads::Running;
+pub use values::ValueWorkers;
+#[cfg(feature = "tokio")]
+pub use values_on::Lent;
 
 use crate::limiter::{ItemFastSlow, NoLimit};
 use crate::{ConfigError, DefaultHasher, KeyHandle, WorkQueue};

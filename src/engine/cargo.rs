@@ -1,0 +1,162 @@
+//! What a key carries: the steps of the engine that concern the values of a queue that has some.
+//!
+//! The engine knows nothing of values but this trait; [`crate::values`] implements it. A queue
+//! without values has no [`Cargo`], and a queue with neither values nor times has no [`Extras`]:
+//! each operation checks whether there are any, and that is all.
+
+use std::any::Any;
+
+use crate::engine::Core;
+use crate::engine::shutdown::Census;
+use crate::engine::timing::Watch;
+use crate::keys::node::{Held, Pin, Queued};
+use crate::keys::state::{Begun, State};
+use crate::queue::added::Added;
+
+/// What only some queues have.
+pub(crate) struct Extras<K> {
+    /// `None` unless the queue is timed.
+    pub(crate) watch: Option<Watch>,
+    /// `None` unless the keys carry values.
+    pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
+}
+
+/// The values of the keys. Each key has a lock for its value; the calls below that take a closure
+/// run it while that lock is held.
+pub(crate) trait Cargo<K>: Send + Sync {
+    /// Returns itself, for the implementation's own calls.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Runs `begin`, which begins the delivery of the key, and if that returns true, loads the value
+    /// for it. Returns whether there is one.
+    fn load(&self, key: &K, begin: &mut dyn FnMut() -> bool) -> bool;
+
+    /// Ends the delivery: drops the value that is loaded. Called by the holder of the key, before
+    /// it finishes the key. Never panics.
+    fn unload(&self, key: &K);
+
+    /// Notes that the worker loop gives the key up. Called by the holder of the key.
+    fn give_up(&self, key: &K);
+
+    /// Runs `add`, which adds the key again, and if that returns true, puts the loaded value under
+    /// those that wait for the next delivery. Called by the holder of the key.
+    fn put_back(&self, key: &K, add: &mut dyn FnMut() -> bool);
+
+    /// Runs `decide`, and if that returns true, drops the value that waits for the next delivery.
+    /// Never panics unless `decide` does.
+    fn discard(&self, key: &K, decide: &mut dyn FnMut() -> bool);
+
+    /// Runs `decide`, and if that returns true, reports that the value that waits for the next
+    /// delivery will not be delivered. Keeps the value.
+    fn strand(&self, key: &K, decide: &mut dyn FnMut() -> bool);
+}
+
+impl<K> Extras<K> {
+    /// Begins the delivery of a key. Returns also whether it carries what it should.
+    pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
+        let begin = |entry: Queued<K>| match &self.watch {
+            None => entry.begin(),
+            Some(watch) => watch.begin(entry),
+        };
+        let Some(cargo) = &self.cargo else {
+            let (held, begun) = begin(entry);
+            return (held, begun, true);
+        };
+        let node = entry.node();
+        // SAFETY: a queued node stays interned; after `begin`, only the caller can finish it.
+        let key = unsafe { &node.get().key };
+        let (mut entry, mut held) = (Some(entry), None);
+        let loaded = cargo.load(key, &mut || {
+            held = entry.take().map(begin);
+            !matches!(held, Some((_, Begun::Abandoned)))
+        });
+        let (held, begun) = held.expect("`load` has run the closure");
+        (held, begun, loaded)
+    }
+
+    /// Ends the processing of a key; see [`Held::finish`].
+    #[cold]
+    pub(super) fn finish(&self, held: Held<K>) -> (Option<Queued<K>>, bool) {
+        if let Some(cargo) = &self.cargo {
+            cargo.unload(held.key());
+        }
+        match &self.watch {
+            None => held.finish(),
+            Some(watch) => watch.finish(held),
+        }
+    }
+}
+
+impl<K> Core<K> {
+    pub(crate) fn cargo(&self) -> Option<&dyn Cargo<K>> {
+        self.extras.as_ref()?.cargo.as_deref()
+    }
+
+    /// Runs `add`, which adds a held key again. If it is accepted, the value goes with the key.
+    pub(crate) fn put_back(&self, held: &Held<K>, add: impl FnOnce() -> Added) -> Added {
+        let Some(cargo) = self.cargo() else {
+            return add();
+        };
+        let mut add = Some(add);
+        let mut added = Added::ShutDown;
+        cargo.put_back(held.key(), &mut || {
+            if let Some(add) = add.take() {
+                added = add();
+            }
+            added.is_accepted()
+        });
+        added
+    }
+
+    /// Calls `f` with each key whose state is one of these, pinned, while no shard is locked.
+    fn for_each_pinned(&self, states: [State; 2], mut f: impl FnMut(&Pin<K>)) {
+        for shard in self.keys.shards() {
+            let mut pins = Vec::new();
+            shard.visit(0, usize::MAX, |node| {
+                // SAFETY: in the table of a shard whose lock is held.
+                if states.contains(&unsafe { node.get() }.state.phase()) {
+                    // SAFETY: as above.
+                    pins.push(unsafe { Pin::new(node) });
+                }
+            });
+            drop(shard);
+            for pin in pins {
+                f(&pin);
+                pin.unpin();
+            }
+        }
+    }
+
+    /// Abandons every key, as [`Core::abandon`] does, and reports what the keys carry.
+    pub(super) fn abandon_with_cargo(&self, cargo: &dyn Cargo<K>, census: &mut Census) {
+        // Adds are refused, so other keys do not become queued or dirty.
+        self.for_each_pinned([State::Queued, State::Dirty], |pin| {
+            // The lock of the value: a thread that has made the key dirty is still going to write
+            // its value.
+            cargo.strand(pin.key(), &mut || {
+                let phase = pin.abandon();
+                census.count(phase);
+                matches!(phase, State::Queued | State::Dirty)
+            });
+        });
+    }
+
+    /// Reports what the keys carry whose delays a shut-down has dropped.
+    pub(super) fn strand_delayed(&self, cargo: &dyn Cargo<K>) {
+        let undelivered = [State::Idle, State::Processing];
+        self.for_each_pinned(undelivered, |pin| {
+            cargo.strand(pin.key(), &mut || undelivered.contains(&pin.phase()));
+        });
+    }
+
+    /// Cancels the pending delay of the pinned key, with what it carries unless that is also queued.
+    /// Returns whether there was a delay.
+    pub(super) fn cancel_with_cargo(&self, cargo: &dyn Cargo<K>, pin: &Pin<K>) -> bool {
+        let mut cancelled = false;
+        cargo.discard(pin.key(), &mut || {
+            cancelled = pin.delay().cancel();
+            cancelled && !matches!(pin.phase(), State::Queued | State::Dirty)
+        });
+        cancelled
+    }
+}

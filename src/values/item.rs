@@ -1,0 +1,99 @@
+//! The value of a delivery, as the holder of the key sees it.
+
+use super::Valued;
+use crate::{Item, OwnedItem};
+
+impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
+    /// Returns the value: all that was put for the key since its last delivery began, merged.
+    ///
+    /// When the item is dropped, the value is dropped, too. When the key is [retried](Self::retry),
+    /// the value goes back, and newer values are merged into it (V3).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the value was [taken](Self::take).
+    #[must_use]
+    pub fn value(&self) -> &V
+    where
+        V: Sync,
+    {
+        // SAFETY: this item is the holder of the key. It is borrowed while the reference is used, so
+        // no other method changes the value; `V: Sync`, because the item may be shared.
+        unsafe { self.key().loaded() }.as_ref().expect(TAKEN)
+    }
+
+    /// Returns the value, to be changed: a retry carries what it is then.
+    ///
+    /// ```
+    /// # use keyqueue::{WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1, 2, 3]);
+    /// let mut item = queue.get().unwrap();
+    /// item.value_mut().retain(|number| *number == 2); // the others have been handled
+    /// queue.put("a", vec![4]);
+    /// item.retry();
+    /// assert_eq!(*queue.get().unwrap().value(), [2, 4]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if the value was [taken](Self::take).
+    #[must_use]
+    pub fn value_mut(&mut self) -> &mut V {
+        // SAFETY: this item is the holder of the key, and borrowed exclusively.
+        unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
+    }
+
+    /// Takes the value out; `None` if it was taken before. The key stays processing. If it is retried
+    /// then without newer values, it is not delivered again.
+    ///
+    /// ```
+    /// # use keyqueue::{WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1]);
+    /// let mut item = queue.get().unwrap();
+    /// assert_eq!(item.take(), Some(vec![1]));
+    /// assert_eq!(item.take(), None);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn take(&mut self) -> Option<V> {
+        // SAFETY: this item is the holder of the key, and borrowed exclusively.
+        unsafe { self.key().loaded() }.take()
+    }
+}
+
+impl<K, V, L, S> OwnedItem<Valued<K, V>, L, S> {
+    /// Returns the value; see [`ValueItem::value`](crate::ValueItem::value).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the value was [taken](Self::take).
+    #[must_use]
+    pub fn value(&self) -> &V
+    where
+        V: Sync,
+    {
+        // SAFETY: as for `Item`.
+        unsafe { self.key().loaded() }.as_ref().expect(TAKEN)
+    }
+
+    /// Returns the value, to be changed; see [`ValueItem::value_mut`](crate::ValueItem::value_mut).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the value was [taken](Self::take).
+    #[must_use]
+    pub fn value_mut(&mut self) -> &mut V {
+        // SAFETY: as for `Item`.
+        unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
+    }
+
+    /// Takes the value out; see [`ValueItem::take`](crate::ValueItem::take).
+    pub fn take(&mut self) -> Option<V> {
+        // SAFETY: as for `Item`.
+        unsafe { self.key().loaded() }.take()
+    }
+}
+
+const TAKEN: &str = "the value was taken";
