@@ -1,5 +1,5 @@
-//! The ring by itself, and workers that are stopped, for the models with loom, which reach nothing
-//! else that has no public name.
+//! The ring by itself, workers that are stopped, and receipts without a queue, for the models with
+//! loom, which reach nothing else that has no public name.
 
 use std::ptr::NonNull;
 
@@ -8,8 +8,9 @@ use loom::cell::UnsafeCell;
 use crate::fifo::overflow::Link;
 use crate::fifo::ring::Ring;
 use crate::sync::ThreadParker;
+use crate::values::receipt;
 use crate::worker::stop::StopFlag;
-use crate::{Item, WorkQueue};
+use crate::{Ended, Item, Receipt, WorkQueue};
 
 /// Stops getters of a queue that stays open, as a handle stops the threads of its workers.
 #[allow(missing_debug_implementations, reason = "it has nothing to show")]
@@ -32,6 +33,23 @@ impl Stopper {
         let parker = ThreadParker::current();
         self.0.enlist(parker.waker());
         queue.get_unless(&parker, || self.0.is_set())
+    }
+}
+
+/// What fires a receipt; its drop fires [`Ended::Dropped`].
+#[allow(missing_debug_implementations, reason = "it has nothing to show")]
+pub struct Obligation(receipt::Obligation);
+
+/// An obligation, and the receipt that it fires.
+pub fn receipt() -> (Obligation, Receipt) {
+    let (obligation, receipt) = receipt::receipt();
+    (Obligation(obligation), receipt)
+}
+
+impl Obligation {
+    /// Fires the receipt.
+    pub fn fire(self, ended: Ended) {
+        self.0.fire(ended);
     }
 }
 

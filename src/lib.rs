@@ -151,6 +151,8 @@ pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};
+pub use values::put_wait::Full;
+pub use values::receipt::{Ended, Receipt};
 pub use values::{Valued, merge};
 
 /// A [`WorkQueue`] whose keys carry values, which are merged while they wait: a key comes with all that

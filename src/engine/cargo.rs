@@ -12,6 +12,7 @@ use crate::engine::timing::Watch;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
+use crate::values::receipt::Ended;
 
 /// What only some queues have.
 pub(crate) struct Extras<K> {
@@ -27,6 +28,11 @@ pub(crate) trait Cargo<K>: Send + Sync {
     /// Returns itself, for the implementation's own calls.
     fn as_any(&self) -> &dyn Any;
 
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+
+    /// Bounds how much may wait.
+    fn bound(&mut self, capacity: usize);
+
     /// Runs `begin`, which begins the delivery of the key, and if that returns true, loads the value
     /// for it. Returns whether there is one.
     fn load(&self, key: &K, begin: &mut dyn FnMut() -> bool) -> bool;
@@ -35,8 +41,8 @@ pub(crate) trait Cargo<K>: Send + Sync {
     /// it finishes the key. Never panics.
     fn unload(&self, key: &K);
 
-    /// Notes that the worker loop gives the key up. Called by the holder of the key.
-    fn give_up(&self, key: &K);
+    /// Sets how the delivery ends. Called by the holder of the key.
+    fn end_as(&self, key: &K, end: Ended);
 
     /// Runs `add`, which adds the key again, and if that returns true, puts the loaded value under
     /// those that wait for the next delivery. Called by the holder of the key.
@@ -49,6 +55,9 @@ pub(crate) trait Cargo<K>: Send + Sync {
     /// Runs `decide`, and if that returns true, reports that the value that waits for the next
     /// delivery will not be delivered. Keeps the value.
     fn strand(&self, key: &K, decide: &mut dyn FnMut() -> bool);
+
+    /// Ends all waits of adds: the queue has been shut down.
+    fn close(&self);
 }
 
 impl<K> Extras<K> {
@@ -90,6 +99,13 @@ impl<K> Extras<K> {
 impl<K> Core<K> {
     pub(crate) fn cargo(&self) -> Option<&dyn Cargo<K>> {
         self.extras.as_ref()?.cargo.as_deref()
+    }
+
+    /// Sets how the delivery of a held key ends, for what it carries.
+    pub(crate) fn end_as(&self, key: &K, end: Ended) {
+        if let Some(cargo) = self.cargo() {
+            cargo.end_as(key, end);
+        }
     }
 
     /// Runs `add`, which adds a held key again. If it is accepted, the value goes with the key.

@@ -83,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) manual: bool,
     /// `None` records times if the queue has a name.
     pub(crate) timing: Option<bool>,
+    /// The bound of what waits, of a queue whose keys carry values.
+    pub(crate) capacity: Option<usize>,
     pub(crate) recorder: Recorder,
 }
 
@@ -109,10 +111,13 @@ impl<K> Taken<K> {
 }
 
 impl<K> Core<K> {
-    pub(crate) fn new(mut settings: Settings, cargo: Option<Box<dyn Cargo<K>>>) -> Arc<Self>
+    pub(crate) fn new(mut settings: Settings, mut cargo: Option<Box<dyn Cargo<K>>>) -> Arc<Self>
     where
         K: Send + Sync + 'static,
     {
+        if let (Some(cargo), Some(capacity)) = (&mut cargo, settings.capacity) {
+            cargo.bound(capacity);
+        }
         if !settings.timing.unwrap_or(settings.name.is_some()) {
             return Arc::new(Self::with(settings, None, cargo));
         }

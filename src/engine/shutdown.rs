@@ -228,10 +228,11 @@ impl<K> Core<K> {
         self.getters.notify_all();
         // The drainers, if nothing is left, and those who wait for the begin.
         self.closing.drainers.notify_all();
-        if census.delayed > 0
-            && let Some(cargo) = self.cargo()
-        {
-            self.strand_delayed(cargo);
+        if let Some(cargo) = self.cargo() {
+            cargo.close();
+            if census.delayed > 0 {
+                self.strand_delayed(cargo);
+            }
         }
         census.remaining()
     }

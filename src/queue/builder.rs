@@ -1,5 +1,6 @@
 //! The settings of a queue.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
@@ -216,11 +217,41 @@ impl<K, L, S> Builder<K, L, S> {
         }
         ConfigError::check_range("queue", "ring", 1..=LARGEST_RING, ring)?;
         ConfigError::check_range("queue", "tick", SHORTEST_TICK..=LONGEST_TICK, tick)?;
+        if let Some(capacity) = self.settings.capacity {
+            ConfigError::check_range("queue", "capacity", 1..=usize::MAX, capacity)?;
+        }
         Ok(WorkQueue {
             core: Core::new(self.settings, self.cargo),
             hasher: self.hasher,
             limiter: self.limiter,
         })
+    }
+}
+
+impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L, S> {
+    /// Bounds how much may wait for delivery, queued or delayed: this many keys, or with
+    /// [`weight`](Self::weight) this much. Above 0. Default: no bound.
+    ///
+    /// [`try_put`](crate::ValueQueue::try_put), [`put_wait`](crate::ValueQueue::put_wait) and their
+    /// like keep to it (B1, B2). Every other put, a retry and a key that is put back are never refused
+    /// and do not wait: they count, and may exceed it (B3). A value that is heavier than the capacity
+    /// is let in once nothing else waits.
+    pub fn capacity(mut self, capacity: usize) -> Self {
+        self.settings.capacity = Some(capacity);
+        self
+    }
+
+    /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
+    ///
+    /// `weight` is called with each value that is put, and with what values are merged to, under the
+    /// lock of the key: it should be short, and must not call the queue. See
+    /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
+    pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
+        let cargo = self.cargo.as_mut().map(|cargo| cargo.as_any_mut());
+        if let Some(merger) = cargo.and_then(<dyn Any>::downcast_mut::<Merger<V>>) {
+            merger.weigh_by(weight);
+        }
+        self
     }
 }
 
@@ -251,6 +282,7 @@ impl Default for Settings {
             drain_delays: false,
             manual: false,
             timing: None,
+            capacity: None,
             recorder: Recorder::default(),
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::engine::Core;
-use crate::sync::ThreadParker;
+use crate::wait::blocking::block_until;
 use crate::wait::{WaitList, Waiter};
 use crate::{DrainEnd, Drained, Remaining};
 
@@ -75,17 +75,8 @@ impl<'q, K> Drain<'q, K> {
 
     /// Blocks until the end or the deadline.
     pub(crate) fn wait(mut self, deadline: Option<Instant>) -> Drained {
-        let parker = ThreadParker::current();
-        let mut context = Context::from_waker(parker.waker());
-        loop {
-            if let Poll::Ready(drained) = Pin::new(&mut self).poll(&mut context) {
-                return drained;
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return self.drained(DrainEnd::TimedOut);
-            }
-            parker.park(deadline);
-        }
+        let drained = block_until(&mut self, deadline);
+        drained.unwrap_or_else(|| self.drained(DrainEnd::TimedOut))
     }
 
     /// Waits until the end, or until `deadline` is ready.

@@ -1,6 +1,6 @@
 //! Taking back what is queued.
 
-use crate::WorkQueue;
+use crate::{Ended, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Takes the keys that are queued now from the queue, without delivering them, and returns how
@@ -24,6 +24,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias("discard", "drain", "purge"))]
     pub fn clear(&self) -> usize {
-        self.try_iter().take(self.len()).count()
+        let taken = self.try_iter().take(self.len());
+        taken
+            .inspect(|item| self.core.end_as(item, Ended::Dropped))
+            .count()
     }
 }

@@ -35,9 +35,12 @@
 //! * A delivery that finds no value is finished immediately, and not handed out: the value was taken
 //!   back, or another delivery before has taken it with its own.
 
-pub(crate) mod item;
+mod item;
 pub mod merge;
-pub(crate) mod put;
+mod put;
+pub(crate) mod put_wait;
+pub(crate) mod receipt;
+mod room;
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -47,10 +50,13 @@ use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 
 use crate::engine::cargo::Cargo;
-use crate::sync::SpinLock;
+use crate::sync::{SpinLock, SpinLockGuard};
 use crate::wait::catch_panic::catch_panic;
+use receipt::{Ended, Obligation};
+use room::Room;
 
 /// A key that carries a value: the key of a [`ValueQueue`](crate::ValueQueue).
 ///
@@ -74,14 +80,34 @@ pub struct Valued<K, V> {
     loaded: UnsafeCell<Load<V>>,
 }
 
-/// A value, and who waits for its delivery.
+/// A value, and who waits for the end of its delivery.
 struct Load<V> {
     value: Option<V>,
+    receipts: Vec<Obligation>,
+    /// The weight for which the value is counted in the queue's bound.
+    weight: usize,
+    /// How the delivery ends if nothing else happens.
+    end: Ended,
 }
 
 impl<V> Default for Load<V> {
     fn default() -> Self {
-        Load { value: None }
+        Load {
+            value: None,
+            receipts: Vec::new(),
+            weight: 0,
+            end: Ended::Done,
+        }
+    }
+}
+
+impl<V> Load<V> {
+    fn end(self, end: Ended) {
+        for receipt in self.receipts {
+            receipt.fire(end);
+        }
+        // The drop of the value is user code.
+        let _ = catch_panic(|| drop(self.value));
     }
 }
 
@@ -126,24 +152,70 @@ impl<K, V> Valued<K, V> {
     }
 }
 
-/// The values of a queue: how they are merged.
-pub(crate) struct Merger<V>(Box<MergeFn<V>>);
+/// The values of a queue: how they are merged, and how much may wait.
+pub(crate) struct Merger<V> {
+    merge: Box<MergeFn<V>>,
+    /// `None` if the queue has no bound.
+    room: Option<Room>,
+    /// `None` if each value weighs 1.
+    weight: Option<Box<WeightFn<V>>>,
+}
 
 type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
 
+type WeightFn<V> = dyn Fn(&V) -> usize + Send + Sync;
+
 impl<V> Merger<V> {
     pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self {
-        Merger(Box::new(merge))
+        Merger {
+            merge: Box::new(merge),
+            room: None,
+            weight: None,
+        }
+    }
+
+    pub(crate) fn weigh_by(&mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) {
+        self.weight = Some(Box::new(weight));
+    }
+
+    /// Returns the weight of a value; 0 if the queue has no bound.
+    fn weight(&self, value: Option<&V>) -> usize {
+        match (value, &self.weight) {
+            (Some(value), Some(weight)) if self.room.is_some() => weight(value),
+            (Some(_), None) if self.room.is_some() => 1,
+            _ => 0,
+        }
     }
 
     /// Merges `newer` into `older`.
-    fn merge(&self, older: &mut Load<V>, newer: Load<V>) {
+    fn merge(&self, older: &mut Load<V>, mut newer: Load<V>) {
         if let Some(value) = newer.value {
             match &mut older.value {
-                Some(older) => (self.0)(older, value),
+                Some(older) => (self.merge)(older, value),
                 None => older.value = Some(value),
             }
         }
+        older.receipts.append(&mut newer.receipts);
+    }
+
+    /// Changes what waits for the delivery of a key, by `change`, and counts its weight.
+    fn change(&self, waiting: &mut Load<V>, change: impl FnOnce(&mut Load<V>)) {
+        change(waiting);
+        if let Some(room) = &self.room {
+            let weight = self.weight(waiting.value.as_ref());
+            room.change(mem::replace(&mut waiting.weight, weight), weight);
+        }
+    }
+
+    /// Takes what waits for a delivery, which makes room.
+    fn take(&self, mut waiting: SpinLockGuard<'_, Load<V>>) -> Load<V> {
+        let mut load = mem::take(&mut *waiting);
+        drop(waiting);
+        let weight = mem::take(&mut load.weight);
+        if let Some(room) = &self.room {
+            room.release(weight);
+        }
+        load
     }
 }
 
@@ -152,13 +224,20 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         self
     }
 
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn bound(&mut self, capacity: usize) {
+        self.room = Some(Room::new(capacity));
+    }
+
     fn load(&self, key: &Valued<K, V>, begin: &mut dyn FnMut() -> bool) -> bool {
-        let mut waiting = key.waiting.lock();
+        let waiting = key.waiting.lock();
         if !begin() {
             return false;
         }
-        let load = mem::take(&mut *waiting);
-        drop(waiting);
+        let load = self.take(waiting);
         let is_loaded = load.value.is_some();
         // SAFETY: the caller holds the key since `begin`. What was here before is empty: the last
         // holder has unloaded it.
@@ -169,11 +248,17 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
     fn unload(&self, key: &Valued<K, V>) {
         // SAFETY: the caller holds the key.
         let load = mem::take(unsafe { &mut *key.loaded.get() });
-        // The drop of the value is user code.
-        let _ = catch_panic(|| drop(load));
+        let end = match thread::panicking() {
+            true => Ended::GivenUp,
+            false => load.end,
+        };
+        load.end(end);
     }
 
-    fn give_up(&self, _key: &Valued<K, V>) {}
+    fn end_as(&self, key: &Valued<K, V>, end: Ended) {
+        // SAFETY: the caller holds the key.
+        unsafe { &mut *key.loaded.get() }.end = end;
+    }
 
     fn put_back(&self, key: &Valued<K, V>, add: &mut dyn FnMut() -> bool) {
         let mut waiting = key.waiting.lock();
@@ -181,27 +266,39 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
             return;
         }
         // SAFETY: the caller holds the key.
-        let mut load = mem::take(unsafe { &mut *key.loaded.get() });
-        let newer = mem::take(&mut *waiting);
-        let merged = catch_unwind(AssertUnwindSafe(|| self.merge(&mut load, newer)));
-        *waiting = load;
+        let load = mem::take(unsafe { &mut *key.loaded.get() });
+        let merged = catch_unwind(AssertUnwindSafe(|| {
+            self.change(&mut waiting, |waiting| {
+                let newer = mem::replace(waiting, load);
+                // The weight that is counted stays what it was.
+                waiting.weight = newer.weight;
+                self.merge(waiting, newer);
+            });
+        }));
         drop(waiting);
         merged.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
-        let mut waiting = key.waiting.lock();
+        let waiting = key.waiting.lock();
         if decide() {
-            let load = mem::take(&mut *waiting);
-            drop(waiting);
-            let _ = catch_panic(|| drop(load));
+            self.take(waiting).end(Ended::Dropped);
         }
     }
 
     fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
-        let waiting = key.waiting.lock();
-        _ = decide();
-        drop(waiting);
+        let mut waiting = key.waiting.lock();
+        if decide() {
+            let receipts = mem::take(&mut waiting.receipts);
+            drop(waiting);
+            drop(receipts); // which fires them as dropped
+        }
+    }
+
+    fn close(&self) {
+        if let Some(room) = &self.room {
+            room.close();
+        }
     }
 }
 

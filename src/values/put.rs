@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use super::receipt::{self, Receipt};
 use super::{Load, Merger, Valued};
 use crate::engine::Core;
 use crate::engine::cargo::Cargo;
@@ -134,6 +135,36 @@ where
         core.put(hash, key, load)
     }
 
+    /// Like [`put`](Self::put), and returns a [`Receipt`], which ends when the delivery of the value has
+    /// ended: to acknowledge a message after the work.
+    ///
+    /// Several puts may share one delivery; each of their receipts ends then. The receipt of a put that
+    /// the queue refuses has ended already, as [`Ended::Dropped`](crate::Ended::Dropped).
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`put`](Self::put) would.
+    ///
+    /// ```
+    /// # use keyqueue::{Ended, WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
+    /// let first = queue.put_tracked("a", 1);
+    /// let second = queue.put_tracked("a", 2);
+    /// let item = queue.get().unwrap();
+    /// let third = queue.put_tracked("a", 3); // for the next delivery
+    /// item.done();
+    /// assert_eq!((first.wait(), second.wait()), (Ended::Done, Ended::Done));
+    /// assert_eq!(third.ended(), None);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("ack", "acknowledge"))]
+    pub fn put_tracked(&self, key: K, value: V) -> Receipt {
+        let (load, receipt) = tracked(value);
+        let hash = hash_of(&self.hasher, &key);
+        self.core.put(hash, key, load);
+        receipt
+    }
+
     /// Puts a value for a key, to be delivered after `delay`: no earlier, unless the key is delivered
     /// before for another reason, for example because of a [`put`](Self::put). Then this value goes
     /// with that delivery, in the order in which the values were put.
@@ -206,14 +237,38 @@ where
             .keys
             .lock(hash)
             .pin(hash, |known| known.key.borrow() == key)?;
-        let mut waiting = pin.key().waiting.lock();
+        let waiting = pin.key().waiting.lock();
         if pin.delay().cancel() {
             core.note_cancelled();
         }
-        let load = std::mem::take(&mut *waiting);
-        drop(waiting);
+        let load = core.merger().take(waiting);
         pin.unpin();
         load.value
+    }
+}
+
+impl<K, L, S> ValueQueue<K, (), L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Adds a key without a value, and returns a [`Receipt`], which ends when the delivery that covers
+    /// this add has ended: [`put_tracked`](Self::put_tracked) of `()`.
+    ///
+    /// ```
+    /// # use keyqueue::{Ended, ValueQueue, WorkQueue, merge};
+    /// let queue: ValueQueue<&str, ()> = WorkQueue::builder().merge(merge::latest).build()?;
+    /// let receipt = queue.add_tracked("a");
+    /// queue.get().unwrap().done();
+    /// assert_eq!(receipt.wait(), Ended::Done);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`put`](Self::put) would.
+    pub fn add_tracked(&self, key: K) -> Receipt {
+        self.put_tracked(key, ())
     }
 }
 
@@ -240,6 +295,16 @@ where
         core.put_pinned(pin, hash, |waiting| core.merge(waiting, load.take()))
     }
 
+    /// Puts a value for the key, and returns a receipt; see
+    /// [`ValueQueue::put_tracked`](crate::ValueQueue::put_tracked).
+    pub fn put_tracked(&self, value: V) -> Receipt {
+        let (core, pin, hash) = self.parts();
+        let (load, receipt) = tracked(value);
+        let mut load = Some(load);
+        core.put_pinned(pin, hash, |waiting| core.merge(waiting, load.take()));
+        receipt
+    }
+
     /// Puts a value for the key, to be delivered after `delay`; see
     /// [`ValueQueue::put_after`](crate::ValueQueue::put_after).
     pub fn put_after(&self, value: V, delay: Duration) -> Added {
@@ -248,20 +313,36 @@ where
     }
 }
 
+/// Returns the load of a value, and the receipt for its delivery.
+fn tracked<V>(value: V) -> (Load<V>, Receipt) {
+    let (obligation, receipt) = receipt::receipt();
+    let load = Load {
+        receipts: vec![obligation],
+        ..value.into()
+    };
+    (load, receipt)
+}
+
 impl<V> From<V> for Load<V> {
     fn from(value: V) -> Self {
-        Load { value: Some(value) }
+        Load {
+            value: Some(value),
+            ..Load::default()
+        }
     }
 }
 
 impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
+    pub(super) fn merger(&self) -> &Merger<V> {
+        let cargo = self.cargo().map(Cargo::as_any);
+        let merger = cargo.and_then(<dyn Any>::downcast_ref);
+        merger.expect("the queue was built with `Builder::merge`")
+    }
+
     /// Merges `newer` into the value that waits.
     fn merge(&self, waiting: &mut Load<V>, newer: Option<Load<V>>) {
-        let cargo = self.cargo().map(Cargo::as_any);
-        let merger = cargo.and_then(<dyn Any>::downcast_ref::<Merger<V>>);
-        let merger = merger.expect("the queue was built with `Builder::merge`");
         if let Some(newer) = newer {
-            merger.merge(waiting, newer);
+            self.merger().merge(waiting, newer);
         }
     }
 
@@ -272,6 +353,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
+        let merger = self.merger();
+        let weight = merger.weight(load.value.as_ref());
         let mut shard = self.keys.lock(hash);
         if let Some(node) = shard.find(hash, |known| known.key == key) {
             let mut load = Some(load);
@@ -282,11 +365,35 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
+        let load = Load { weight, ..load };
+        if let Some(room) = &merger.room {
+            room.add(weight);
+        }
         let (entry, swept) = shard.insert_queued(hash, Valued::with(key, load));
         drop(shard);
         self.enqueue(entry);
         drop(swept);
         Added::Queued
+    }
+
+    /// Merges a value into the one that waits for the delivery of the key, if there is one, and adds
+    /// the key. Otherwise returns the value.
+    pub(super) fn merge_into_waiting(&self, hash: u64, key: &K, value: V) -> Result<Added, V>
+    where
+        K: Eq,
+    {
+        let pin = self.keys.lock(hash).pin(hash, |known| known.key == *key);
+        let Some(pinned) = pin.map(Pinned) else {
+            return Err(value);
+        };
+        let pin = &pinned.0;
+        let waiting = pin.key().waiting.lock();
+        if waiting.value.is_none() {
+            return Err(value);
+        }
+        let added = self.mark_pinned(pin, hash);
+        let mut load = Some(value.into());
+        Ok(self.fill(waiting, added, |waiting| self.merge(waiting, load.take())))
     }
 
     /// Adds the key for which `eq` holds, if it is interned, and calls `fill` with what waits for its
@@ -355,7 +462,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     ) -> Added {
         let filled = match added {
             node::Added::Closed => Ok(()),
-            _ => catch_unwind(AssertUnwindSafe(|| fill(&mut waiting))),
+            _ => catch_unwind(AssertUnwindSafe(|| {
+                self.merger().change(&mut waiting, &mut fill);
+            })),
         };
         drop(waiting);
         let added = self.settle(added);

@@ -30,6 +30,7 @@
 //! passes the notification on if it leaves without a result. So does one that is notified between 2
 //! and 4: the notification may have been for a second key.
 
+pub(crate) mod blocking;
 pub(crate) mod catch_panic;
 
 use std::collections::{BTreeMap, VecDeque};

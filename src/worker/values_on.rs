@@ -93,13 +93,14 @@ where
     ///
     /// ```
     /// use keyqueue::worker::Workers;
-    /// use keyqueue::{WorkQueue, merge};
+    /// use keyqueue::{ValueQueue, WorkQueue, merge};
     /// use std::sync::Arc;
     /// use tokio::runtime::Handle;
     ///
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), keyqueue::ConfigError> {
-    /// let queue = Arc::new(WorkQueue::builder().merge(merge::append).build()?);
+    /// let queue: ValueQueue<&str, Vec<&str>> = WorkQueue::builder().merge(merge::append).build()?;
+    /// let queue = Arc::new(queue);
     /// let running = Workers::shared(Arc::clone(&queue)).tasks(4).values().spawn_on(
     ///     &Handle::current(),
     ///     |client, lines| async move {

@@ -75,9 +75,12 @@ impl AtomicWaker {
         drop(before);
     }
 
+    pub(crate) fn take(&self) -> Option<Waker> {
+        self.0.lock().take()
+    }
+
     pub(crate) fn wake(&self) {
-        let waker = self.0.lock().take();
-        if let Some(waker) = waker {
+        if let Some(waker) = self.take() {
             waker.wake();
         }
     }

@@ -1,0 +1,242 @@
+//! The bound of a queue of values: how much may wait, and who waits for room.
+//!
+//! # Protocol
+//!
+//! `used` is the sum of the weights of all values that wait for their deliveries, and of the weights
+//! that are *granted* to puts which have not happened yet. Each change of a key's waiting value, made
+//! under the key's lock, adds the difference to `used`.
+//!
+//! ```text
+//!     waiting put                            delivery, or whatever else makes room
+//!     1 put itself at the end of the line    1 lower `used`
+//!     2 publish the length of the line       2 fence(SeqCst)
+//!     3 fence(SeqCst)                        3 read the length of the line; 0: done
+//!     4 grant                                4 grant
+//!     5 sleep until granted
+//! ```
+//!
+//! *Grant* means: under the line's lock, as long as the first in the line fits, raise `used` by its
+//! weight, take it off the line and wake it. So room goes to the first in the line, whatever the
+//! others need (B2). A put that finds somebody in the line is not let past.
+//!
+//! The two fences guarantee that at least one side sees the other's store, so that no room is left
+//! unused while a put waits.
+//!
+//! A granted put that is cancelled gives the weight back, which grants to the next.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::{Arc, AtomicWaker, Mutex};
+use crate::wait::catch_panic::catch_panic;
+
+pub(crate) struct Room {
+    capacity: usize,
+    used: AtomicUsize,
+    /// The length of the line.
+    waiting: AtomicUsize,
+    line: Mutex<VecDeque<Arc<Place>>>,
+    /// Whether the queue is shut down. Then nobody waits.
+    closed: AtomicBool,
+}
+
+/// A place in the line.
+struct Place {
+    weight: usize,
+    granted: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Room {
+    pub(super) fn new(capacity: usize) -> Self {
+        Room {
+            capacity,
+            used: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            line: Mutex::new(VecDeque::new()),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// A weight as it counts while a put waits for room: what is heavier than the capacity is let in
+    /// when nothing else waits.
+    fn clamp(&self, weight: usize) -> usize {
+        weight.min(self.capacity)
+    }
+
+    fn take(&self, weight: usize) -> bool {
+        let fits = |used: usize| {
+            used.checked_add(weight)
+                .filter(|used| *used <= self.capacity)
+        };
+        // Ordering: Relaxed; a count, which orders nothing else.
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    /// Takes room for a weight, if there is any and nobody waits for it.
+    fn try_take(&self, weight: usize) -> bool {
+        // Ordering: Relaxed; a put that comes at the same time may be before or behind this one.
+        self.waiting.load(Ordering::Relaxed) == 0 && self.take(weight)
+    }
+
+    /// Takes room, whether there is any or not.
+    pub(super) fn add(&self, weight: usize) {
+        // Ordering: Relaxed; a count, which orders nothing else.
+        self.used.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    /// Gives room back.
+    pub(super) fn release(&self, weight: usize) {
+        if weight == 0 {
+            return;
+        }
+        // Ordering: Relaxed; ordered by the fence.
+        self.used.fetch_sub(weight, Ordering::Relaxed);
+        // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed; ordered by the fence.
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.grant();
+        }
+    }
+
+    /// Counts that a waiting value, which weighed `before`, weighs `after`.
+    pub(super) fn change(&self, before: usize, after: usize) {
+        match after.checked_sub(before) {
+            Some(more) => self.add(more),
+            None => self.release(before - after),
+        }
+    }
+
+    #[cold]
+    fn grant(&self) {
+        loop {
+            let mut line = self.line.lock();
+            // Ordering: Relaxed; written under the line's lock, or before it was locked.
+            let closed = self.closed.load(Ordering::Relaxed);
+            let fits = |first: &Arc<Place>| closed || self.take(first.weight);
+            let granted = line.front().is_some_and(fits).then(|| line.pop_front());
+            // Ordering: Relaxed; a decrease only spares others the lock.
+            self.waiting.store(line.len(), Ordering::Relaxed);
+            drop(line);
+            let Some(first) = granted.flatten() else {
+                return;
+            };
+            if closed {
+                self.add(first.weight);
+            }
+            // Ordering: Release; pairs with the Acquire in `Turn::poll`.
+            first.granted.store(true, Ordering::Release);
+            let _ = catch_panic(|| first.waker.wake());
+        }
+    }
+
+    /// Lets everybody in: their puts are going to be refused.
+    pub(super) fn close(&self) {
+        let line = self.line.lock();
+        // Ordering: Relaxed; written and read under the line's lock.
+        self.closed.store(true, Ordering::Relaxed);
+        drop(line);
+        self.grant();
+    }
+}
+
+/// A put that waits for room: a future that is ready when it has room for its weight, which it gives
+/// back when it is dropped.
+pub(super) struct Turn<'r> {
+    room: &'r Room,
+    weight: usize,
+    state: State,
+}
+
+enum State {
+    New,
+    Waiting(Arc<Place>),
+    /// The turn has room for its weight.
+    Granted,
+}
+
+impl<'r> Turn<'r> {
+    pub(super) fn new(room: &'r Room, weight: usize) -> Self {
+        Turn {
+            room,
+            weight: room.clamp(weight),
+            state: State::New,
+        }
+    }
+
+    /// Returns a turn that has room, unless there is none or others wait for it.
+    pub(super) fn try_new(room: &'r Room, weight: usize) -> Option<Self> {
+        let weight = room.clamp(weight);
+        room.try_take(weight).then(|| Turn {
+            room,
+            weight,
+            state: State::Granted,
+        })
+    }
+}
+
+impl Future for Turn<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let room = self.room;
+        if matches!(self.state, State::New) {
+            if room.try_take(self.weight) {
+                self.state = State::Granted;
+                return Poll::Ready(());
+            }
+            let place = Arc::new(Place {
+                weight: self.weight,
+                granted: AtomicBool::new(false),
+                waker: AtomicWaker::new(),
+            });
+            place.waker.register(context.waker());
+            let mut line = room.line.lock();
+            line.push_back(Arc::clone(&place));
+            // Ordering: Relaxed; ordered by the fence.
+            room.waiting.store(line.len(), Ordering::Relaxed);
+            drop(line);
+            self.state = State::Waiting(place);
+            // Ordering: SeqCst; pairs with the fence in `release`: see the protocol in the header.
+            fence(Ordering::SeqCst);
+            room.grant();
+        }
+        if let State::Waiting(place) = &self.state {
+            place.waker.register(context.waker());
+            // Ordering: Acquire; pairs with the Release in `grant`. The waker is stored first, so a
+            // grant after this load finds it.
+            if !place.granted.load(Ordering::Acquire) {
+                return Poll::Pending;
+            }
+            self.state = State::Granted;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let room = self.room;
+        if let State::Waiting(place) = &self.state {
+            let mut line = room.line.lock();
+            let before = line.len();
+            line.retain(|other| !Arc::ptr_eq(other, place));
+            // Ordering: Relaxed; a decrease only spares others the lock.
+            room.waiting.store(line.len(), Ordering::Relaxed);
+            let was_waiting = line.len() < before;
+            drop(line);
+            if was_waiting {
+                // This one may have been too heavy, and the next one is not.
+                return room.grant();
+            }
+        }
+        if !matches!(self.state, State::New) {
+            room.release(self.weight);
+        }
+    }
+}
