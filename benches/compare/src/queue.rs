@@ -72,6 +72,21 @@ pub(crate) trait Tasked: Queue<u64> {
     fn get_in_task(&self) -> impl Future<Output = Option<Self::Item<'_>>> + Send;
 }
 
+/// What is put to a key: 64 bytes.
+pub(crate) type Event = [u64; 8];
+
+/// A queue whose keys carry the events that were put to them.
+pub(crate) trait Inboxes: Sync {
+    fn new() -> Self;
+    fn put(&self, key: u64, event: Event);
+    /// Gets and finishes keys until the queue is shut down and empty; `work` comes in between, with
+    /// all events that the key had, the oldest first.
+    fn deliver(&self, work: impl FnMut(u64, &[Event]));
+    /// Whether the queue, shut down, has no key and no event left.
+    fn is_empty(&self) -> bool;
+    fn shut_down(&self);
+}
+
 /// Something that delivers keys when their time has come; the earlier of two times counts.
 pub(crate) trait Delays: Sync {
     /// Sends the keys to `ready`, unless `get` is its own.

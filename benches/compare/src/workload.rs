@@ -13,6 +13,7 @@ pub(crate) enum Kind {
     Cycle, CycleString, CycleHandle, Duplicate, DuplicateHandle, Recur,
     Unique, UniqueString, Work, Memory, Start,
     Hot, Replay,
+    ValuesDistinct, ValuesHot,
     Backlog,
     Reconcile,
     Latency, LatencyOwn, Wake, WakeTask,
@@ -52,6 +53,7 @@ use Target::{AtMost, Less};
 
 const GO: &str = "client-go";
 const LOCK: &str = "single-lock";
+const HAND: &str = "by-hand";
 const WHEEL: &str = "delay-queue";
 
 const K: usize = 1_000;
@@ -80,6 +82,10 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("hot-1x1", Hot, 1, 2 * M, HOT),
     Workload("hot-2x2", Hot, 2, 2 * M, HOT),
     Workload("hot-8x8", Hot, 8, 2 * M, HOT),
+    Workload("values-distinct-1x1", ValuesDistinct, 1, M, VALUES_DISTINCT),
+    Workload("values-distinct-8x8", ValuesDistinct, 8, M, VALUES_DISTINCT),
+    Workload("values-hot-1x1", ValuesHot, 1, 2 * M, &[Figure("", "ns/value", 0, &[])]),
+    Workload("values-hot-8x8", ValuesHot, 8, 2 * M, &[Figure("", "ns/value", 0, &[Less(3.0, HAND), Less(3.0, LOCK)])]),
     Workload("recur-100k", Recur, 1, 3 * M, &[Figure("", "ns/key", 0, &[])]),
     Workload("replay", Replay, 1, M, &[Figure("", "ns/event", 0, &[])]),
     Workload("backlog", Backlog, 1, M, &[
@@ -133,6 +139,12 @@ const WORK: &[Figure] = &[
     Figure("overhead", "ns/key", 0, &[Less(3.0, GO), Less(2.0, LOCK)]),
 ];
 const STRING: &[Figure] = &[Figure("", "ns/key", 0, &[Less(3.0, GO), Less(1.5, LOCK)])];
+const VALUES_DISTINCT: &[Figure] = &[Figure(
+    "",
+    "ns/value",
+    0,
+    &[Less(2.0, HAND), Less(2.0, LOCK)],
+)];
 const HOT: &[Figure] = &[
     Figure("adds", "ns/add", 0, &[]),
     Figure("delivered", "ns/add", 0, &[]),

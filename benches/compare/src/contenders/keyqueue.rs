@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Item, WorkQueue};
+use keyqueue::{Item, ValueQueue, WorkQueue, merge};
 
 use crate::keys::Key;
-use crate::queue::{Delays, Queue, Tasked};
+use crate::queue::{Delays, Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
-use crate::workloads::{self, backlog, delay, limiter, paced, reconcile};
+use crate::workloads::{self, backlog, delay, limiter, paced, reconcile, values};
 
 pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
@@ -22,7 +22,8 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
         _ => workloads::run_u64::<WorkQueue<u64>>(round)
             .or_else(|| workloads::run_str::<WorkQueue<String>>(round))
             .or_else(|| delay::run::<WorkQueue<u64>>(round))
-            .or_else(|| limiter::keyqueue(round)),
+            .or_else(|| limiter::keyqueue(round))
+            .or_else(|| values::run::<Values<true>>(round)),
     }
 }
 
@@ -99,6 +100,39 @@ where
 impl Tasked for WorkQueue<u64> {
     fn get_in_task(&self) -> impl Future<Output = Option<Self::Item<'_>>> + Send {
         self.get_async()
+    }
+}
+
+/// Puts an event by an update of what waits, or as a value that is merged into it.
+pub(super) struct Values<const UPDATE: bool>(ValueQueue<u64, Vec<Event>>);
+
+impl<const UPDATE: bool> Inboxes for Values<UPDATE> {
+    fn new() -> Self {
+        let builder = WorkQueue::builder().merge(merge::append);
+        Self(builder.build().expect("nothing is out of range"))
+    }
+
+    fn put(&self, key: u64, event: Event) {
+        if UPDATE {
+            self.0.update(key, |events| events.push(event));
+        } else {
+            self.0.put(key, vec![event]);
+        }
+    }
+
+    fn deliver(&self, mut work: impl FnMut(u64, &[Event])) {
+        while let Some(item) = self.0.get() {
+            work(**item.key(), item.value());
+            item.done();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn shut_down(&self) {
+        self.0.shut_down();
     }
 }
 

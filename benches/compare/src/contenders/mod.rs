@@ -1,5 +1,6 @@
 //! The queues that are measured, and which workloads each of them runs.
 
+mod by_hand;
 mod delay;
 mod go;
 mod keyqueue;
@@ -9,6 +10,8 @@ mod single_lock;
 
 use crate::workload::Round;
 use crate::workloads::delay::run as delays;
+use crate::workloads::values::run as values;
+use by_hand::ByHand;
 use delay::{Heap, TokioUtil};
 
 type Run = Box<dyn Fn(&Round<'_>) -> Option<Vec<f64>>>;
@@ -44,12 +47,22 @@ pub(crate) fn all() -> Vec<Contender> {
     let [client_go, priority_queue] = go::contenders();
     vec![
         Contender::new("keyqueue", "keyqueue", keyqueue::run),
+        Contender::new(
+            "keyqueue-put",
+            "keyqueue",
+            values::<keyqueue::Values<false>>,
+        ),
         client_go,
         priority_queue,
         Contender::new(
             "single-lock",
             "parking_lot hashbrown foldhash",
             single_lock::run,
+        ),
+        Contender::new(
+            "by-hand",
+            "dashmap crossbeam-channel foldhash",
+            values::<ByHand>,
         ),
         Contender::new("kube-runtime", "kube-runtime", kube::run),
         Contender::new("delay-queue", "tokio-util", delays::<TokioUtil>),

@@ -12,6 +12,9 @@
 //! | a ticket below `head` | processing |
 //! | [`DIRTY`] | processing, and added again |
 //!
+//! Where keys carry values, those of a queued key are with it in the `VecDeque`, where its ticket says.
+//! Those put to a key that is processed wait in the map.
+//!
 //! An operation takes the lock once; `add` and `done` hash once, before they take it, and probe
 //! once. Strings are `Arc<str>`: adding one by `&str` allocates only for an idle key. An
 //! operation that queues a key wakes a consumer only if one sleeps that has not been woken yet, and
@@ -23,9 +26,11 @@
 //! short spin before sleeping, separate cache lines for lock, hasher and hint.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
 use std::hint;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -37,9 +42,9 @@ use hashbrown::hash_table::{Entry, HashTable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::keys::Key;
-use crate::queue::{Queue, Tasked};
+use crate::queue::{Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
-use crate::workloads::{self, backlog, limiter};
+use crate::workloads::{self, backlog, limiter, values};
 
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
@@ -55,21 +60,23 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
         Kind::Backlog => Some(backlog::run::<SingleLock<u64>>(round.count)),
         _ => workloads::run_u64::<SingleLock<u64>>(round)
             .or_else(|| workloads::run_str::<SingleLock<Arc<str>>>(round))
-            .or_else(|| limiter::locked(round)),
+            .or_else(|| limiter::locked(round))
+            .or_else(|| values::run::<SingleLock<u64, Vec<Event>>>(round)),
     }
 }
 
-struct SingleLock<K> {
+/// A queue of keys with values `V`, by default without.
+struct SingleLock<K, V = ()> {
     hasher: CachePadded<RandomState>,
-    state: CachePadded<Mutex<State<K>>>,
+    state: CachePadded<Mutex<State<K, V>>>,
     /// Whether the queue holds a key or is shut down, for consumers that spin. Written under the lock.
     ready: CachePadded<AtomicBool>,
     wake_up: Condvar,
 }
 
-struct State<K> {
-    tickets: HashTable<(K, u64)>,
-    queued: VecDeque<K>,
+struct State<K, V> {
+    tickets: HashTable<(K, u64, V)>,
+    queued: VecDeque<(K, V)>,
     head: u64,
     /// Consumers that sleep, less those being woken.
     sleepers: usize,
@@ -95,41 +102,68 @@ impl Stored<str> for Arc<str> {
     }
 }
 
-impl<K> State<K> {
+impl<K, V> State<K, V> {
     fn next_ticket(&self) -> u64 {
         self.head + self.queued.len() as u64
     }
 }
 
-impl<K: Hash + Eq + Clone> SingleLock<K> {
+impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
+    fn create() -> Self {
+        Self {
+            hasher: CachePadded::default(),
+            state: CachePadded::new(Mutex::new(State {
+                tickets: HashTable::new(),
+                queued: VecDeque::new(),
+                head: DIRTY + 1,
+                sleepers: 0,
+                shut_down: false,
+            })),
+            ready: CachePadded::default(),
+            wake_up: Condvar::new(),
+        }
+    }
+
+    /// Adds a key: an idle one with what `own` returns, a known one by `merge`.
     #[inline]
-    fn add_with(&self, hash: u64, is_same: impl Fn(&K) -> bool, own: impl FnOnce() -> K) {
+    fn add_with(
+        &self,
+        hash: u64,
+        is_same: impl Fn(&K) -> bool,
+        own: impl FnOnce() -> (K, V),
+        merge: impl FnOnce(&mut V),
+    ) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         if state.shut_down {
             return;
         }
         let ticket = state.next_ticket();
-        let rehash = |(key, _): &(K, u64)| self.hasher.hash_one(key);
-        match state.tickets.entry(hash, |(key, _)| is_same(key), rehash) {
+        let rehash = |(key, ..): &(K, u64, V)| self.hasher.hash_one(key);
+        match state.tickets.entry(hash, |(key, ..)| is_same(key), rehash) {
             Entry::Occupied(mut known) => {
-                let known = &mut known.get_mut().1;
+                let (_, known, values) = known.get_mut();
                 if *known < state.head {
                     *known = DIRTY;
+                    merge(values);
+                } else if let Some((_, values)) =
+                    state.queued.get_mut((*known - state.head) as usize)
+                {
+                    merge(values);
                 }
             }
             Entry::Vacant(place) => {
-                let key = own();
-                place.insert((key.clone(), ticket));
-                self.push(guard, key);
+                let (key, values) = own();
+                place.insert((key.clone(), ticket, V::default()));
+                self.push(guard, (key, values));
             }
         }
     }
 
     /// Queues a key that has its ticket already.
     #[inline]
-    fn push(&self, mut state: MutexGuard<'_, State<K>>, key: K) {
-        state.queued.push_back(key);
+    fn push(&self, mut state: MutexGuard<'_, State<K, V>>, queued: (K, V)) {
+        state.queued.push_back(queued);
         if state.queued.len() == 1 {
             // Ordering: Relaxed; a hint; a consumer that sees it takes the lock.
             self.ready.store(true, Ordering::Relaxed);
@@ -142,18 +176,25 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
     }
 
     #[inline]
-    fn pop(&self, state: &mut State<K>) -> Option<K> {
-        let key = state.queued.pop_front()?;
+    fn pop(&self, state: &mut State<K, V>) -> Option<(K, V)> {
+        let queued = state.queued.pop_front()?;
         state.head += 1;
         if state.queued.is_empty() {
             // Ordering: Relaxed; a hint.
             self.ready.store(false, Ordering::Relaxed);
         }
-        Some(key)
+        Some(queued)
+    }
+
+    #[inline]
+    fn next(&self) -> Option<(K, V)> {
+        let mut state = self.state.lock();
+        let queued = self.pop(&mut state);
+        queued.or_else(|| self.wait(state))
     }
 
     #[cold]
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State<K>>) -> Option<K> {
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State<K, V>>) -> Option<(K, V)> {
         while !state.shut_down {
             drop(state);
             self.spin();
@@ -162,8 +203,8 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
                 state.sleepers += 1;
                 self.wake_up.wait(&mut state);
             }
-            if let Some(key) = self.pop(&mut state) {
-                return Some(key);
+            if let Some(queued) = self.pop(&mut state) {
+                return Some(queued);
             }
         }
         self.pop(&mut state)
@@ -182,6 +223,35 @@ impl<K: Hash + Eq + Clone> SingleLock<K> {
             }
         }
     }
+
+    /// Ends the processing of a key, whose values are handled. What they leave is used again.
+    #[inline]
+    fn finish(&self, key: K, handled: V) {
+        let hash = self.hasher.hash_one(&key);
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let ticket = state.next_ticket();
+        let Ok(mut known) = state.tickets.find_entry(hash, |(known, ..)| *known == key) else {
+            unreachable!("a key that is processed is in the map");
+        };
+        let (_, known_ticket, values) = known.get_mut();
+        if *known_ticket == DIRTY {
+            *known_ticket = ticket;
+            let values = mem::replace(values, handled);
+            self.push(guard, (key, values));
+        } else {
+            let (known, _) = known.remove();
+            drop(guard);
+            drop((known, key, handled));
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().shut_down = true;
+        // Ordering: Relaxed; a hint.
+        self.ready.store(true, Ordering::Relaxed);
+        self.wake_up.notify_all();
+    }
 }
 
 impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
@@ -189,18 +259,7 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
     type Item<'a> = K;
 
     fn new() -> Self {
-        Self {
-            hasher: CachePadded::default(),
-            state: CachePadded::new(Mutex::new(State {
-                tickets: HashTable::new(),
-                queued: VecDeque::new(),
-                head: DIRTY + 1,
-                sleepers: 0,
-                shut_down: false,
-            })),
-            ready: CachePadded::default(),
-            wake_up: Condvar::new(),
-        }
+        Self::create()
     }
 
     fn key(item: &K) -> &Q {
@@ -209,36 +268,25 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
 
     fn add(&self, key: K) {
         let hash = self.hasher.hash_one(&key);
-        self.add_with(hash, |known| *known == key, || key.clone());
+        self.add_with(hash, |known| *known == key, || (key.clone(), ()), |()| ());
     }
 
     fn add_ref(&self, key: &Q) {
         let hash = self.hasher.hash_one(key);
-        self.add_with(hash, |known| known.borrow() == key, || K::store(key));
+        self.add_with(
+            hash,
+            |known| known.borrow() == key,
+            || (K::store(key), ()),
+            |()| (),
+        );
     }
 
     fn get(&self) -> Option<K> {
-        let mut state = self.state.lock();
-        let key = self.pop(&mut state);
-        key.or_else(|| self.wait(state))
+        self.next().map(|(key, ())| key)
     }
 
     fn done(&self, key: K) {
-        let hash = self.hasher.hash_one(&key);
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        let ticket = state.next_ticket();
-        let Ok(mut known) = state.tickets.find_entry(hash, |(known, _)| *known == key) else {
-            unreachable!("a key that is processed is in the map");
-        };
-        if known.get().1 == DIRTY {
-            known.get_mut().1 = ticket;
-            self.push(guard, key);
-        } else {
-            let (known, _) = known.remove();
-            drop(guard);
-            drop((known, key));
-        }
+        self.finish(key, ());
     }
 
     fn len(&self) -> usize {
@@ -246,10 +294,7 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
     }
 
     fn shut_down(&self) {
-        self.state.lock().shut_down = true;
-        // Ordering: Relaxed; a hint.
-        self.ready.store(true, Ordering::Relaxed);
-        self.wake_up.notify_all();
+        self.end();
     }
 
     fn shrink(&self) {
@@ -257,7 +302,7 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
             queued, tickets, ..
         } = &mut *self.state.lock();
         queued.shrink_to_fit();
-        tickets.shrink_to_fit(|(key, _)| self.hasher.hash_one(key));
+        tickets.shrink_to_fit(|(key, ..)| self.hasher.hash_one(key));
     }
 }
 
@@ -267,12 +312,54 @@ impl Tasked for SingleLock<u64> {
         loop {
             {
                 let mut state = self.state.lock();
-                let key = self.pop(&mut state);
-                if key.is_some() || state.shut_down {
-                    return key;
+                let queued = self.pop(&mut state);
+                if queued.is_some() || state.shut_down {
+                    return queued.map(|(key, ())| key);
                 }
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+}
+
+thread_local! {
+    /// The inbox of the next key that is new, allocated without the lock.
+    static SPARE: Cell<Vec<Event>> = const { Cell::new(Vec::new()) };
+}
+
+impl Inboxes for SingleLock<u64, Vec<Event>> {
+    fn new() -> Self {
+        Self::create()
+    }
+
+    fn put(&self, key: u64, event: Event) {
+        let hash = self.hasher.hash_one(key);
+        let mut spare = SPARE.take();
+        spare.reserve_exact(1);
+        let own = || {
+            let mut events = mem::take(&mut spare);
+            events.push(event);
+            (key, events)
+        };
+        let merge = |events: &mut Vec<Event>| events.push(event);
+        self.add_with(hash, |known| *known == key, own, merge);
+        SPARE.set(spare);
+    }
+
+    fn deliver(&self, mut work: impl FnMut(u64, &[Event])) {
+        while let Some((key, mut events)) = self.next() {
+            work(key, &events);
+            events.clear();
+            self.finish(key, events);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.queued.is_empty() && state.tickets.is_empty()
+    }
+
+    fn shut_down(&self) {
+        self.end();
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn results(report: &Report) -> String {
                   |>to single-lock|others|>read-modify-writes|targets";
     let cells = |row: &Row| {
         let others = row.figures.keys().filter(|name| !COLUMNS.contains(name));
-        let others = others.map(|name| format!("{name} {}", median(row, name)));
+        let others = others.map(|name| other(row, name));
         let targets = row.of.3.iter().map(|target| judge(row, *target).0);
         let mut cells = vec![row.id.clone(), row.unit.to_owned()];
         cells.extend(COLUMNS.map(|name| median(row, name) + &range(row, name)));
@@ -165,6 +165,13 @@ fn range(row: &Row, contender: &str) -> String {
     }
 }
 
+/// A contender without a column.
+fn other(row: &Row, contender: &str) -> String {
+    let ratio = row.ratio_to(contender);
+    let ratio = ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
+    format!("{contender} {}{ratio}", median(row, contender))
+}
+
 fn ratio(row: &Row, contender: &str) -> String {
     let ratio = row.ratio_to(contender);
     ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"))
@@ -224,7 +231,7 @@ mod tests {
         report.rmw_ns = 1.0;
         report.rows = vec![row];
         let results = results(&report);
-        let cells = "10.0|**5.00**|0.50x|array-queue 1.00|5 x 2.00|**single-lock 1.70x**";
+        let cells = "10.0|**5.00**|0.50x|array-queue 1.00 (0.10x)|5 x 2.00|**single-lock 1.70x**";
         for cell in cells.split('|') {
             let cell = format!(" {cell} |");
             assert!(results.contains(&cell), "no {cell} in\n{results}");

@@ -12,6 +12,7 @@ pub(crate) mod paced;
 pub(crate) mod reconcile;
 mod recurring;
 mod unique;
+pub(crate) mod values;
 
 use tokio::runtime::{Builder, Runtime};
 
