@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::{Clock, WorkQueue};
+use keyqueue::{Clock, ValueQueue, WorkQueue, merge};
 
 /// A way through the queue: its name, what one operation may allocate in the long run, and a
 /// function that prepares what the path needs and takes it this often.
@@ -25,7 +25,7 @@ const COUNT: u64 = 1 << 17;
 /// A table may grow at another size of the set than at the last run: its hashes are random.
 const NONE: f64 = 0.001;
 
-const PATHS: [Path; 12] = [
+const PATHS: [Path; 15] = [
     ("cycle-u64", NONE, cycle_u64),
     ("cycle-string", NONE, cycle_string),
     ("cycle-handle", NONE, cycle_handle),
@@ -38,6 +38,9 @@ const PATHS: [Path; 12] = [
     ("delay", 0.1, delay),
     ("delay-moved", 0.1, delay_moved),
     ("limiter", 0.05, limiter),
+    ("values", NONE, values),
+    ("values-merged", NONE, values_merged),
+    ("values-distinct", 0.02, values_distinct),
 ];
 
 fn main() {
@@ -164,6 +167,34 @@ fn backlog(count: u64) {
 const FAR: Duration = Duration::from_secs(100);
 
 /// A queue whose time stands still, with no thread.
+fn summing() -> ValueQueue<u64, u64> {
+    let builder = WorkQueue::builder().merge(merge::sum);
+    builder.build().expect("the settings are valid")
+}
+
+fn values(count: u64) {
+    let queue = summing();
+    for key in passes(count) {
+        queue.put(key, 1);
+        drop(black_box(queue.get()));
+    }
+}
+
+fn values_merged(count: u64) {
+    let queue = summing();
+    for key in passes(count) {
+        black_box(queue.put(key, 1));
+    }
+}
+
+fn values_distinct(count: u64) {
+    let queue = summing();
+    for key in 0..count {
+        queue.put(key, 1);
+        drop(black_box(queue.get()));
+    }
+}
+
 fn still() -> WorkQueue<u64> {
     let (clock, _) = Clock::mock();
     let queue = WorkQueue::builder().clock(clock).manual_timers();

@@ -33,9 +33,9 @@ pub(crate) trait Cargo<K>: Send + Sync {
     /// Bounds how much may wait.
     fn bound(&mut self, capacity: usize);
 
-    /// Runs `begin`, which begins the delivery of the key, and if that returns true, loads the value
-    /// for it. Returns whether there is one.
-    fn load(&self, key: &K, begin: &mut dyn FnMut() -> bool) -> bool;
+    /// Begins the delivery of a key, and loads its value for it. Returns also whether there is one; not
+    /// if a shut-down has abandoned the key.
+    fn begin(&self, entry: Queued<K>, watch: Option<&Watch>) -> (Held<K>, Begun, bool);
 
     /// Ends the delivery: drops the value that is loaded. Called by the holder of the key, before
     /// it finishes the key. Never panics.
@@ -63,24 +63,17 @@ pub(crate) trait Cargo<K>: Send + Sync {
 impl<K> Extras<K> {
     /// Begins the delivery of a key. Returns also whether it carries what it should.
     pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
-        let begin = |entry: Queued<K>| match &self.watch {
-            None => entry.begin(),
-            Some(watch) => watch.begin(entry),
-        };
-        let Some(cargo) = &self.cargo else {
-            let (held, begun) = begin(entry);
-            return (held, begun, true);
-        };
-        let node = entry.node();
-        // SAFETY: a queued node stays interned; after `begin`, only the caller can finish it.
-        let key = unsafe { &node.get().key };
-        let (mut entry, mut held) = (Some(entry), None);
-        let loaded = cargo.load(key, &mut || {
-            held = entry.take().map(begin);
-            !matches!(held, Some((_, Begun::Abandoned)))
-        });
-        let (held, begun) = held.expect("`load` has run the closure");
-        (held, begun, loaded)
+        match (&self.cargo, &self.watch) {
+            (Some(cargo), watch) => cargo.begin(entry, watch.as_ref()),
+            (None, Some(watch)) => {
+                let (held, begun) = watch.begin(entry);
+                (held, begun, true)
+            }
+            (None, None) => {
+                let (held, begun) = entry.begin();
+                (held, begun, true)
+            }
+        }
     }
 
     /// Ends the processing of a key; see [`Held::finish`].

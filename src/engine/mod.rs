@@ -422,8 +422,10 @@ impl<K> Core<K> {
 
     #[cold]
     fn begin_slow(&self, entry: Queued<K>) -> Taken<K> {
-        let (held, begun, loaded) = self.begin_one(entry);
-        self.begun_slow(held, begun, loaded)
+        match self.begin_one(entry) {
+            (held, Begun::Open, true) => Taken::Key(held),
+            (held, begun, loaded) => self.begun_slow(held, begun, loaded),
+        }
     }
 
     fn begin_one(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {

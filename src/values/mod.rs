@@ -35,28 +35,27 @@
 //! * A delivery that finds no value is finished immediately, and not handed out: the value was taken
 //!   back, or another delivery before has taken it with its own.
 
+mod core;
 mod item;
 pub mod merge;
+mod merger;
 mod put;
 pub(crate) mod put_wait;
 pub(crate) mod receipt;
 mod room;
 
-use std::any::Any;
 use std::borrow::Borrow;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use crate::engine::cargo::Cargo;
-use crate::sync::{SpinLock, SpinLockGuard};
+use crate::sync::SpinLock;
 use crate::wait::catch_panic::catch_panic;
+pub(crate) use merger::Merger;
 use receipt::{Ended, Obligation};
-use room::Room;
 
 /// A key that carries a value: the key of a [`ValueQueue`](crate::ValueQueue).
 ///
@@ -75,7 +74,7 @@ use room::Room;
 /// ```
 pub struct Valued<K, V> {
     key: K,
-    waiting: SpinLock<Load<V>>,
+    waiting: SpinLock<Waiting<V>>,
     /// Accessed only by the holder of the key.
     loaded: UnsafeCell<Load<V>>,
 }
@@ -83,31 +82,59 @@ pub struct Valued<K, V> {
 /// A value, and who waits for the end of its delivery.
 struct Load<V> {
     value: Option<V>,
-    receipts: Vec<Obligation>,
-    /// The weight for which the value is counted in the queue's bound.
-    weight: usize,
-    /// How the delivery ends if nothing else happens.
+    receipts: Option<Box<Receipts>>,
+}
+
+/// The receipts of the adds that one delivery covers.
+struct Receipts {
+    obligations: Vec<Obligation>,
+    /// How the delivery ends, if nothing else happens.
     end: Ended,
+}
+
+/// What waits for the next delivery of a key.
+struct Waiting<V> {
+    load: Load<V>,
+    /// The weight for which it counts in the bound of the queue.
+    weight: usize,
 }
 
 impl<V> Default for Load<V> {
     fn default() -> Self {
         Load {
             value: None,
-            receipts: Vec::new(),
-            weight: 0,
-            end: Ended::Done,
+            receipts: None,
         }
     }
 }
 
 impl<V> Load<V> {
-    fn end(self, end: Ended) {
-        for receipt in self.receipts {
-            receipt.fire(end);
+    #[inline]
+    fn end(self, end: Option<Ended>) {
+        if let Some(receipts) = self.receipts {
+            receipts.fire(end);
         }
-        // The drop of the value is user code.
-        let _ = catch_panic(|| drop(self.value));
+        if mem::needs_drop::<V>() {
+            // The drop of the value is user code.
+            let _ = catch_panic(|| drop(self.value));
+        }
+    }
+}
+
+impl Receipts {
+    fn of(obligation: Obligation) -> Box<Self> {
+        Box::new(Receipts {
+            obligations: vec![obligation],
+            end: Ended::Done,
+        })
+    }
+
+    #[cold]
+    fn fire(self: Box<Self>, end: Option<Ended>) {
+        let end = end.unwrap_or(self.end);
+        for obligation in self.obligations {
+            obligation.fire(end);
+        }
     }
 }
 
@@ -116,10 +143,10 @@ impl<V> Load<V> {
 unsafe impl<K: Sync, V: Send> Sync for Valued<K, V> {}
 
 impl<K, V> Valued<K, V> {
-    fn with(key: K, waiting: Load<V>) -> Self {
+    fn with(key: K, load: Load<V>, weight: usize) -> Self {
         Valued {
             key,
-            waiting: SpinLock::new(waiting),
+            waiting: SpinLock::new(Waiting { load, weight }),
             loaded: UnsafeCell::new(Load::default()),
         }
     }
@@ -148,163 +175,13 @@ impl<K, V> Valued<K, V> {
 
     /// Takes the value that waits for the next delivery, when there will be none.
     pub(crate) fn take_waiting(&self) -> Option<V> {
-        self.waiting.lock().value.take()
-    }
-}
-
-/// The values of a queue: how they are merged, and how much may wait.
-pub(crate) struct Merger<V> {
-    merge: Box<MergeFn<V>>,
-    /// `None` if the queue has no bound.
-    room: Option<Room>,
-    /// `None` if each value weighs 1.
-    weight: Option<Box<WeightFn<V>>>,
-}
-
-type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
-
-type WeightFn<V> = dyn Fn(&V) -> usize + Send + Sync;
-
-impl<V> Merger<V> {
-    pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self {
-        Merger {
-            merge: Box::new(merge),
-            room: None,
-            weight: None,
-        }
-    }
-
-    pub(crate) fn weigh_by(&mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) {
-        self.weight = Some(Box::new(weight));
-    }
-
-    /// Returns the weight of a value; 0 if the queue has no bound.
-    fn weight(&self, value: Option<&V>) -> usize {
-        match (value, &self.weight) {
-            (Some(value), Some(weight)) if self.room.is_some() => weight(value),
-            (Some(_), None) if self.room.is_some() => 1,
-            _ => 0,
-        }
-    }
-
-    /// Merges `newer` into `older`.
-    fn merge(&self, older: &mut Load<V>, mut newer: Load<V>) {
-        if let Some(value) = newer.value {
-            match &mut older.value {
-                Some(older) => (self.merge)(older, value),
-                None => older.value = Some(value),
-            }
-        }
-        older.receipts.append(&mut newer.receipts);
-    }
-
-    /// Changes what waits for the delivery of a key, by `change`, and counts its weight.
-    fn change(&self, waiting: &mut Load<V>, change: impl FnOnce(&mut Load<V>)) {
-        change(waiting);
-        if let Some(room) = &self.room {
-            let weight = self.weight(waiting.value.as_ref());
-            room.change(mem::replace(&mut waiting.weight, weight), weight);
-        }
-    }
-
-    /// Takes what waits for a delivery, which makes room.
-    fn take(&self, mut waiting: SpinLockGuard<'_, Load<V>>) -> Load<V> {
-        let mut load = mem::take(&mut *waiting);
-        drop(waiting);
-        let weight = mem::take(&mut load.weight);
-        if let Some(room) = &self.room {
-            room.release(weight);
-        }
-        load
-    }
-}
-
-impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger<V> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn bound(&mut self, capacity: usize) {
-        self.room = Some(Room::new(capacity));
-    }
-
-    fn load(&self, key: &Valued<K, V>, begin: &mut dyn FnMut() -> bool) -> bool {
-        let waiting = key.waiting.lock();
-        if !begin() {
-            return false;
-        }
-        let load = self.take(waiting);
-        let is_loaded = load.value.is_some();
-        // SAFETY: the caller holds the key since `begin`. What was here before is empty: the last
-        // holder has unloaded it.
-        unsafe { key.loaded.get().write(load) };
-        is_loaded
-    }
-
-    fn unload(&self, key: &Valued<K, V>) {
-        // SAFETY: the caller holds the key.
-        let load = mem::take(unsafe { &mut *key.loaded.get() });
-        let end = match thread::panicking() {
-            true => Ended::GivenUp,
-            false => load.end,
-        };
-        load.end(end);
-    }
-
-    fn end_as(&self, key: &Valued<K, V>, end: Ended) {
-        // SAFETY: the caller holds the key.
-        unsafe { &mut *key.loaded.get() }.end = end;
-    }
-
-    fn put_back(&self, key: &Valued<K, V>, add: &mut dyn FnMut() -> bool) {
-        let mut waiting = key.waiting.lock();
-        if !add() {
-            return;
-        }
-        // SAFETY: the caller holds the key.
-        let load = mem::take(unsafe { &mut *key.loaded.get() });
-        let merged = catch_unwind(AssertUnwindSafe(|| {
-            self.change(&mut waiting, |waiting| {
-                let newer = mem::replace(waiting, load);
-                // The weight that is counted stays what it was.
-                waiting.weight = newer.weight;
-                self.merge(waiting, newer);
-            });
-        }));
-        drop(waiting);
-        merged.unwrap_or_else(|panic| resume_unwind(panic));
-    }
-
-    fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
-        let waiting = key.waiting.lock();
-        if decide() {
-            self.take(waiting).end(Ended::Dropped);
-        }
-    }
-
-    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
-        let mut waiting = key.waiting.lock();
-        if decide() {
-            let receipts = mem::take(&mut waiting.receipts);
-            drop(waiting);
-            drop(receipts); // which fires them as dropped
-        }
-    }
-
-    fn close(&self) {
-        if let Some(room) = &self.room {
-            room.close();
-        }
+        self.waiting.lock().load.value.take()
     }
 }
 
 impl<K, V> From<K> for Valued<K, V> {
     fn from(key: K) -> Self {
-        Valued::with(key, Load::default())
+        Valued::with(key, Load::default(), 0)
     }
 }
 

@@ -1,20 +1,12 @@
 //! Putting values: [`super`] has the protocol.
 
-use std::any::Any;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::receipt::{self, Receipt};
-use super::{Load, Merger, Valued};
-use crate::engine::Core;
-use crate::engine::cargo::Cargo;
-use crate::engine::timing::Event;
-use crate::keys::Shard;
+use super::{Load, Receipts, Valued};
 use crate::keys::hash::hash_of;
-use crate::keys::node::{self, NodeRef, Pin};
-use crate::sync::{Arc, SpinLockGuard};
 use crate::{Added, KeyHandle, ValueQueue};
 
 impl<K, V, L, S> ValueQueue<K, V, L, S>
@@ -79,15 +71,10 @@ where
     {
         let core = &*self.core;
         let hash = hash_of(&self.hasher, key);
-        let mut load = Some(value.into());
         let eq = |known: &Valued<K, V>| known.key.borrow() == key;
-        let fill = |waiting: &mut _| core.merge(waiting, load.take());
-        match core.put_known(hash, eq, fill) {
-            Some(added) => added,
-            None => match load {
-                Some(load) => core.put(hash, key.to_owned(), load),
-                None => Added::ShutDown,
-            },
+        match core.put_known(hash, eq, value.into()) {
+            Ok(added) => added,
+            Err(load) => core.put(hash, key.to_owned(), load),
         }
     }
 
@@ -115,24 +102,9 @@ where
     where
         V: Default,
     {
-        let core = &*self.core;
         let hash = hash_of(&self.hasher, &key);
-        let mut change = Some(change);
-        let fill = |waiting: &mut Load<V>| {
-            if let Some(change) = change.take() {
-                change(waiting.value.get_or_insert_default());
-            }
-        };
-        if let Some(added) = core.put_known(hash, |known| known.key == key, fill) {
-            return added;
-        }
-        // User code, so no lock is held. If another thread interns the key meanwhile, `put` merges.
-        let mut load = Load::default();
-        match change {
-            Some(change) => change(load.value.get_or_insert_default()),
-            None => return Added::ShutDown,
-        }
-        core.put(hash, key, load)
+        self.core
+            .update(hash, key, |load| change(load.value.get_or_insert_default()))
     }
 
     /// Like [`put`](Self::put), and returns a [`Receipt`], which ends when the delivery of the value has
@@ -291,8 +263,8 @@ where
     /// ```
     pub fn put(&self, value: V) -> Added {
         let (core, pin, hash) = self.parts();
-        let mut load = Some(value.into());
-        core.put_pinned(pin, hash, |waiting| core.merge(waiting, load.take()))
+        let (merger, load) = (core.merger(), value.into());
+        core.put_pinned(pin, hash, merger, |waiting| merger.merge(waiting, load))
     }
 
     /// Puts a value for the key, and returns a receipt; see
@@ -300,8 +272,8 @@ where
     pub fn put_tracked(&self, value: V) -> Receipt {
         let (core, pin, hash) = self.parts();
         let (load, receipt) = tracked(value);
-        let mut load = Some(load);
-        core.put_pinned(pin, hash, |waiting| core.merge(waiting, load.take()));
+        let merger = core.merger();
+        core.put_pinned(pin, hash, merger, |waiting| merger.merge(waiting, load));
         receipt
     }
 
@@ -317,196 +289,8 @@ where
 fn tracked<V>(value: V) -> (Load<V>, Receipt) {
     let (obligation, receipt) = receipt::receipt();
     let load = Load {
-        receipts: vec![obligation],
-        ..value.into()
+        value: Some(value),
+        receipts: Some(Receipts::of(obligation)),
     };
     (load, receipt)
-}
-
-impl<V> From<V> for Load<V> {
-    fn from(value: V) -> Self {
-        Load {
-            value: Some(value),
-            ..Load::default()
-        }
-    }
-}
-
-impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
-    pub(super) fn merger(&self) -> &Merger<V> {
-        let cargo = self.cargo().map(Cargo::as_any);
-        let merger = cargo.and_then(<dyn Any>::downcast_ref);
-        merger.expect("the queue was built with `Builder::merge`")
-    }
-
-    /// Merges `newer` into the value that waits.
-    fn merge(&self, waiting: &mut Load<V>, newer: Option<Load<V>>) {
-        if let Some(newer) = newer {
-            self.merger().merge(waiting, newer);
-        }
-    }
-
-    fn put(&self, hash: u64, key: K, load: Load<V>) -> Added
-    where
-        K: Eq,
-    {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let merger = self.merger();
-        let weight = merger.weight(load.value.as_ref());
-        let mut shard = self.keys.lock(hash);
-        if let Some(node) = shard.find(hash, |known| known.key == key) {
-            let mut load = Some(load);
-            let fill = |waiting: &mut _| self.merge(waiting, load.take());
-            return self.put_found(shard, node, hash, fill);
-        }
-        // Read under the shard's lock, as in `Core::add`.
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let load = Load { weight, ..load };
-        if let Some(room) = &merger.room {
-            room.add(weight);
-        }
-        let (entry, swept) = shard.insert_queued(hash, Valued::with(key, load));
-        drop(shard);
-        self.enqueue(entry);
-        drop(swept);
-        Added::Queued
-    }
-
-    /// Merges a value into the one that waits for the delivery of the key, if there is one, and adds
-    /// the key. Otherwise returns the value.
-    pub(super) fn merge_into_waiting(&self, hash: u64, key: &K, value: V) -> Result<Added, V>
-    where
-        K: Eq,
-    {
-        let pin = self.keys.lock(hash).pin(hash, |known| known.key == *key);
-        let Some(pinned) = pin.map(Pinned) else {
-            return Err(value);
-        };
-        let pin = &pinned.0;
-        let waiting = pin.key().waiting.lock();
-        if waiting.value.is_none() {
-            return Err(value);
-        }
-        let added = self.mark_pinned(pin, hash);
-        let mut load = Some(value.into());
-        Ok(self.fill(waiting, added, |waiting| self.merge(waiting, load.take())))
-    }
-
-    /// Adds the key for which `eq` holds, if it is interned, and calls `fill` with what waits for its
-    /// next delivery, unless the queue is shut down.
-    fn put_known(
-        &self,
-        hash: u64,
-        eq: impl FnMut(&Valued<K, V>) -> bool,
-        fill: impl FnMut(&mut Load<V>),
-    ) -> Option<Added> {
-        if self.closing.has_begun() {
-            return Some(Added::ShutDown);
-        }
-        let shard = self.keys.lock(hash);
-        let node = shard.find(hash, eq)?;
-        Some(self.put_found(shard, node, hash, fill))
-    }
-
-    fn put_found(
-        &self,
-        shard: Shard<'_, Valued<K, V>>,
-        node: NodeRef<Valued<K, V>>,
-        hash: u64,
-        fill: impl FnMut(&mut Load<V>),
-    ) -> Added {
-        // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
-        // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
-        // the queue is shut down, and then it is not accessed any more.
-        let key = unsafe { &node.get().key };
-        let Some(waiting) = key.waiting.try_lock() else {
-            // SAFETY: as above.
-            let pinned = Pinned(unsafe { Pin::new(node) });
-            drop(shard);
-            return self.put_pinned(&pinned.0, hash, fill);
-        };
-        let added = self.add_found(&shard, node);
-        if matches!(added, node::Added::Closed) {
-            drop(waiting);
-            return Added::ShutDown;
-        }
-        drop(shard);
-        self.fill(waiting, added, fill)
-    }
-
-    fn put_pinned(
-        &self,
-        pin: &Pin<Valued<K, V>>,
-        hash: u64,
-        fill: impl FnMut(&mut Load<V>),
-    ) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let waiting = pin.key().waiting.lock();
-        let added = self.mark_pinned(pin, hash);
-        self.fill(waiting, added, fill)
-    }
-
-    /// Fills what waits for the next delivery of a key that has been added, and unlocks it. Then
-    /// pushes the key's entry, also if `fill` panics.
-    fn fill(
-        &self,
-        mut waiting: SpinLockGuard<'_, Load<V>>,
-        added: node::Added<Valued<K, V>>,
-        mut fill: impl FnMut(&mut Load<V>),
-    ) -> Added {
-        let filled = match added {
-            node::Added::Closed => Ok(()),
-            _ => catch_unwind(AssertUnwindSafe(|| {
-                self.merger().change(&mut waiting, &mut fill);
-            })),
-        };
-        drop(waiting);
-        let added = self.settle(added);
-        filled.unwrap_or_else(|panic| resume_unwind(panic));
-        added
-    }
-
-    fn put_after(
-        self: &Arc<Self>,
-        pin: Pin<Valued<K, V>>,
-        hash: u64,
-        load: Load<V>,
-        delay: Duration,
-    ) -> Added {
-        let pinned = Pinned(pin);
-        let pin = &pinned.0;
-        let mut load = Some(load);
-        let fill = |waiting: &mut _| self.merge(waiting, load.take());
-        if delay.is_zero() {
-            let added = self.put_pinned(pin, hash, fill);
-            if added.is_accepted() {
-                self.note(Event::Retried);
-            }
-            return added;
-        }
-        let waiting = pin.key().waiting.lock();
-        match self.delay(pin.clone(), hash, delay) {
-            Added::ShutDown => Added::ShutDown,
-            added => {
-                // Nothing is to be pushed.
-                self.fill(waiting, node::Added::Merged, fill);
-                added
-            }
-        }
-    }
-}
-
-/// A pin that ends when it is dropped.
-struct Pinned<K>(Pin<K>);
-
-impl<K> Drop for Pinned<K> {
-    fn drop(&mut self) {
-        self.0.unpin();
-    }
 }

@@ -47,7 +47,7 @@ where
         let Some(room) = &merger.room else {
             return Ok(self.put(key, value));
         };
-        match Turn::try_new(room, merger.weight(Some(&value))) {
+        match Turn::try_new(room, merger.weight(&value)) {
             Some(_turn) => Ok(self.put(key, value)),
             // Together with a value that waits already, this one weighs 1: it needs no room (B1).
             None if merger.weight.is_none() => {
@@ -157,7 +157,7 @@ where
     fn turn(&self, value: &V) -> Turn<'_> {
         let merger = self.core.merger();
         let room = merger.room.as_ref().expect("only a bounded queue is full");
-        Turn::new(room, merger.weight(Some(value)))
+        Turn::new(room, merger.weight(value))
     }
 }
 

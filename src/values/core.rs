@@ -1,0 +1,260 @@
+//! Putting values, without the public face: [`super`] has the protocol.
+
+use std::any::Any;
+
+use super::{Load, Merger, Valued, Waiting};
+use crate::Added;
+use crate::engine::Core;
+use crate::engine::cargo::Cargo;
+use crate::engine::timing::Event;
+use crate::keys::Shard;
+use crate::keys::node::{self, NodeRef, Pin};
+use crate::sync::{Arc, SpinLockGuard};
+
+impl<V> From<V> for Load<V> {
+    #[inline]
+    fn from(value: V) -> Self {
+        Load {
+            value: Some(value),
+            receipts: None,
+        }
+    }
+}
+
+impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
+    pub(super) fn merger(&self) -> &Merger<V> {
+        let cargo = self.cargo().map(Cargo::as_any);
+        let merger = cargo.and_then(<dyn Any>::downcast_ref);
+        merger.expect("the queue was built with `Builder::merge`")
+    }
+
+    pub(super) fn put(&self, hash: u64, key: K, load: Load<V>) -> Added
+    where
+        K: Eq,
+    {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let merger = self.merger();
+        let weight = match (&merger.room, &load.value) {
+            (Some(_), Some(value)) => merger.weight(value),
+            _ => 0,
+        };
+        let mut shard = self.keys.lock(hash);
+        if let Some(node) = shard.find(hash, |known| known.key == key) {
+            return self.put_found(shard, node, hash, merger, |waiting| {
+                merger.merge(waiting, load);
+            });
+        }
+        // Read under the shard's lock, as in `Core::add`.
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        if let Some(room) = &merger.room {
+            room.add(weight);
+        }
+        let (entry, swept) = shard.insert_queued(hash, Valued::with(key, load, weight));
+        drop(shard);
+        self.enqueue(entry);
+        drop(swept);
+        Added::Queued
+    }
+
+    /// Adds the key for which `eq` holds, with a value, or returns the value if it is not interned.
+    pub(super) fn put_known(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&Valued<K, V>) -> bool,
+        load: Load<V>,
+    ) -> Result<Added, Load<V>> {
+        if self.closing.has_begun() {
+            return Ok(Added::ShutDown);
+        }
+        let merger = self.merger();
+        let shard = self.keys.lock(hash);
+        match shard.find(hash, eq) {
+            None => Err(load),
+            Some(node) => Ok(self.put_found(shard, node, hash, merger, |waiting| {
+                merger.merge(waiting, load);
+            })),
+        }
+    }
+
+    /// Adds a key, and changes what waits for its next delivery.
+    pub(super) fn update(&self, hash: u64, key: K, change: impl FnOnce(&mut Load<V>)) -> Added
+    where
+        K: Eq,
+    {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let merger = self.merger();
+        let mut shard = self.keys.lock(hash);
+        if let Some(node) = shard.find(hash, |known| known.key == key) {
+            return self.put_found(shard, node, hash, merger, change);
+        }
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let new = Valued::with(key, Load::default(), 0);
+        let (entry, swept) = shard.insert_queued(hash, new);
+        // SAFETY: just interned, and queued: it stays interned until its entry is pushed and popped.
+        let waiting = unsafe { &entry.node().get().key }.waiting.lock();
+        drop(shard);
+        let added = self.fill(waiting, node::Added::Queued(entry), merger, change);
+        drop(swept);
+        added
+    }
+
+    fn put_found(
+        &self,
+        shard: Shard<'_, Valued<K, V>>,
+        node: NodeRef<Valued<K, V>>,
+        hash: u64,
+        merger: &Merger<V>,
+        change: impl FnOnce(&mut Load<V>),
+    ) -> Added {
+        // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
+        // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
+        // the queue is shut down, and then it is not accessed any more.
+        let key = unsafe { &node.get().key };
+        let Some(waiting) = key.waiting.try_lock() else {
+            // SAFETY: as above.
+            let pinned = Pinned(unsafe { Pin::new(node) });
+            drop(shard);
+            return self.put_pinned(&pinned.0, hash, merger, change);
+        };
+        let added = self.add_found(&shard, node);
+        if matches!(added, node::Added::Closed) {
+            drop(waiting);
+            return Added::ShutDown;
+        }
+        drop(shard);
+        self.fill(waiting, added, merger, change)
+    }
+
+    pub(super) fn put_pinned(
+        &self,
+        pin: &Pin<Valued<K, V>>,
+        hash: u64,
+        merger: &Merger<V>,
+        change: impl FnOnce(&mut Load<V>),
+    ) -> Added {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let waiting = pin.key().waiting.lock();
+        let added = self.mark_pinned(pin, hash);
+        self.fill(waiting, added, merger, change)
+    }
+
+    /// Merges a value into the one that waits for the delivery of the key, if there is one, and adds
+    /// the key. Otherwise returns the value.
+    pub(super) fn merge_into_waiting(&self, hash: u64, key: &K, value: V) -> Result<Added, V>
+    where
+        K: Eq,
+    {
+        let pin = self.keys.lock(hash).pin(hash, |known| known.key == *key);
+        let Some(pinned) = pin.map(Pinned) else {
+            return Err(value);
+        };
+        let pin = &pinned.0;
+        let waiting = pin.key().waiting.lock();
+        if waiting.load.value.is_none() {
+            return Err(value);
+        }
+        let added = self.mark_pinned(pin, hash);
+        let merger = self.merger();
+        Ok(self.fill(waiting, added, merger, |waiting| {
+            merger.merge(waiting, value.into());
+        }))
+    }
+
+    pub(super) fn put_after(
+        self: &Arc<Self>,
+        pin: Pin<Valued<K, V>>,
+        hash: u64,
+        load: Load<V>,
+        delay: std::time::Duration,
+    ) -> Added {
+        let pinned = Pinned(pin);
+        let pin = &pinned.0;
+        let merger = self.merger();
+        let change = |waiting: &mut _| merger.merge(waiting, load);
+        if delay.is_zero() {
+            let added = self.put_pinned(pin, hash, merger, change);
+            if added.is_accepted() {
+                self.note(Event::Retried);
+            }
+            return added;
+        }
+        let waiting = pin.key().waiting.lock();
+        match self.delay(pin.clone(), hash, delay) {
+            Added::ShutDown => Added::ShutDown,
+            added => {
+                // Nothing is to be pushed.
+                self.fill(waiting, node::Added::Merged, merger, change);
+                added
+            }
+        }
+    }
+
+    /// Changes what waits for the next delivery of a key that has been added, unless the queue is
+    /// shut down. Then unlocks it, and pushes the key's entry, also if `change` panics.
+    #[inline]
+    fn fill(
+        &self,
+        waiting: SpinLockGuard<'_, Waiting<V>>,
+        added: node::Added<Valued<K, V>>,
+        merger: &Merger<V>,
+        change: impl FnOnce(&mut Load<V>),
+    ) -> Added {
+        let mut fill = Fill {
+            core: self,
+            waiting: Some(waiting),
+            added: Some(added),
+        };
+        if let (Some(waiting), false) = (
+            &mut fill.waiting,
+            matches!(fill.added, Some(node::Added::Closed)),
+        ) {
+            change(&mut waiting.load);
+            merger.count(waiting);
+        }
+        fill.settle()
+    }
+}
+
+/// A put in progress.
+struct Fill<'c, K, V> {
+    core: &'c Core<Valued<K, V>>,
+    waiting: Option<SpinLockGuard<'c, Waiting<V>>>,
+    added: Option<node::Added<Valued<K, V>>>,
+}
+
+impl<K, V> Fill<'_, K, V> {
+    #[inline]
+    fn settle(&mut self) -> Added {
+        drop(self.waiting.take());
+        match self.added.take() {
+            Some(added) => self.core.settle(added),
+            None => Added::Merged,
+        }
+    }
+}
+
+impl<K, V> Drop for Fill<'_, K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// A pin that ends when it is dropped.
+struct Pinned<K>(Pin<K>);
+
+impl<K> Drop for Pinned<K> {
+    fn drop(&mut self) {
+        self.0.unpin();
+    }
+}

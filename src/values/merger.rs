@@ -1,0 +1,175 @@
+//! How values are merged, and what the engine does with them: [`super`] has the protocol.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
+use super::receipt::Ended;
+use super::room::Room;
+use super::{Load, Valued, Waiting};
+use crate::engine::cargo::Cargo;
+use crate::engine::timing::Watch;
+use crate::keys::node::{Held, Queued};
+use crate::keys::state::Begun;
+use crate::sync::SpinLockGuard;
+
+/// The values of a queue: how they are merged, and how much may wait.
+pub(crate) struct Merger<V> {
+    merge: Box<MergeFn<V>>,
+    /// `None` if the queue has no bound.
+    pub(super) room: Option<Room>,
+    /// `None` if each value weighs 1.
+    pub(super) weight: Option<Box<WeightFn<V>>>,
+}
+
+type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
+
+type WeightFn<V> = dyn Fn(&V) -> usize + Send + Sync;
+
+impl<V> Merger<V> {
+    pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self {
+        Merger {
+            merge: Box::new(merge),
+            room: None,
+            weight: None,
+        }
+    }
+
+    pub(crate) fn weigh_by(&mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) {
+        self.weight = Some(Box::new(weight));
+    }
+
+    /// Returns the weight of a value.
+    pub(super) fn weight(&self, value: &V) -> usize {
+        self.weight.as_ref().map_or(1, |weight| weight(value))
+    }
+
+    /// Merges `newer` into `older`.
+    #[inline]
+    pub(super) fn merge(&self, older: &mut Load<V>, newer: Load<V>) {
+        if let Some(value) = newer.value {
+            match &mut older.value {
+                Some(older) => (self.merge)(older, value),
+                None => older.value = Some(value),
+            }
+        }
+        if let Some(newer) = newer.receipts {
+            match &mut older.receipts {
+                Some(older) => older.obligations.extend(newer.obligations),
+                None => older.receipts = Some(newer),
+            }
+        }
+    }
+
+    /// Counts the weight of what waits, after a change of it.
+    #[inline]
+    pub(super) fn count(&self, waiting: &mut Waiting<V>) {
+        if let Some(room) = &self.room {
+            let weight = waiting.load.value.as_ref();
+            let weight = weight.map_or(0, |value| self.weight(value));
+            room.change(mem::replace(&mut waiting.weight, weight), weight);
+        }
+    }
+
+    /// Takes what waits for a delivery, which makes room.
+    #[inline]
+    pub(super) fn take(&self, mut waiting: SpinLockGuard<'_, Waiting<V>>) -> Load<V> {
+        let load = mem::take(&mut waiting.load);
+        let weight = mem::take(&mut waiting.weight);
+        drop(waiting);
+        if let Some(room) = &self.room {
+            room.release(weight);
+        }
+        load
+    }
+}
+
+impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger<V> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn bound(&mut self, capacity: usize) {
+        self.room = Some(Room::new(capacity));
+    }
+
+    fn begin(
+        &self,
+        entry: Queued<Valued<K, V>>,
+        watch: Option<&Watch>,
+    ) -> (Held<Valued<K, V>>, Begun, bool) {
+        // SAFETY: a queued node stays interned; after `begin`, only the caller can finish it.
+        let key = unsafe { &entry.node().get().key };
+        let waiting = key.waiting.lock();
+        let (held, begun) = match watch {
+            None => entry.begin(),
+            Some(watch) => watch.begin(entry),
+        };
+        if begun == Begun::Abandoned {
+            return (held, begun, false);
+        }
+        let load = self.take(waiting);
+        let is_loaded = load.value.is_some();
+        // SAFETY: this thread holds the key now. What was here before is empty: the last holder has
+        // unloaded it.
+        unsafe { key.loaded.get().write(load) };
+        (held, begun, is_loaded)
+    }
+
+    fn unload(&self, key: &Valued<K, V>) {
+        // SAFETY: the caller holds the key.
+        let load = mem::take(unsafe { &mut *key.loaded.get() });
+        let panicking = load.receipts.is_some() && thread::panicking();
+        load.end(panicking.then_some(Ended::GivenUp));
+    }
+
+    fn end_as(&self, key: &Valued<K, V>, end: Ended) {
+        // SAFETY: the caller holds the key.
+        if let Some(receipts) = &mut unsafe { &mut *key.loaded.get() }.receipts {
+            receipts.end = end;
+        }
+    }
+
+    fn put_back(&self, key: &Valued<K, V>, add: &mut dyn FnMut() -> bool) {
+        let mut waiting = key.waiting.lock();
+        if !add() {
+            return;
+        }
+        // SAFETY: the caller holds the key.
+        let load = mem::take(unsafe { &mut *key.loaded.get() });
+        let newer = mem::replace(&mut waiting.load, load);
+        let merged = catch_unwind(AssertUnwindSafe(|| {
+            self.merge(&mut waiting.load, newer);
+            self.count(&mut waiting);
+        }));
+        drop(waiting);
+        merged.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+
+    fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
+        let waiting = key.waiting.lock();
+        if decide() {
+            self.take(waiting).end(Some(Ended::Dropped));
+        }
+    }
+
+    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
+        let mut waiting = key.waiting.lock();
+        if decide() {
+            let receipts = waiting.load.receipts.take();
+            drop(waiting);
+            drop(receipts); // which fires them as dropped
+        }
+    }
+
+    fn close(&self) {
+        if let Some(room) = &self.room {
+            room.close();
+        }
+    }
+}
