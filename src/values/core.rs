@@ -8,7 +8,7 @@ use crate::engine::Core;
 use crate::engine::cargo::Cargo;
 use crate::engine::timing::Event;
 use crate::keys::Shard;
-use crate::keys::node::{self, NodeRef, Pin};
+use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::sync::{Arc, SpinLockGuard};
 
 impl<V> From<V> for Load<V> {
@@ -204,49 +204,43 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     #[inline]
     fn fill(
         &self,
-        waiting: SpinLockGuard<'_, Waiting<V>>,
+        mut waiting: SpinLockGuard<'_, Waiting<V>>,
         added: node::Added<Valued<K, V>>,
         merger: &Merger<V>,
         change: impl FnOnce(&mut Load<V>),
     ) -> Added {
-        let mut fill = Fill {
-            core: self,
-            waiting: Some(waiting),
-            added: Some(added),
-        };
-        if let (Some(waiting), false) = (
-            &mut fill.waiting,
-            matches!(fill.added, Some(node::Added::Closed)),
-        ) {
-            change(&mut waiting.load);
-            merger.count(waiting);
+        match added {
+            node::Added::Closed => return Added::ShutDown,
+            node::Added::Queued(entry) => {
+                let push = Push(self, Some(entry));
+                // Unlocked before the push.
+                let mut waiting = waiting;
+                change(&mut waiting.load);
+                merger.count(&mut waiting);
+                drop(waiting);
+                drop(push);
+                return Added::Queued;
+            }
+            node::Added::Deferred(_) | node::Added::Merged => {}
         }
-        fill.settle()
-    }
-}
-
-/// A put in progress.
-struct Fill<'c, K, V> {
-    core: &'c Core<Valued<K, V>>,
-    waiting: Option<SpinLockGuard<'c, Waiting<V>>>,
-    added: Option<node::Added<Valued<K, V>>>,
-}
-
-impl<K, V> Fill<'_, K, V> {
-    #[inline]
-    fn settle(&mut self) -> Added {
-        drop(self.waiting.take());
-        match self.added.take() {
-            Some(added) => self.core.settle(added),
-            None => Added::Merged,
+        change(&mut waiting.load);
+        merger.count(&mut waiting);
+        match added {
+            node::Added::Deferred(_) => Added::Deferred,
+            _ => Added::Merged,
         }
     }
 }
 
-impl<K, V> Drop for Fill<'_, K, V> {
+/// Pushes the entry of a key when it is dropped.
+struct Push<'c, K>(&'c Core<K>, Option<Queued<K>>);
+
+impl<K> Drop for Push<'_, K> {
     #[inline]
     fn drop(&mut self) {
-        self.settle();
+        if let Some(entry) = self.1.take() {
+            self.0.enqueue(entry);
+        }
     }
 }
 
