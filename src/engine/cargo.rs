@@ -4,8 +4,6 @@
 //! without values has no [`Cargo`], and a queue with neither values nor times has no [`Extras`]:
 //! each operation checks whether there are any, and that is all.
 
-use std::any::Any;
-
 use crate::engine::Core;
 use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
@@ -25,11 +23,6 @@ pub(crate) struct Extras<K> {
 /// The values of the keys. Each key has a lock for its value; the calls below that take a closure
 /// run it while that lock is held.
 pub(crate) trait Cargo<K>: Send + Sync {
-    /// Returns itself, for the implementation's own calls.
-    fn as_any(&self) -> &dyn Any;
-
-    fn as_any_mut(&mut self) -> &mut dyn Any;
-
     /// Bounds how much may wait.
     fn bound(&mut self, capacity: usize);
 

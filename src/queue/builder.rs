@@ -1,6 +1,5 @@
 //! The settings of a queue.
 
-use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
@@ -247,9 +246,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L,
     /// lock of the key: it should be short, and must not call the queue. See
     /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
     pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
-        let cargo = self.cargo.as_mut().map(|cargo| cargo.as_any_mut());
-        if let Some(merger) = cargo.and_then(<dyn Any>::downcast_mut::<Merger<V>>) {
-            merger.weigh_by(weight);
+        if let Some(cargo) = &mut self.cargo {
+            Merger::of_mut(&mut **cargo).weigh_by(weight);
         }
         self
     }

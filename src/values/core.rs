@@ -1,11 +1,10 @@
 //! Putting values, without the public face: [`super`] has the protocol.
 
-use std::any::Any;
+use std::time::Duration;
 
 use super::{Load, Merger, Valued, Waiting};
 use crate::Added;
 use crate::engine::Core;
-use crate::engine::cargo::Cargo;
 use crate::engine::timing::Event;
 use crate::keys::Shard;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
@@ -22,10 +21,10 @@ impl<V> From<V> for Load<V> {
 }
 
 impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
+    #[inline]
     pub(super) fn merger(&self) -> &Merger<V> {
-        let cargo = self.cargo().map(Cargo::as_any);
-        let merger = cargo.and_then(<dyn Any>::downcast_ref);
-        merger.expect("the queue was built with `Builder::merge`")
+        let cargo = self.cargo();
+        Merger::of(cargo.expect("the queue was built with `Builder::merge`"))
     }
 
     pub(super) fn put(&self, hash: u64, key: K, load: Load<V>) -> Added
@@ -175,7 +174,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         pin: Pin<Valued<K, V>>,
         hash: u64,
         load: Load<V>,
-        delay: std::time::Duration,
+        delay: Duration,
     ) -> Added {
         let pinned = Pinned(pin);
         let pin = &pinned.0;
