@@ -130,7 +130,7 @@ impl Receipts {
     }
 
     #[cold]
-    fn fire(self: Box<Self>, end: Option<Ended>) {
+    fn fire(self, end: Option<Ended>) {
         let end = end.unwrap_or(self.end);
         for obligation in self.obligations {
             obligation.fire(end);
