@@ -22,6 +22,8 @@ pub(crate) mod table;
 pub(crate) mod times;
 mod visit;
 
+use std::mem::needs_drop;
+
 use crossbeam_utils::CachePadded;
 pub(crate) use sweep::Swept;
 use sweep::{CLEAN, FEWEST_RESIDENTS, Next, RESIDENTS};
@@ -99,13 +101,17 @@ impl<K> Keys<K> {
     /// Locks the shard of keys with this hash.
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
-        self.shard(self.shard_of(hash))
+        let (index, lock) = self.shard_of(hash);
+        self.locked(index, lock.lock())
     }
 
-    /// Uses the uppermost bits, which are not part of a short hash.
+    /// Returns the index and the lock of a shard, by the uppermost bits of the hash, which are not
+    /// part of a short hash.
     #[inline]
-    fn shard_of(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
+    fn shard_of(&self, hash: u64) -> (usize, &SpinLock<CachePadded<Store<K>>>) {
+        let index = (hash >> self.shift) as usize;
+        // SAFETY: the hash is shifted to as many bits as the greatest index has.
+        (index, unsafe { self.shards.get_unchecked(index) })
     }
 
     #[inline]
@@ -177,13 +183,16 @@ impl<K> Shard<'_, K> {
         unsafe { self.store.slab.node(index) }
     }
 
+    /// Whether comparing two keys takes no longer than comparing their hashes first.
+    const SMALL: bool = size_of::<K>() <= size_of::<u64>() && !needs_drop::<K>();
+
     #[inline(always)]
     fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
         let hash = ShortHash::of(hash);
         let index = self.table.find(hash, |index| {
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { self.node(index).get() };
-            node.state.hash() == hash && eq(&node.key)
+            (Self::SMALL || node.state.hash() == hash) && eq(&node.key)
         });
         index.map(|index| self.node(index))
     }

@@ -36,8 +36,8 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// Adds a key by anything that hashes like it: for keys whose borrowed form has no reference
     /// type, as for tuples, or no `ToOwned`, as for `Arc<str>`. Otherwise like [`add`](Self::add).
     ///
-    /// `eq` returns whether a known key is the wanted one. It is called with keys that have the
-    /// hash of `key`, under a lock, so it must not call the queue. If no known key is the wanted
+    /// `eq` returns whether a known key is the wanted one. It is called with the wanted key, and
+    /// perhaps with others, under a lock, so it must not call the queue. If no known key is the wanted
     /// one, `make` makes it; adding a known key allocates nothing. After a shut-down neither is
     /// called.
     ///
