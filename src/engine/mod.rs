@@ -41,7 +41,7 @@ use crate::fifo::Fifo;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{self, Held, Node, Pin, Queued};
 use crate::keys::state::Begun;
-use crate::keys::{Keys, Shard};
+use crate::keys::{Keys, PackedShard, Shard};
 use crate::metrics::{Recorder, Tally};
 use crate::queue::added::Added;
 use crate::sync::Arc;
@@ -128,7 +128,7 @@ impl<K> Core<K> {
             keys: Keys::new(settings.shards, watch.is_some()),
             fifo: Fifo::new(settings.ring),
             getters: WaitList::new(),
-            closing: Closing::new(),
+            closing: Closing::new(watch.is_some() || settings.supersede),
             watch: watch.map(Box::new),
             supersede: settings.supersede,
             drain_delays: settings.drain_delays,
@@ -154,11 +154,17 @@ impl<K> Core<K> {
 
     // ---- adding -----------------------------------------------------------------------------
 
-    /// Returns whether an add has nothing to do but to add: the queue is not timed, and adds do not
-    /// supersede delays.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.watch.is_none() && !self.supersede
+    /// Locks the shard of this hash for the fast path of an add. Returns `None` if the add has more
+    /// to do than to add ([`Closing::is_plain`]) or has to wait for the lock.
+    ///
+    /// Everything outside the fast path is in functions that are not inlined, and the fast path
+    /// ends with their calls: so it saves few registers.
+    #[inline(always)]
+    fn lock_plain(&self, hash: u64) -> Option<Shard<'_, K>> {
+        match self.closing.is_plain() {
+            true => self.keys.try_lock(hash),
+            false => None,
+        }
     }
 
     #[inline]
@@ -166,16 +172,42 @@ impl<K> Core<K> {
     where
         K: Eq,
     {
+        let Some(shard) = self.lock_plain(hash) else {
+            return self.add_slow(hash, key);
+        };
+        match shard.add(hash, |interned| *interned == key) {
+            Some(added) => {
+                drop(shard);
+                // `key`, whose drop is user code, is dropped on return, after the push and the
+                // notification.
+                self.settle(added)
+            }
+            None => self.add_new(shard.pack(), hash, key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_slow(&self, hash: u64, key: K) -> Added
+    where
+        K: Eq,
+    {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let mut shard = self.keys.lock(hash);
+        let shard = self.keys.lock(hash);
         if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
             drop(shard);
-            // `key`, whose drop is user code, is dropped on return, after the push and the
-            // notification.
+            // As in `add`.
             return self.settle(added);
         }
+        self.add_new(shard.pack(), hash, key)
+    }
+
+    /// Adds a key that is not interned to its shard.
+    #[inline(never)]
+    fn add_new(&self, shard: PackedShard<'_, K>, hash: u64, key: K) -> Added {
+        let mut shard = self.keys.unpack(shard);
         // Read under the shard's lock, which the shut-down takes after it has begun: either the
         // walk finds the new node, or this load finds that the shut-down has begun.
         if self.closing.has_begun() {
@@ -188,39 +220,53 @@ impl<K> Core<K> {
         Added::Queued
     }
 
-    /// Adds the key for which `eq` holds, if it is interned.
-    #[inline]
-    pub(crate) fn add_interned(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
-        if self.closing.has_begun() {
-            return Some(Added::ShutDown);
+    /// Adds the key for which `eq` holds; if it is not interned, returns what `unknown` does.
+    #[inline(always)]
+    pub(crate) fn add_interned(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+        unknown: impl FnOnce(&Self, u64) -> Added,
+    ) -> Added {
+        let Some(shard) = self.lock_plain(hash) else {
+            return self.add_interned_slow(hash, eq, unknown);
+        };
+        let added = shard.add(hash, eq);
+        drop(shard);
+        match added {
+            Some(added) => self.settle(added),
+            None => unknown(self, hash),
         }
-        if !self.is_plain() {
-            return self.add_interned_slow(hash, eq);
-        }
-        let added = self.keys.lock(hash).add(hash, eq)?;
-        Some(self.settle(added))
     }
 
     #[cold]
-    fn add_interned_slow(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
+    #[inline(never)]
+    fn add_interned_slow(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+        unknown: impl FnOnce(&Self, u64) -> Added,
+    ) -> Added {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
         let shard = self.keys.lock(hash);
-        let added = self.add_known(&shard, hash, eq)?;
+        let added = self.add_known(&shard, hash, eq);
         drop(shard);
-        Some(self.settle(added))
+        match added {
+            Some(added) => self.settle(added),
+            None => unknown(self, hash),
+        }
     }
 
     /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
     /// adds supersede delays, and records the add, if the queue is timed.
-    #[inline]
     fn add_known(
         &self,
         shard: &Shard<'_, K>,
         hash: u64,
         eq: impl FnMut(&K) -> bool,
     ) -> Option<node::Added<K>> {
-        if self.is_plain() {
-            return shard.add(hash, eq);
-        }
         let added = if self.supersede {
             let (added, cancelled) = shard.add_superseding(hash, eq)?;
             if cancelled {
@@ -237,10 +283,7 @@ impl<K> Core<K> {
 
     #[inline]
     pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        if self.is_plain() {
+        if self.closing.is_plain() {
             self.settle(pin.add())
         } else {
             self.add_pinned_slow(pin, hash)
@@ -250,6 +293,9 @@ impl<K> Core<K> {
     /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
     #[cold]
     fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
         let supersedes = self.supersede && pin.delay().due().is_some();
@@ -288,14 +334,18 @@ impl<K> Core<K> {
     #[inline(always)]
     fn settle(&self, added: node::Added<K>) -> Added {
         match added {
-            node::Added::Queued(entry) => {
-                self.enqueue(entry);
-                Added::Queued
-            }
+            node::Added::Queued(entry) => self.enqueue_apart(entry),
             node::Added::Deferred(_) => Added::Deferred,
             node::Added::Merged => Added::Merged,
             node::Added::Closed => Added::ShutDown,
         }
+    }
+
+    // Never: see `lock_plain`.
+    #[inline(never)]
+    fn enqueue_apart(&self, entry: Queued<K>) -> Added {
+        self.enqueue(entry);
+        Added::Queued
     }
 
     #[inline]

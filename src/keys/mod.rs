@@ -75,6 +75,12 @@ pub(crate) struct Shard<'a, K> {
     store: StoreGuard<'a, K>,
 }
 
+/// A locked shard in two words, which a call passes in registers.
+pub(crate) struct PackedShard<'a, K> {
+    index: usize,
+    store: StoreGuard<'a, K>,
+}
+
 impl<K> Keys<K> {
     /// `shards` must be a power of two above one. `timed` says whether the nodes have times.
     pub(crate) fn new(shards: usize, timed: bool) -> Self {
@@ -105,6 +111,13 @@ impl<K> Keys<K> {
         self.locked(index, lock.lock())
     }
 
+    /// Like [`lock`](Self::lock), unless another thread has locked the shard.
+    #[inline]
+    pub(crate) fn try_lock(&self, hash: u64) -> Option<Shard<'_, K>> {
+        let (index, lock) = self.shard_of(hash);
+        Some(self.locked(index, lock.try_lock()?))
+    }
+
     /// Returns the index and the lock of a shard, by the uppermost bits of the hash, which are not
     /// part of a short hash.
     #[inline]
@@ -123,6 +136,12 @@ impl<K> Keys<K> {
     fn try_shard(&self, index: usize) -> Option<Shard<'_, K>> {
         let store = self.shards[index].try_lock()?;
         Some(self.locked(index, store))
+    }
+
+    /// Returns the shard that [`Shard::pack`] was called with.
+    #[inline]
+    pub(crate) fn unpack<'a>(&'a self, packed: PackedShard<'a, K>) -> Shard<'a, K> {
+        self.locked(packed.index, packed.store)
     }
 
     #[inline]
@@ -174,6 +193,16 @@ impl<K> Drop for Keys<K> {
 unsafe fn hash_of<K>(slab: &Slab<K>, index: NodeIndex) -> ShortHash {
     // SAFETY: by the caller's promise.
     unsafe { slab.node(index).get() }.state.hash()
+}
+
+impl<'a, K> Shard<'a, K> {
+    #[inline]
+    pub(crate) fn pack(self) -> PackedShard<'a, K> {
+        PackedShard {
+            index: self.table.shard(),
+            store: self.store,
+        }
+    }
 }
 
 impl<K> Shard<'_, K> {

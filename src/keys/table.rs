@@ -53,6 +53,12 @@ impl<'a> Table<'a> {
         Table { tables, shard }
     }
 
+    /// Returns the number of the shard.
+    #[inline]
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         raw!(self,).len()
