@@ -26,6 +26,7 @@
 //! for the adder its shard. While the ring has room and no getter waits, `get` and `done` take no
 //! lock and write nothing else.
 
+mod adding;
 pub(crate) mod driver;
 #[cfg(feature = "metrics")]
 pub(crate) mod scan;
@@ -38,10 +39,11 @@ use std::time::Duration;
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
+use crate::fifo::ring::Missed;
+use crate::keys::Keys;
 use crate::keys::delay::DelayPolicy;
-use crate::keys::node::{self, Held, Node, Pin, Queued};
+use crate::keys::node::{Held, Node, Pin, Queued};
 use crate::keys::state::Begun;
-use crate::keys::{Keys, PackedShard, Shard};
 use crate::metrics::{Recorder, Tally};
 use crate::queue::added::Added;
 use crate::sync::Arc;
@@ -91,6 +93,16 @@ pub(crate) enum Taken<K> {
     Empty,
     /// The queue is shut down and nothing will ever be queued again.
     Ended,
+}
+
+/// Where the fast path of taking a key stopped.
+pub(crate) enum Unfinished<K> {
+    /// The ring is empty, or another thread was faster.
+    Pop(Missed),
+    /// The key is popped, and the queue is timed.
+    Begin(Queued<K>),
+    /// The delivery has begun, and a shut-down had closed the key.
+    Closed(Held<K>, Begun),
 }
 
 impl<K> Taken<K> {
@@ -152,231 +164,6 @@ impl<K> Core<K> {
         self.watch.as_deref()
     }
 
-    // ---- adding -----------------------------------------------------------------------------
-
-    /// Locks the shard of this hash for the fast path of an add. Returns `None` if the add has more
-    /// to do than to add ([`Closing::is_plain`]) or has to wait for the lock.
-    ///
-    /// Everything outside the fast path is in functions that are not inlined, and the fast path
-    /// ends with their calls: so it saves few registers.
-    #[inline(always)]
-    fn lock_plain(&self, hash: u64) -> Option<Shard<'_, K>> {
-        match self.closing.is_plain() {
-            true => self.keys.try_lock(hash),
-            false => None,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn add(&self, hash: u64, key: K) -> Added
-    where
-        K: Eq,
-    {
-        let Some(shard) = self.lock_plain(hash) else {
-            return self.add_slow(hash, key);
-        };
-        match shard.add(hash, |interned| *interned == key) {
-            Some(added) => {
-                drop(shard);
-                // `key`, whose drop is user code, is dropped on return, after the push and the
-                // notification.
-                self.settle(added)
-            }
-            None => self.add_new(shard.pack(), hash, key),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn add_slow(&self, hash: u64, key: K) -> Added
-    where
-        K: Eq,
-    {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let shard = self.keys.lock(hash);
-        if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
-            drop(shard);
-            // As in `add`.
-            return self.settle(added);
-        }
-        self.add_new(shard.pack(), hash, key)
-    }
-
-    /// Adds a key that is not interned to its shard.
-    #[inline(never)]
-    fn add_new(&self, shard: PackedShard<'_, K>, hash: u64, key: K) -> Added {
-        let mut shard = self.keys.unpack(shard);
-        // Read under the shard's lock, which the shut-down takes after it has begun: either the
-        // walk finds the new node, or this load finds that the shut-down has begun.
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let (entry, swept) = shard.insert_queued(hash, key);
-        drop(shard);
-        self.enqueue(entry);
-        drop(swept);
-        Added::Queued
-    }
-
-    /// Adds the key for which `eq` holds; if it is not interned, returns what `unknown` does.
-    #[inline(always)]
-    pub(crate) fn add_interned(
-        &self,
-        hash: u64,
-        eq: impl FnMut(&K) -> bool,
-        unknown: impl FnOnce(&Self, u64) -> Added,
-    ) -> Added {
-        let Some(shard) = self.lock_plain(hash) else {
-            return self.add_interned_slow(hash, eq, unknown);
-        };
-        let added = shard.add(hash, eq);
-        drop(shard);
-        match added {
-            Some(added) => self.settle(added),
-            None => unknown(self, hash),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn add_interned_slow(
-        &self,
-        hash: u64,
-        eq: impl FnMut(&K) -> bool,
-        unknown: impl FnOnce(&Self, u64) -> Added,
-    ) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let shard = self.keys.lock(hash);
-        let added = self.add_known(&shard, hash, eq);
-        drop(shard);
-        match added {
-            Some(added) => self.settle(added),
-            None => unknown(self, hash),
-        }
-    }
-
-    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
-    /// adds supersede delays, and records the add, if the queue is timed.
-    fn add_known(
-        &self,
-        shard: &Shard<'_, K>,
-        hash: u64,
-        eq: impl FnMut(&K) -> bool,
-    ) -> Option<node::Added<K>> {
-        let added = if self.supersede {
-            let (added, cancelled) = shard.add_superseding(hash, eq)?;
-            if cancelled {
-                self.note_cancelled();
-            }
-            added
-        } else {
-            shard.add(hash, eq)?
-        };
-        // SAFETY: the shard is locked.
-        unsafe { self.note_added(&added) };
-        Some(added)
-    }
-
-    #[inline]
-    pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
-        if self.closing.is_plain() {
-            self.settle(pin.add())
-        } else {
-            self.add_pinned_slow(pin, hash)
-        }
-    }
-
-    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
-    #[cold]
-    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        // The lock keeps a shut-down from visiting the node in between: it would find neither
-        // the delay nor the add.
-        let supersedes = self.supersede && pin.delay().due().is_some();
-        let shard = supersedes.then(|| self.keys.lock(hash));
-        if shard.is_some() && pin.delay().cancel() {
-            self.note_cancelled();
-        }
-        let added = pin.add();
-        drop(shard);
-        // SAFETY: the key is pinned.
-        unsafe { self.note_added(&added) };
-        self.settle(added)
-    }
-
-    /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
-    /// interned already: dropping it is user code, so the caller first puts the pin where a panic
-    /// releases it.
-    pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
-    where
-        K: Eq,
-    {
-        let mut shard = self.keys.lock(hash);
-        if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
-            return (pin, Some(key));
-        }
-        // Read under the lock, as in `add`: if the walk has passed this shard already, the node is
-        // created closed.
-        let closed = self.closing.has_begun();
-        let (pin, swept) = shard.insert_pinned(hash, key, closed);
-        drop(shard);
-        drop(swept);
-        (pin, None)
-    }
-
-    // Always: a call that is not needed for a merged add costs handles a seventh.
-    #[inline(always)]
-    fn settle(&self, added: node::Added<K>) -> Added {
-        match added {
-            node::Added::Queued(entry) => self.enqueue_apart(entry),
-            node::Added::Deferred(_) => Added::Deferred,
-            node::Added::Merged => Added::Merged,
-            node::Added::Closed => Added::ShutDown,
-        }
-    }
-
-    // Never: see `lock_plain`.
-    #[inline(never)]
-    fn enqueue_apart(&self, entry: Queued<K>) -> Added {
-        self.enqueue(entry);
-        Added::Queued
-    }
-
-    #[inline]
-    fn enqueue(&self, entry: Queued<K>) {
-        if self.watch.is_some() {
-            return self.enqueue_watched(entry);
-        }
-        self.push(entry);
-    }
-
-    #[cold]
-    fn enqueue_watched(&self, entry: Queued<K>) {
-        self.enqueue_unannounced(entry);
-        self.getters.notify(1);
-    }
-
-    #[inline]
-    fn push(&self, entry: Queued<K>) {
-        self.fifo.push(entry);
-        self.getters.notify(1);
-    }
-
-    /// Queues a key without a notification: the caller notifies a getter for each key that it has
-    /// queued, and runs no user code before that.
-    fn enqueue_unannounced(&self, entry: Queued<K>) {
-        if let Some(watch) = &self.watch {
-            watch.queued(&entry);
-        }
-        self.fifo.push(entry);
-    }
-
     // ---- delaying ---------------------------------------------------------------------------
 
     pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, hash: u64, delay: Duration) -> Added
@@ -416,9 +203,39 @@ impl<K> Core<K> {
     /// abandoned.
     #[inline]
     pub(crate) fn take(&self) -> Taken<K> {
-        match self.fifo.pop() {
-            Some(entry) => self.begin(entry),
-            None => self.nothing(),
+        match self.take_fast() {
+            Ok(held) => Taken::Key(held),
+            Err(unfinished) => self.take_slow(unfinished),
+        }
+    }
+
+    /// Takes the key at the head of the FIFO, if nothing else has to be done for it. If not, the
+    /// caller continues with [`take_slow`](Self::take_slow).
+    #[inline]
+    pub(crate) fn take_fast(&self) -> Result<Held<K>, Unfinished<K>> {
+        let entry = match self.fifo.try_pop() {
+            Ok(entry) => entry,
+            Err(missed) => return Err(Unfinished::Pop(missed)),
+        };
+        if self.watch.is_some() {
+            return Err(Unfinished::Begin(entry));
+        }
+        match entry.begin() {
+            (held, Begun::Open) => Ok(held),
+            (held, begun) => Err(Unfinished::Closed(held, begun)),
+        }
+    }
+
+    /// Continues where [`take_fast`](Self::take_fast) stopped.
+    #[cold]
+    pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
+        match unfinished {
+            Unfinished::Pop(missed) => match self.fifo.pop_missed(missed) {
+                Some(entry) => self.begin(entry),
+                None => self.nothing(),
+            },
+            Unfinished::Begin(entry) => self.begin(entry),
+            Unfinished::Closed(held, begun) => self.begun_closed(held, begun),
         }
     }
 
@@ -479,7 +296,7 @@ impl<K> Core<K> {
     fn finished(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         if let Some(entry) = entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
-            self.push(entry);
+            self.push_apart(entry);
         } else if closed && self.closing.finished() {
             self.closing.drainers.notify_all();
         }

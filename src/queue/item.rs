@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::{Core, Taken};
+use crate::engine::Taken;
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::limiter::{NoLimit, RateLimiter};
@@ -34,8 +34,6 @@ use crate::{Added, DefaultHasher, KeyHandle, TryGetError, WorkQueue};
 #[must_use = "dropping the item at once finishes its key"]
 pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
     queue: &'q WorkQueue<K, L, S>,
-    /// The queue's core, here to save a load.
-    core: &'q Core<K>,
     /// Taken out once, by the drop.
     held: ManuallyDrop<Held<K>>,
 }
@@ -43,15 +41,11 @@ pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
 impl<'q, K, L, S> Item<'q, K, L, S> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(
-        queue: &'q WorkQueue<K, L, S>,
-        core: &'q Core<K>,
-        taken: Taken<K>,
-    ) -> Result<Self, TryGetError> {
+    pub(super) fn new(queue: &'q WorkQueue<K, L, S>, taken: Taken<K>) -> Result<Self, TryGetError> {
         match taken {
             Taken::Key(held) => {
                 let held = ManuallyDrop::new(held);
-                Ok(Item { queue, core, held })
+                Ok(Item { queue, held })
             }
             Taken::Empty => Err(TryGetError::Empty),
             Taken::Ended => Err(TryGetError::ShutDown),
@@ -61,9 +55,8 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// Creates the item of a key that is being processed.
     #[inline]
     pub(super) fn of(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
-        let core = &*queue.core;
         let held = ManuallyDrop::new(held);
-        Item { queue, core, held }
+        Item { queue, held }
     }
 
     /// Takes the token out, and leaves the key processing.
@@ -95,7 +88,7 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// ```
     #[must_use]
     pub fn queue_time(&self) -> Option<Duration> {
-        let watch = self.core.watch()?;
+        let watch = self.queue.core.watch()?;
         let (queued, began) = self.held.times(watch.timed()).queue_time();
         Some(watch.duration(queued, began))
     }
@@ -135,7 +128,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     pub(crate) fn add(&self) -> Added {
         let hash = hash_of(&self.queue.hasher, self.key());
         let pin = self.held.pin();
-        let added = self.core.add_pinned(&pin, hash);
+        let added = self.queue.core.add_pinned(&pin, hash);
         pin.unpin();
         added
     }
@@ -189,7 +182,7 @@ impl<K, L, S> Drop for Item<'_, K, L, S> {
     fn drop(&mut self) {
         // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
         let held = unsafe { ManuallyDrop::take(&mut self.held) };
-        self.core.finish(held);
+        self.queue.core.finish(held);
     }
 }
 
