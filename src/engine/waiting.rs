@@ -65,7 +65,9 @@ impl<K> Core<K> {
     /// Sweeps some idle keys if that is due, and returns whether there are more to sweep now.
     #[inline]
     pub(crate) fn look(&self) -> bool {
-        self.keys.look(|| self.timer.clock().rough_nanos())
+        // What the keys carry stays after a shut-down, for a caller that asks for it.
+        let stays = self.extras.is_some() && self.closing.has_begun() && self.cargo().is_some();
+        !stays && self.keys.look(|| self.timer.clock().rough_nanos())
     }
 
     /// Sweeps idle keys if that is due, but takes a key as soon as there is one. Called by threads

@@ -101,7 +101,10 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         };
         let added = self.add_found(&shard, node);
         if matches!(added, node::Added::Closed) {
+            // Before the shard, whose lock keeps the node, and that before `change`, whose drop drops
+            // the value: that is user code.
             drop(waiting);
+            drop(shard);
             return Added::ShutDown;
         }
         drop(shard);
@@ -179,31 +182,29 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     #[inline]
     fn fill(
         &self,
-        mut waiting: SpinLockGuard<'_, Waiting<V>>,
+        waiting: SpinLockGuard<'_, Waiting<V>>,
         added: node::Added<Valued<K, V>>,
         merger: &Merger<V>,
         change: impl FnOnce(&mut Load<V>),
     ) -> Added {
-        match added {
-            node::Added::Closed => return Added::ShutDown,
-            node::Added::Queued(entry) => {
-                let push = Push(self, Some(entry));
-                // Unlocked before the push.
-                let mut waiting = waiting;
-                change(&mut waiting.load);
-                merger.count(&mut waiting);
+        let (push, added) = match added {
+            node::Added::Closed => {
+                // Before `change`, whose drop drops the value: that is user code.
                 drop(waiting);
-                drop(push);
-                return Added::Queued;
+                return Added::ShutDown;
             }
-            node::Added::Deferred(_) | node::Added::Merged => {}
-        }
+            node::Added::Queued(entry) => (Some(Push(self, Some(entry))), Added::Queued),
+            node::Added::Deferred(_) => (None, Added::Deferred),
+            node::Added::Merged => (None, Added::Merged),
+        };
+        // Declared after `push`, so that a panic of `change` unlocks before it pushes.
+        let mut waiting = waiting;
         change(&mut waiting.load);
-        merger.count(&mut waiting);
-        match added {
-            node::Added::Deferred(_) => Added::Deferred,
-            _ => Added::Merged,
-        }
+        let surplus = merger.count(&mut waiting);
+        drop(waiting);
+        drop(push);
+        merger.release(surplus);
+        added
     }
 }
 

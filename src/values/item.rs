@@ -19,7 +19,7 @@ impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
     {
         // SAFETY: this item is the holder of the key. It is borrowed while the reference is used, so
         // no other method changes the value; `V: Sync`, because the item may be shared.
-        unsafe { self.key().loaded() }.as_ref().expect(TAKEN)
+        unsafe { self.key().loaded_ref() }.expect(TAKEN)
     }
 
     /// Returns the value, to be changed: a retry carries what it is then.
@@ -75,7 +75,7 @@ impl<K, V, L, S> OwnedItem<Valued<K, V>, L, S> {
         V: Sync,
     {
         // SAFETY: as for `Item`.
-        unsafe { self.key().loaded() }.as_ref().expect(TAKEN)
+        unsafe { self.key().loaded_ref() }.expect(TAKEN)
     }
 
     /// Returns the value, to be changed; see [`ValueItem::value_mut`](crate::ValueItem::value_mut).

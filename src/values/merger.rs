@@ -1,18 +1,18 @@
 //! How values are merged, and what the engine does with them: [`super`] has the protocol.
 
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::thread;
 
 use super::receipt::Ended;
 use super::room::Room;
-use super::{Load, Valued, Waiting};
+use super::{Load, Receipts, Valued, Waiting};
 use crate::engine::cargo::Cargo;
 use crate::engine::timing::Watch;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
 use crate::sync::SpinLockGuard;
+use crate::wait::catch_panic::catch_panic;
 
 /// The values of a queue: how they are merged, and how much may wait.
 pub(crate) struct Merger<V> {
@@ -75,13 +75,24 @@ impl<V> Merger<V> {
         }
     }
 
-    /// Counts the weight of what waits, after a change of it.
+    /// Counts the weight of what waits, after a change of it. Returns the weight to
+    /// [release](Self::release) once the key is unlocked.
     #[inline]
-    pub(super) fn count(&self, waiting: &mut Waiting<V>) {
+    #[must_use]
+    pub(super) fn count(&self, waiting: &mut Waiting<V>) -> usize {
+        let Some(room) = &self.room else { return 0 };
+        let after = waiting.load.value.as_ref();
+        let after = after.map_or(0, |value| self.weight(value));
+        let before = mem::replace(&mut waiting.weight, after);
+        room.add(after.saturating_sub(before));
+        before.saturating_sub(after)
+    }
+
+    /// Makes room. Wakes those who wait for it, which is user code, so no lock is held.
+    #[inline]
+    pub(super) fn release(&self, weight: usize) {
         if let Some(room) = &self.room {
-            let weight = waiting.load.value.as_ref();
-            let weight = weight.map_or(0, |value| self.weight(value));
-            room.change(mem::replace(&mut waiting.weight, weight), weight);
+            room.release(weight);
         }
     }
 
@@ -91,9 +102,7 @@ impl<V> Merger<V> {
         let load = mem::take(&mut waiting.load);
         let weight = mem::take(&mut waiting.weight);
         drop(waiting);
-        if let Some(room) = &self.room {
-            room.release(weight);
-        }
+        self.release(weight);
         load
     }
 }
@@ -146,14 +155,20 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
             return;
         }
         // SAFETY: the caller holds the key.
-        let load = mem::take(unsafe { &mut *key.loaded.get() });
+        let mut load = mem::take(unsafe { &mut *key.loaded.get() });
+        if let Some(receipts) = &mut load.receipts {
+            // A report that the key is given up may have been cancelled.
+            receipts.end = Ended::Done;
+        }
         let newer = mem::replace(&mut waiting.load, load);
-        let merged = catch_unwind(AssertUnwindSafe(|| {
+        let merged = catch_panic(|| {
             self.merge(&mut waiting.load, newer);
-            self.count(&mut waiting);
-        }));
+            self.count(&mut waiting)
+        });
         drop(waiting);
-        merged.unwrap_or_else(|panic| resume_unwind(panic));
+        // The panic hook has reported a panic, which concerns none of the work on this key. The newer
+        // value is lost then, and its receipts have said so.
+        self.release(merged.unwrap_or(0));
     }
 
     fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
@@ -163,13 +178,10 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         }
     }
 
-    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
+    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) -> Option<Receipts> {
         let mut waiting = key.waiting.lock();
-        if decide() {
-            let receipts = waiting.load.receipts.take();
-            drop(waiting);
-            drop(receipts); // which fires them as dropped
-        }
+        let receipts = decide().then(|| waiting.load.receipts.take())?;
+        receipts.map(|receipts| *receipts)
     }
 
     fn close(&self) {

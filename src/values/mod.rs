@@ -20,7 +20,8 @@
 //!
 //! * **A value waits only if a delivery follows**: the key is queued or dirty, or has a pending delay,
 //!   or the lock is held by the thread that is about to take the value away. A put adds the key first,
-//!   so a put that a shut-down refuses has merged nothing.
+//!   so a put that a shut-down refuses has merged nothing. The values whose delivery a shut-down has
+//!   ended stay where they are, until the queue is dropped.
 //! * **The order of the puts is the order of the lock.** A delivery begins under the lock, so each
 //!   put belongs to one delivery: before the begin to this one, and otherwise to the next.
 //! * A put finds the key under its shard's lock, tries the key's lock, adds the key, and unlocks the
@@ -29,9 +30,10 @@
 //!   lock, the put pins the node and waits for the lock without the shard's.
 //! * The order of locks is key, then shard. A thread that has a shard's lock does not wait for a
 //!   key's.
-//! * The merge function is user code under the key's lock. It delays puts and deliveries of this
-//!   key alone, and must not call the queue. If it panics, `waiting` stays what it has made of it, the
-//!   key is queued all the same, and the panic goes on in the thread that put (V4).
+//! * The merge function is user code under the key's lock. It delays puts of this key, and the getter
+//!   that delivers it, and must not call the queue. If it panics, `waiting` stays what it has made of it, the
+//!   key is queued all the same, and the panic goes on in the thread that put (V4). If it panics while
+//!   a value is put back, only the panic hook reports that.
 //! * A delivery that finds no value is finished immediately, and not handed out: the value was taken
 //!   back, or another delivery before has taken it with its own.
 
@@ -86,7 +88,7 @@ struct Load<V> {
 }
 
 /// The receipts of the adds that one delivery covers.
-struct Receipts {
+pub(crate) struct Receipts {
     obligations: Vec<Obligation>,
     /// How the delivery ends, if nothing else happens.
     end: Ended,
@@ -162,7 +164,18 @@ impl<K, V> Valued<K, V> {
     ///
     /// # Safety
     ///
-    /// The caller is the holder of the key, and uses no other reference from this method meanwhile.
+    /// The caller is the holder of the key, and nobody changes the value while the reference is used.
+    #[inline]
+    unsafe fn loaded_ref(&self) -> Option<&V> {
+        // SAFETY: by the caller's promise.
+        unsafe { &(*self.loaded.get()).value }.as_ref()
+    }
+
+    /// Returns the value that the delivery in progress has, to be changed.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the holder of the key, and uses no other reference to the value meanwhile.
     #[inline]
     #[allow(
         clippy::mut_from_ref,
@@ -170,7 +183,7 @@ impl<K, V> Valued<K, V> {
     )]
     pub(crate) unsafe fn loaded(&self) -> &mut Option<V> {
         // SAFETY: by the caller's promise.
-        &mut unsafe { &mut *self.loaded.get() }.value
+        unsafe { &mut (*self.loaded.get()).value }
     }
 
     /// Takes the value that waits for the next delivery, when there will be none.

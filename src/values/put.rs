@@ -30,8 +30,9 @@ where
     /// # Panics
     ///
     /// Panics if [`add`](crate::WorkQueue::add) would; then nothing was put. Panics if the merge
-    /// function panics; then the key is queued all the same, with what the function has made of the
-    /// older value (V4).
+    /// function panics, or the one for the weight; then the key is queued all the same, with what the
+    /// merge function has made of the older value (V4). Panics if the queue was built without
+    /// [`merge`](crate::Builder::merge), which `WorkQueue::new` allows.
     ///
     /// ```
     /// use keyqueue::{Added, WorkQueue};
@@ -181,7 +182,8 @@ where
     /// The key's place in the queue stays until it is reached, so [`len`](crate::WorkQueue::len)
     /// counts the key until then, and a value that is put before takes the same place.
     ///
-    /// After a shut-down this finds the values of the delays that the shut-down has dropped.
+    /// After a shut-down this finds the values of the delays that the shut-down has dropped, unless
+    /// [`shrink`](crate::WorkQueue::shrink) has dropped them.
     ///
     /// ```
     /// # use keyqueue::{WorkQueue, merge};
@@ -204,6 +206,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let core = &*self.core;
+        let merger = core.merger();
         let hash = hash_of(&self.hasher, key);
         let pin = core
             .keys
@@ -213,7 +216,7 @@ where
         if pin.delay().cancel() {
             core.note_cancelled();
         }
-        let load = core.merger().take(waiting);
+        let load = merger.take(waiting);
         pin.unpin();
         load.value
     }

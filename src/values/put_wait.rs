@@ -40,8 +40,8 @@ where
     ///
     /// # Panics
     ///
-    /// Panics if [`put`](Self::put) would, or if the function for the weight panics; then nothing was
-    /// put.
+    /// Panics if [`put`](Self::put) would, or if the function for the weight panics: nothing was put
+    /// then, or the value was put and is not counted.
     pub fn try_put(&self, key: K, value: V) -> Result<Added, Full<(K, V)>> {
         let merger = self.core.merger();
         let Some(room) = &merger.room else {
@@ -55,6 +55,8 @@ where
                 let merged = self.core.merge_into_waiting(hash, &key, value);
                 merged.map_err(|value| Full((key, value)))
             }
+            // No room will be made.
+            None if self.core.is_shutting_down() => Ok(Added::ShutDown),
             None => Err(Full((key, value))),
         }
     }

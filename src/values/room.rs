@@ -89,7 +89,7 @@ impl Room {
         self.used.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// Gives room back.
+    /// Gives room back. Runs wakers, which are user code.
     pub(super) fn release(&self, weight: usize) {
         if weight == 0 {
             return;
@@ -104,21 +104,18 @@ impl Room {
         }
     }
 
-    /// Counts that a waiting value, which weighed `before`, weighs `after`.
-    pub(super) fn change(&self, before: usize, after: usize) {
-        match after.checked_sub(before) {
-            Some(more) => self.add(more),
-            None => self.release(before - after),
-        }
-    }
-
     #[cold]
     fn grant(&self) {
         loop {
             let mut line = self.line.lock();
             // Ordering: Relaxed; written under the line's lock, or before it was locked.
             let closed = self.closed.load(Ordering::Relaxed);
-            let fits = |first: &Arc<Place>| closed || self.take(first.weight);
+            let fits = |first: &Arc<Place>| {
+                if closed {
+                    self.add(first.weight);
+                }
+                closed || self.take(first.weight)
+            };
             let granted = line.front().is_some_and(fits).then(|| line.pop_front());
             // Ordering: Relaxed; a decrease only spares others the lock.
             self.waiting.store(line.len(), Ordering::Relaxed);
@@ -126,9 +123,6 @@ impl Room {
             let Some(first) = granted.flatten() else {
                 return;
             };
-            if closed {
-                self.add(first.weight);
-            }
             // Ordering: Release; pairs with the Acquire in `Turn::poll`.
             first.granted.store(true, Ordering::Release);
             let _ = catch_panic(|| first.waker.wake());

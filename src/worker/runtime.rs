@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::stop::StopFlag;
-use super::tasks::{MOST_TASKS, let_others_run};
+use super::tasks::MOST_TASKS;
 use super::trace::Span;
 use super::{IntoVerdict, Source, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
@@ -103,8 +103,6 @@ where
                 let said = workers.complete(&item, &span, work).await;
                 let given_up = workers.settle(item, said, &span);
                 workers.report(given_up, &span).await;
-                // Keys whose work is always ready would keep this thread of the runtime.
-                let_others_run().await;
             }
             workers.report_dropped_async().await;
         };

@@ -111,10 +111,9 @@ where
                 let span = Span::of(workers, &item);
                 let work = async { f(item.key()).await.into_verdict() };
                 let said = workers.complete(&item, &span, work).await;
+                // `said` must not be kept over the next await: errors need not be `Send`.
                 let given_up = workers.settle(item, said, &span);
                 workers.report(given_up, &span).await;
-                // Otherwise keys whose work is always ready would starve the other tasks.
-                let_others_run().await;
             }
             workers.report_dropped_async().await;
         };
@@ -131,14 +130,19 @@ where
         work: impl Future<Output = Verdict<E>>,
     ) -> Said<E> {
         let work = attempt::around(|| self.attempt(item), work);
-        let put_back = PutBack(self.requeue_cancelled.then_some(item));
+        let put_back = self.put_back(item);
         let said = catch_panic_async(span.around(work)).await;
         mem::forget(put_back);
         said
     }
 
+    fn put_back<'i, 'q>(&self, item: &'i Item<'q, K, L, S>) -> PutBack<'i, 'q, K, L, S> {
+        let requeue = self.requeue_cancelled;
+        PutBack { item, requeue }
+    }
+
     /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
-    /// finishes the key.
+    /// finishes the key. Then lets other tasks run.
     pub(super) async fn report(
         &self,
         given_up: Option<(Item<'_, K, L, S>, Report<'_>)>,
@@ -146,11 +150,13 @@ where
     ) {
         if let Some((item, report)) = given_up {
             // The key is given up only once it is reported.
-            let put_back = PutBack(self.requeue_cancelled.then_some(&item));
+            let put_back = self.put_back(&item);
             let _ = catch_panic_async(span.around(report)).await;
             mem::forget(put_back);
             let _ = catch_panic(|| drop(item));
         }
+        // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
+        let_others_run().await;
     }
 
     /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.
@@ -161,11 +167,16 @@ where
     }
 }
 
-/// Adds its key when it is dropped. The key is processing, so the drop of its item queues it.
-struct PutBack<'a, 'q, K, L, S>(Option<&'a Item<'q, K, L, S>>)
+/// Adds its key when it is dropped, or gives it up. The key is processing, so the drop of its item
+/// queues it.
+struct PutBack<'i, 'q, K, L, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher;
+    S: BuildHasher,
+{
+    item: &'i Item<'q, K, L, S>,
+    requeue: bool,
+}
 
 impl<K, L, S> Drop for PutBack<'_, '_, K, L, S>
 where
@@ -173,15 +184,17 @@ where
     S: BuildHasher,
 {
     fn drop(&mut self) {
-        if let Some(item) = self.0 {
+        if self.requeue {
             // The key's hash is user code. If it panics here, the key is done.
-            let _ = catch_panic(|| item.add());
+            let _ = catch_panic(|| self.item.add());
+        } else {
+            self.item.give_up();
         }
     }
 }
 
 /// Yields to the executor: returns `Pending` once.
-pub(super) async fn let_others_run() {
+async fn let_others_run() {
     let mut waited = false;
     poll_fn(|context| {
         if mem::replace(&mut waited, true) {

@@ -128,8 +128,9 @@ where
         F: AsyncFn(&K, &mut V) -> R,
         R: IntoVerdict<Error = E>,
     {
-        // SAFETY: the loop calls this once for each key that it holds.
-        let work = async |key: &Valued<K, V>| f(key, unsafe { value_of(key) }).await;
+        // SAFETY: the loop calls this once for each key that it holds. `move`, because the compiler
+        // cannot prove that the future of a closure that borrows `f` is `Send`.
+        let work = async move |key: &Valued<K, V>| f(key, unsafe { value_of(key) }).await;
         self.0.run_async(work).await
     }
 }
