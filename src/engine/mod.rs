@@ -26,6 +26,7 @@
 //! for the adder its shard. While the ring has room and no getter waits, `get` and `done` take no
 //! lock and write nothing else.
 
+mod adding;
 pub(crate) mod cargo;
 pub(crate) mod driver;
 #[cfg(feature = "metrics")]
@@ -40,10 +41,11 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
+use crate::fifo::ring::Missed;
+use crate::keys::Keys;
 use crate::keys::delay::DelayPolicy;
-use crate::keys::node::{self, Held, Node, NodeRef, Pin, Queued};
+use crate::keys::node::{Held, Node, Pin, Queued};
 use crate::keys::state::Begun;
-use crate::keys::{Keys, Shard};
 use crate::metrics::{Recorder, Tally};
 use crate::queue::added::Added;
 use crate::sync::Arc;
@@ -97,6 +99,16 @@ pub(crate) enum Taken<K> {
     Ended,
 }
 
+/// Where the fast path of taking a key stopped.
+pub(crate) enum Unfinished<K> {
+    /// The ring is empty, or another thread was faster.
+    Pop(Missed),
+    /// The key is popped, and the queue is timed, or its keys carry values.
+    Begin(Queued<K>),
+    /// The delivery has begun, and a shut-down had closed the key.
+    Closed(Held<K>, Begun),
+}
+
 impl<K> Taken<K> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -137,7 +149,7 @@ impl<K> Core<K> {
             keys: Keys::new(settings.shards, is_timed),
             fifo: Fifo::new(settings.ring),
             getters: WaitList::new(),
-            closing: Closing::new(),
+            closing: Closing::new(has_extras || settings.supersede),
             extras: has_extras.then(|| Box::new(Extras { watch, cargo })),
             supersede: settings.supersede,
             drain_delays: settings.drain_delays,
@@ -159,189 +171,6 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn watch(&self) -> Option<&Watch> {
         self.extras.as_ref()?.watch.as_ref()
-    }
-
-    // ---- adding -----------------------------------------------------------------------------
-
-    /// Returns whether an add has nothing to do but to add: the queue has no extras, and adds do not
-    /// supersede delays.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.extras.is_none() && !self.supersede
-    }
-
-    #[inline]
-    pub(crate) fn add(&self, hash: u64, key: K) -> Added
-    where
-        K: Eq,
-    {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let mut shard = self.keys.lock(hash);
-        if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
-            drop(shard);
-            // `key`, whose drop is user code, is dropped on return, after the push and the
-            // notification.
-            return self.settle(added);
-        }
-        // Read under the shard's lock, which the shut-down takes after it has begun: either the
-        // walk finds the new node, or this load finds that the shut-down has begun.
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        let (entry, swept) = shard.insert_queued(hash, key);
-        drop(shard);
-        self.enqueue(entry);
-        drop(swept);
-        Added::Queued
-    }
-
-    /// Adds the key for which `eq` holds, if it is interned.
-    #[inline]
-    pub(crate) fn add_interned(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
-        if self.closing.has_begun() {
-            return Some(Added::ShutDown);
-        }
-        if !self.is_plain() {
-            return self.add_interned_slow(hash, eq);
-        }
-        let added = self.keys.lock(hash).add(hash, eq)?;
-        Some(self.settle(added))
-    }
-
-    #[cold]
-    fn add_interned_slow(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
-        let shard = self.keys.lock(hash);
-        let added = self.add_known(&shard, hash, eq)?;
-        drop(shard);
-        Some(self.settle(added))
-    }
-
-    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
-    /// adds supersede delays, and records the add, if the queue is timed.
-    #[inline]
-    fn add_known(
-        &self,
-        shard: &Shard<'_, K>,
-        hash: u64,
-        eq: impl FnMut(&K) -> bool,
-    ) -> Option<node::Added<K>> {
-        if self.is_plain() {
-            return shard.add(hash, eq);
-        }
-        let node = shard.find(hash, eq)?;
-        Some(self.add_found(shard, node))
-    }
-
-    /// Like [`add_known`](Self::add_known), for a key of this shard.
-    pub(crate) fn add_found(&self, _locked: &Shard<'_, K>, node: NodeRef<K>) -> node::Added<K> {
-        // SAFETY: found under the lock, which is held during the call.
-        if self.supersede && unsafe { node.get() }.delay.cancel() {
-            self.note_cancelled();
-        }
-        // SAFETY: as above.
-        let added = unsafe { node::add_locked(node) };
-        // SAFETY: as above.
-        unsafe { self.note_added(&added) };
-        added
-    }
-
-    #[inline]
-    pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        if self.is_plain() {
-            self.settle(pin.add())
-        } else {
-            self.add_pinned_slow(pin, hash)
-        }
-    }
-
-    #[cold]
-    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
-        let added = self.mark_pinned(pin, hash);
-        self.settle(added)
-    }
-
-    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
-    pub(crate) fn mark_pinned(&self, pin: &Pin<K>, hash: u64) -> node::Added<K> {
-        // The lock keeps a shut-down from visiting the node in between: it would find neither
-        // the delay nor the add.
-        let supersedes = self.supersede && pin.delay().due().is_some();
-        let shard = supersedes.then(|| self.keys.lock(hash));
-        if shard.is_some() && pin.delay().cancel() {
-            self.note_cancelled();
-        }
-        let added = pin.add();
-        drop(shard);
-        // SAFETY: the key is pinned.
-        unsafe { self.note_added(&added) };
-        added
-    }
-
-    /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
-    /// interned already: dropping it is user code, so the caller first puts the pin where a panic
-    /// releases it.
-    pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
-    where
-        K: Eq,
-    {
-        let mut shard = self.keys.lock(hash);
-        if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
-            return (pin, Some(key));
-        }
-        // Read under the lock, as in `add`: if the walk has passed this shard already, the node is
-        // created closed.
-        let closed = self.closing.has_begun();
-        let (pin, swept) = shard.insert_pinned(hash, key, closed);
-        drop(shard);
-        drop(swept);
-        (pin, None)
-    }
-
-    // Always: a call that is not needed for a merged add costs handles a seventh.
-    #[inline(always)]
-    pub(crate) fn settle(&self, added: node::Added<K>) -> Added {
-        match added {
-            node::Added::Queued(entry) => {
-                self.enqueue(entry);
-                Added::Queued
-            }
-            node::Added::Deferred(_) => Added::Deferred,
-            node::Added::Merged => Added::Merged,
-            node::Added::Closed => Added::ShutDown,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn enqueue(&self, entry: Queued<K>) {
-        if self.extras.is_some() {
-            return self.enqueue_watched(entry);
-        }
-        self.push(entry);
-    }
-
-    #[cold]
-    fn enqueue_watched(&self, entry: Queued<K>) {
-        self.enqueue_unannounced(entry);
-        self.getters.notify(1);
-    }
-
-    #[inline]
-    fn push(&self, entry: Queued<K>) {
-        self.fifo.push(entry);
-        self.getters.notify(1);
-    }
-
-    /// Queues a key without a notification: the caller notifies a getter for each key that it has
-    /// queued, and runs no user code before that.
-    fn enqueue_unannounced(&self, entry: Queued<K>) {
-        if let Some(watch) = self.watch() {
-            watch.queued(&entry);
-        }
-        self.fifo.push(entry);
     }
 
     // ---- delaying ---------------------------------------------------------------------------
@@ -395,9 +224,39 @@ impl<K> Core<K> {
     /// abandoned.
     #[inline]
     pub(crate) fn take(&self) -> Taken<K> {
-        match self.fifo.pop() {
-            Some(entry) => self.begin(entry),
-            None => self.nothing(),
+        match self.take_fast() {
+            Ok(held) => Taken::Key(held),
+            Err(unfinished) => self.take_slow(unfinished),
+        }
+    }
+
+    /// Takes the key at the head of the FIFO, if nothing else has to be done for it. If not, the
+    /// caller continues with [`take_slow`](Self::take_slow).
+    #[inline]
+    pub(crate) fn take_fast(&self) -> Result<Held<K>, Unfinished<K>> {
+        let entry = match self.fifo.try_pop() {
+            Ok(entry) => entry,
+            Err(missed) => return Err(Unfinished::Pop(missed)),
+        };
+        if self.extras.is_some() {
+            return Err(Unfinished::Begin(entry));
+        }
+        match entry.begin() {
+            (held, Begun::Open) => Ok(held),
+            (held, begun) => Err(Unfinished::Closed(held, begun)),
+        }
+    }
+
+    /// Continues where [`take_fast`](Self::take_fast) stopped.
+    #[cold]
+    pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
+        match unfinished {
+            Unfinished::Pop(missed) => match self.fifo.pop_missed(missed) {
+                Some(entry) => self.begin(entry),
+                None => self.nothing(),
+            },
+            Unfinished::Begin(entry) => self.begin(entry),
+            Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
         }
     }
 
@@ -409,25 +268,14 @@ impl<K> Core<K> {
         }
     }
 
-    #[inline]
     fn begin(&self, entry: Queued<K>) -> Taken<K> {
-        if self.extras.is_some() {
-            return self.begin_slow(entry);
-        }
-        match entry.begin() {
-            (held, Begun::Open) => Taken::Key(held),
-            (held, begun) => self.begun_slow(held, begun, true),
-        }
-    }
-
-    #[cold]
-    fn begin_slow(&self, entry: Queued<K>) -> Taken<K> {
         match self.begin_one(entry) {
             (held, Begun::Open, true) => Taken::Key(held),
             (held, begun, loaded) => self.begun_slow(held, begun, loaded),
         }
     }
 
+    /// Begins the delivery of a key. Returns also whether it carries what it should.
     fn begin_one(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
         match &self.extras {
             None => {
@@ -475,7 +323,7 @@ impl<K> Core<K> {
     fn finished(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         if let Some(entry) = entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
-            self.push(entry);
+            self.push_apart(entry);
         } else if closed && self.closing.finished() {
             self.closing.drainers.notify_all();
         }

@@ -50,14 +50,20 @@ use super::{Core, Taken};
 use crate::keys::state::State;
 use crate::queue::added::Remaining;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::wait::WaitList;
 
 /// Far above any number of keys, far below overflow.
 const WALKING: usize = usize::MAX / 2;
 
+/// A shut-down has begun.
+const BEGUN: u8 = 1;
+/// Adds have more to do than to add: they are recorded, or supersede delays.
+const SPECIAL: u8 = 1 << 1;
+
 pub(crate) struct Closing {
-    begun: AtomicBool,
+    /// [`BEGUN`] and [`SPECIAL`], in one word that an add reads once.
+    mode: AtomicU8,
     /// Locked during the walk.
     walk: Mutex<()>,
     undelivered: AtomicUsize,
@@ -100,9 +106,10 @@ impl Census {
 }
 
 impl Closing {
-    pub(crate) fn new() -> Self {
+    /// `special` says that adds have more to do than to add.
+    pub(crate) fn new(special: bool) -> Self {
         Closing {
-            begun: AtomicBool::new(false),
+            mode: AtomicU8::new(u8::from(special) * SPECIAL),
             walk: Mutex::new(()),
             undelivered: AtomicUsize::new(WALKING),
             unfinished: AtomicUsize::new(WALKING),
@@ -117,14 +124,22 @@ impl Closing {
     pub(crate) fn has_begun(&self) -> bool {
         // Ordering: Acquire; pairs with the AcqRel in `begin`. Outside a shard's lock it is a
         // hint: the key's word decides.
-        self.begun.load(Ordering::Acquire)
+        self.mode.load(Ordering::Acquire) & BEGUN != 0
+    }
+
+    /// Returns whether an add has nothing to do but to add: no shut-down has begun, the queue is not
+    /// timed, and adds do not supersede delays.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        // Ordering: Acquire; as in `has_begun`.
+        self.mode.load(Ordering::Acquire) == 0
     }
 
     /// Begins a shut-down. Returns true to the one caller that has to walk.
     fn begin(&self) -> bool {
         // Ordering: AcqRel; pairs with the Acquire in `has_begun`. For new keys the pairing is
         // by the shard's lock, which the walker takes after this.
-        !self.begun.swap(true, Ordering::AcqRel)
+        self.mode.fetch_or(BEGUN, Ordering::AcqRel) & BEGUN == 0
     }
 
     /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.

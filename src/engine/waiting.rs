@@ -18,7 +18,7 @@ impl<K> Core<K> {
     }
 
     #[cold]
-    fn wait(&self, deadline: Option<Instant>) -> Taken<K> {
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Taken<K> {
         self.wait_unless(deadline, &ThreadParker::current(), || false)
     }
 

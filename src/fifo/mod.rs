@@ -41,7 +41,7 @@ pub(crate) mod ring;
 use std::ptr::NonNull;
 
 use crate::fifo::overflow::{Link, Overflow};
-use crate::fifo::ring::Ring;
+use crate::fifo::ring::{Missed, Ring};
 use crate::keys::node::Queued;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -107,15 +107,35 @@ impl<K> Fifo<K> {
         unsafe { self.overflow.push(link) };
     }
 
+    /// Pops the oldest entry, or returns `None` if there is none.
     #[inline]
     pub(crate) fn pop(&self) -> Option<Queued<K>> {
-        // Most pops end here, and access only the ring.
-        self.pop_ring().or_else(|| self.pop_slow())
+        match self.try_pop() {
+            Ok(entry) => Some(entry),
+            Err(missed) => self.pop_missed(missed),
+        }
     }
 
+    /// Pops from the ring, if that succeeds at the first attempt, as it does for most pops. If not,
+    /// the caller continues with [`pop_missed`](Self::pop_missed).
     #[inline]
-    fn pop_ring(&self) -> Option<Queued<K>> {
+    pub(crate) fn try_pop(&self) -> Result<Queued<K>, Missed> {
+        let popped = self.ring.try_pop();
         // SAFETY: the link of an entry that was pushed and is popped once.
+        popped.map(|link| unsafe { Queued::from_link(link) })
+    }
+
+    /// Continues a pop whose first attempt did not succeed.
+    #[cold]
+    pub(crate) fn pop_missed(&self, missed: Missed) -> Option<Queued<K>> {
+        let popped = self.ring.pop_missed(missed);
+        // SAFETY: as in `try_pop`.
+        let popped = popped.map(|link| unsafe { Queued::from_link(link) });
+        popped.or_else(|| self.pop_slow())
+    }
+
+    fn pop_ring(&self) -> Option<Queued<K>> {
+        // SAFETY: as in `try_pop`.
         self.ring
             .pop()
             .map(|link| unsafe { Queued::from_link(link) })

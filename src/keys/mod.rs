@@ -22,6 +22,8 @@ pub(crate) mod table;
 pub(crate) mod times;
 mod visit;
 
+use std::mem::needs_drop;
+
 use crossbeam_utils::CachePadded;
 pub(crate) use sweep::Swept;
 use sweep::{CLEAN, FEWEST_RESIDENTS, Next, RESIDENTS};
@@ -73,6 +75,12 @@ pub(crate) struct Shard<'a, K> {
     store: StoreGuard<'a, K>,
 }
 
+/// A locked shard in two words, which a call passes in registers.
+pub(crate) struct PackedShard<'a, K> {
+    index: usize,
+    store: StoreGuard<'a, K>,
+}
+
 impl<K> Keys<K> {
     /// `shards` must be a power of two above one. `timed` says whether the nodes have times.
     pub(crate) fn new(shards: usize, timed: bool) -> Self {
@@ -99,13 +107,24 @@ impl<K> Keys<K> {
     /// Locks the shard of keys with this hash.
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
-        self.shard(self.shard_of(hash))
+        let (index, lock) = self.shard_of(hash);
+        self.locked(index, lock.lock())
     }
 
-    /// Uses the uppermost bits, which are not part of a short hash.
+    /// Like [`lock`](Self::lock), unless another thread has locked the shard.
     #[inline]
-    fn shard_of(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
+    pub(crate) fn try_lock(&self, hash: u64) -> Option<Shard<'_, K>> {
+        let (index, lock) = self.shard_of(hash);
+        Some(self.locked(index, lock.try_lock()?))
+    }
+
+    /// Returns the index and the lock of a shard, by the uppermost bits of the hash, which are not
+    /// part of a short hash.
+    #[inline]
+    fn shard_of(&self, hash: u64) -> (usize, &SpinLock<CachePadded<Store<K>>>) {
+        let index = (hash >> self.shift) as usize;
+        // SAFETY: the hash is shifted to as many bits as the greatest index has.
+        (index, unsafe { self.shards.get_unchecked(index) })
     }
 
     #[inline]
@@ -117,6 +136,12 @@ impl<K> Keys<K> {
     fn try_shard(&self, index: usize) -> Option<Shard<'_, K>> {
         let store = self.shards[index].try_lock()?;
         Some(self.locked(index, store))
+    }
+
+    /// Returns the shard that [`Shard::pack`] was called with.
+    #[inline]
+    pub(crate) fn unpack<'a>(&'a self, packed: PackedShard<'a, K>) -> Shard<'a, K> {
+        self.locked(packed.index, packed.store)
     }
 
     #[inline]
@@ -170,12 +195,25 @@ unsafe fn hash_of<K>(slab: &Slab<K>, index: NodeIndex) -> ShortHash {
     unsafe { slab.node(index).get() }.state.hash()
 }
 
+impl<'a, K> Shard<'a, K> {
+    #[inline]
+    pub(crate) fn pack(self) -> PackedShard<'a, K> {
+        PackedShard {
+            index: self.table.shard(),
+            store: self.store,
+        }
+    }
+}
+
 impl<K> Shard<'_, K> {
     #[inline]
     fn node(&self, index: NodeIndex) -> NodeRef<K> {
         // SAFETY: a shard's table contains only indices of nodes in its slab.
         unsafe { self.store.slab.node(index) }
     }
+
+    /// Whether comparing two keys takes no longer than comparing their hashes first.
+    const SMALL: bool = size_of::<K>() <= size_of::<u64>() && !needs_drop::<K>();
 
     /// Returns the node of the key for which `eq` holds, if it is interned.
     #[inline(always)]
@@ -184,7 +222,7 @@ impl<K> Shard<'_, K> {
         let index = self.table.find(hash, |index| {
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { self.node(index).get() };
-            node.state.hash() == hash && eq(&node.key)
+            (Self::SMALL || node.state.hash() == hash) && eq(&node.key)
         });
         index.map(|index| self.node(index))
     }

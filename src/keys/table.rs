@@ -37,19 +37,26 @@ pub(crate) struct Table<'a> {
 /// The shard's hash table, whose type dashmap does not name.
 macro_rules! raw {
     ($table:expr, $($mutable:tt)?) => {{
-        let lock = &$table.tables.0.shards()[$table.shard];
-        // SAFETY: by the contract of `Table::new`, this is the only access to the shard.
-        unsafe { &$($mutable)? *lock.data_ptr() }
+        // SAFETY: by the contract of `Table::new` there is such a shard, and this is the only access
+        // to it.
+        unsafe { &$($mutable)? *$table.tables.0.shards().get_unchecked($table.shard).data_ptr() }
     }};
 }
 
 impl<'a> Table<'a> {
     /// # Safety
     ///
-    /// No other `Table` of this shard exists while this one does.
+    /// `shard` is below the number of shards, and no other `Table` of this shard exists while this
+    /// one does.
     #[inline]
     pub(crate) unsafe fn new(tables: &'a Tables, shard: usize) -> Self {
         Table { tables, shard }
+    }
+
+    /// Returns the number of the shard.
+    #[inline]
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
     }
 
     #[inline]

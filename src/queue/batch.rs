@@ -99,7 +99,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
         items.push(first);
         let core = &*self.core;
         while items.len() < max
-            && let Ok(item) = Item::new(self, core, core.take())
+            && let Ok(item) = Item::new(self, core.take())
         {
             items.push(item);
         }

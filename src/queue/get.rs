@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::engine::Unfinished;
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
 use crate::sync::ThreadParker;
@@ -32,7 +33,19 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use = "dropping the item at once finishes its key"]
     pub fn get(&self) -> Option<Item<'_, K, L, S>> {
         let core = &*self.core;
-        Item::new(self, core, core.take_wait(None)).ok()
+        match core.take_fast() {
+            Ok(held) => Some(Item::of(self, held)),
+            Err(unfinished) => self.get_slow(unfinished),
+        }
+    }
+
+    // Returns what `get` returns: the two ways meet only at its end, where nothing tells them apart
+    // again.
+    #[cold]
+    fn get_slow(&self, unfinished: Unfinished<K>) -> Option<Item<'_, K, L, S>> {
+        let core = &*self.core;
+        let taken = core.take_slow(unfinished);
+        Item::new(self, taken.or_else(|| core.wait(None))).ok()
     }
 
     /// Like [`get`](Self::get), but takes no key and returns `None` once `stopped` returns true. The
@@ -47,7 +60,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
         }
         let core = &*self.core;
         let wait = || core.wait_unless(None, parker, stopped);
-        Item::new(self, core, core.take().or_else(wait)).ok()
+        Item::new(self, core.take().or_else(wait)).ok()
     }
 
     /// Takes the key at the head of the queue, without waiting.
@@ -69,7 +82,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[inline]
     pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
         let core = &*self.core;
-        Item::new(self, core, core.take().or_else(|| core.look_and_take()))
+        Item::new(self, core.take().or_else(|| core.look_and_take()))
     }
 
     /// Like [`get`](Self::get), but waits for at most `limit`.
@@ -89,7 +102,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[doc(alias = "recv_timeout")]
     pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
         let core = &*self.core;
-        let item = Item::new(self, core, core.take_wait(deadline_in(limit)));
+        let item = Item::new(self, core.take_wait(deadline_in(limit)));
         item.map_err(|error| match error {
             TryGetError::Empty => GetTimeoutError::Timeout,
             TryGetError::ShutDown => GetTimeoutError::ShutDown,
@@ -159,7 +172,7 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
             }
             taken
         });
-        match Item::new(queue, core, taken) {
+        match Item::new(queue, taken) {
             Err(TryGetError::Empty) => Poll::Pending,
             item => Poll::Ready(item.ok()),
         }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::{Core, Taken};
+use crate::engine::Taken;
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::limiter::{NoLimit, RateLimiter};
@@ -35,8 +35,6 @@ use crate::{Added, DefaultHasher, KeyHandle, TryGetError, WorkQueue};
 #[must_use = "dropping the item at once finishes its key"]
 pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
     queue: &'q WorkQueue<K, L, S>,
-    /// The queue's core, here to save a load.
-    core: &'q Core<K>,
     /// Taken out once, by the drop.
     held: ManuallyDrop<Held<K>>,
 }
@@ -44,15 +42,11 @@ pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
 impl<'q, K, L, S> Item<'q, K, L, S> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(
-        queue: &'q WorkQueue<K, L, S>,
-        core: &'q Core<K>,
-        taken: Taken<K>,
-    ) -> Result<Self, TryGetError> {
+    pub(super) fn new(queue: &'q WorkQueue<K, L, S>, taken: Taken<K>) -> Result<Self, TryGetError> {
         match taken {
             Taken::Key(held) => {
                 let held = ManuallyDrop::new(held);
-                Ok(Item { queue, core, held })
+                Ok(Item { queue, held })
             }
             Taken::Empty => Err(TryGetError::Empty),
             Taken::Ended => Err(TryGetError::ShutDown),
@@ -62,9 +56,8 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// Creates the item of a key that is being processed.
     #[inline]
     pub(super) fn of(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
-        let core = &*queue.core;
         let held = ManuallyDrop::new(held);
-        Item { queue, core, held }
+        Item { queue, held }
     }
 
     /// Takes the token out, and leaves the key processing.
@@ -96,7 +89,7 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     /// ```
     #[must_use]
     pub fn queue_time(&self) -> Option<Duration> {
-        let watch = self.core.watch()?;
+        let watch = self.queue.core.watch()?;
         let (queued, began) = self.held.times(watch.timed()).queue_time();
         Some(watch.duration(queued, began))
     }
@@ -135,9 +128,9 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&self) -> Added {
         let hash = hash_of(&self.queue.hasher, self.key());
-        self.core.put_back(&self.held, || {
+        self.queue.core.put_back(&self.held, || {
             let pin = self.held.pin();
-            let added = self.core.add_pinned(&pin, hash);
+            let added = self.queue.core.add_pinned(&pin, hash);
             pin.unpin();
             added
         })
@@ -149,7 +142,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
             return Added::ShutDown;
         }
         let hash = hash_of(&self.queue.hasher, self.key());
-        self.core.put_back(&self.held, || {
+        self.queue.core.put_back(&self.held, || {
             self.queue.core.delay(self.held.pin(), hash, delay)
         })
     }
@@ -194,7 +187,7 @@ impl<K, L, S> Drop for Item<'_, K, L, S> {
     fn drop(&mut self) {
         // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
         let held = unsafe { ManuallyDrop::take(&mut self.held) };
-        self.core.finish(held);
+        self.queue.core.finish(held);
     }
 }
 

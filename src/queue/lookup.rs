@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
+use crate::engine::Core;
 use crate::keys::hash::hash_of;
 use crate::keys::node::Node;
 use crate::{Added, State, WorkQueue};
@@ -25,19 +26,16 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     {
         let core = &*self.core;
         let hash = hash_of(&self.hasher, key);
-        match core.add_interned(hash, |known| known.borrow() == key) {
-            Some(added) => added,
-            // The copy is user code, so the shard's lock is not held. If another thread interns the
-            // key meanwhile, `add` finds it.
-            None => core.add(hash, key.to_owned()),
-        }
+        // `move`: closures that borrow from the stack make the fast path store what they borrow.
+        let eq = move |known: &K| known.borrow() == key;
+        core.add_interned(hash, eq, move |core, hash| add_copy(core, hash, key))
     }
 
     /// Adds a key by anything that hashes like it: for keys whose borrowed form has no reference
     /// type, as for tuples, or no `ToOwned`, as for `Arc<str>`. Otherwise like [`add`](Self::add).
     ///
-    /// `eq` returns whether a known key is the wanted one. It is called with keys that have the
-    /// hash of `key`, under a lock, so it must not call the queue. If no known key is the wanted
+    /// `eq` returns whether a known key is the wanted one. It is called with the wanted key, and
+    /// perhaps with others, under a lock, so it must not call the queue. If no known key is the wanted
     /// one, `make` makes it; adding a known key allocates nothing. After a shut-down neither is
     /// called.
     ///
@@ -79,10 +77,11 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     where
         Q: Hash + ?Sized,
     {
-        // `eq` is lent: its drop is user code, and must not run under the shard's lock.
-        let added = self.core.add_interned(hash_of(&self.hasher, key), &mut eq);
-        // Hashed again: what `make` returns must be where its own hash belongs.
-        added.unwrap_or_else(|| self.add(make()))
+        let hash = hash_of(&self.hasher, key);
+        // `eq` is lent: its drop is user code, and must not run under the shard's lock. What `make`
+        // returns is hashed again: it must be where its own hash belongs.
+        self.core
+            .add_interned(hash, &mut eq, |_, _| self.add(make()))
     }
 
     /// Returns the state of a key; [`State::Idle`] if the queue does not know it.
@@ -155,4 +154,14 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         let shard = self.core.keys.lock(hash);
         shard.read(hash, |known| known.borrow() == key, f)
     }
+}
+
+/// Adds a copy of a key that was not interned. The copy is user code, so the shard's lock is not
+/// held. If another thread interns the key meanwhile, `add` finds it.
+#[inline(never)]
+fn add_copy<K: Eq, Q>(core: &Core<K>, hash: u64, key: &Q) -> Added
+where
+    Q: ToOwned<Owned = K> + ?Sized,
+{
+    core.add(hash, key.to_owned())
 }

@@ -31,32 +31,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     where
         K: Eq,
     {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
         let merger = self.merger();
-        let weight = match (&merger.room, &load.value) {
-            (Some(_), Some(value)) => merger.weight(value),
-            _ => 0,
-        };
-        let mut shard = self.keys.lock(hash);
-        if let Some(node) = shard.find(hash, |known| known.key == key) {
-            return self.put_found(shard, node, hash, merger, |waiting| {
-                merger.merge(waiting, load);
-            });
-        }
-        // Read under the shard's lock, as in `Core::add`.
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
-        if let Some(room) = &merger.room {
-            room.add(weight);
-        }
-        let (entry, swept) = shard.insert_queued(hash, Valued::with(key, load, weight));
-        drop(shard);
-        self.enqueue(entry);
-        drop(swept);
-        Added::Queued
+        self.update(hash, key, |waiting| merger.merge(waiting, load))
     }
 
     /// Adds the key for which `eq` holds, with a value, or returns the value if it is not interned.

@@ -75,7 +75,9 @@ pub(crate) struct Ring {
     head: CachePadded<AtomicU64>,
     /// The slots' words. Their number is a power of two.
     slots: Box<[AtomicU64]>,
-    /// Its logarithm to base two.
+    /// That number less one.
+    mask: usize,
+    /// The logarithm of that number to base two.
     slot_bits: u32,
 }
 
@@ -135,6 +137,12 @@ impl Word {
     }
 }
 
+/// Where the first attempt of a pop did not succeed: the hint, and the word of its slot.
+pub(crate) struct Missed {
+    head: u64,
+    word: Word,
+}
+
 /// The number of back-off steps, each twice as long as the one before, for which a thread leaves a
 /// contended slot alone. The winner keeps the cache lines meanwhile and can push or pop several
 /// more entries; without the back-off, the lines would move for every entry.
@@ -148,14 +156,15 @@ impl Ring {
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            mask: slots - 1,
             slot_bits: slots.trailing_zeros(),
         }
     }
 
     #[inline]
     fn slot(&self, position: u64) -> &AtomicU64 {
-        let index = (position as usize).wrapping_mul(STRIDE) & (self.slots.len() - 1);
-        // SAFETY: the index is the remainder by the number of slots, which is a power of two.
+        let index = (position as usize).wrapping_mul(STRIDE) & self.mask;
+        // SAFETY: the mask is the greatest index.
         unsafe { self.slots.get_unchecked(index) }
     }
 
@@ -213,7 +222,10 @@ impl Ring {
     #[inline]
     fn take(&self, head: u64, slot: &AtomicU64, word: Word) -> Result<NonNull<Link>, Word> {
         let lap = head >> self.slot_bits;
-        let Some(link) = word.link().filter(|_| word.next_pop() == lap % LAPS) else {
+        if word.next_pop() != lap % LAPS {
+            return Err(word);
+        }
+        let Some(link) = word.link() else {
             return Err(word);
         };
         let empty = Word::empty(lap + 1);
@@ -252,19 +264,29 @@ impl Ring {
     /// Pops the oldest link. Returns `None` only if the ring was empty at some moment of the call.
     #[inline]
     pub(crate) fn pop(&self) -> Option<NonNull<Link>> {
+        match self.try_pop() {
+            Ok(link) => Some(link),
+            Err(missed) => self.pop_missed(missed),
+        }
+    }
+
+    /// Pops the oldest link, if that succeeds at the first attempt. If not, the caller continues
+    /// with [`pop_missed`](Self::pop_missed).
+    #[inline]
+    pub(crate) fn try_pop(&self) -> Result<NonNull<Link>, Missed> {
         // Ordering: Acquire; as in `find`, here and below.
         let head = self.head.load(Ordering::Acquire);
         let slot = self.slot(head);
         let word = Word(slot.load(Ordering::Acquire));
         match self.take(head, slot, word) {
-            Ok(link) => Some(link),
-            Err(word) => self.pop_slow(head, word),
+            Ok(link) => Ok(link),
+            Err(word) => Err(Missed { head, word }),
         }
     }
 
-    /// Continues a pop that did not succeed at `head`.
+    /// Continues a pop whose first attempt did not succeed.
     #[cold]
-    fn pop_slow(&self, head: u64, word: Word) -> Option<NonNull<Link>> {
+    pub(crate) fn pop_missed(&self, Missed { head, word }: Missed) -> Option<NonNull<Link>> {
         let take = |head, slot: &AtomicU64, word| self.take(head, slot, word);
         self.retry(&self.head, Word::next_pop, head, word, take)
     }

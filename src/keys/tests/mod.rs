@@ -33,7 +33,7 @@ fn insert<K>(keys: &Keys<K>, number: usize, key: K) -> Queued<K> {
 }
 
 fn insert_as<K>(keys: &Keys<K>, hash: u64, key: K) -> Queued<K> {
-    assert_eq!(keys.shard_of(hash), 0, "small hashes share a shard");
+    assert_eq!(keys.shard_of(hash).0, 0, "small hashes share a shard");
     let mut shard = keys.lock(hash);
     let (entry, swept) = shard.insert_queued(hash, key);
     drop(shard);

@@ -47,11 +47,6 @@ pub(crate) fn all() -> Vec<Contender> {
     let [client_go, priority_queue] = go::contenders();
     vec![
         Contender::new("keyqueue", "keyqueue", keyqueue::run),
-        Contender::new(
-            "keyqueue-put",
-            "keyqueue",
-            values::<keyqueue::Values<false>>,
-        ),
         client_go,
         priority_queue,
         Contender::new(

@@ -1,0 +1,255 @@
+//! Adding keys.
+//!
+//! # The fast path
+//!
+//! Most adds find their key in the table, or have a handle to it, and either merge with an earlier
+//! add or make the key queued. That is the fast path. Everything else is in functions that are not
+//! inlined, and the fast path ends with a call of one of them: if the queue is shut down or timed,
+//! if adds supersede delays, if another thread holds the shard's lock, if the key is new, and to
+//! push the key's entry. Because it has nothing left to do after such a call, the fast path saves
+//! few registers; that took a fifth of its instructions.
+
+use super::Core;
+use crate::keys::node::{self, NodeRef, Pin, Queued};
+use crate::keys::{PackedShard, Shard};
+use crate::queue::added::Added;
+
+impl<K> Core<K> {
+    /// Locks the shard of this hash for the fast path. Returns `None` if the add has more to do than
+    /// to add ([`Closing::is_plain`](super::shutdown::Closing::is_plain)), or has to wait for the
+    /// lock.
+    #[inline(always)]
+    fn lock_plain(&self, hash: u64) -> Option<Shard<'_, K>> {
+        match self.closing.is_plain() {
+            true => self.keys.try_lock(hash),
+            false => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, hash: u64, key: K) -> Added
+    where
+        K: Eq,
+    {
+        let Some(shard) = self.lock_plain(hash) else {
+            return self.add_slow(hash, key);
+        };
+        match shard.add(hash, |interned| *interned == key) {
+            Some(added) => {
+                drop(shard);
+                // `key`, whose drop is user code, is dropped on return, after the push and the
+                // notification.
+                self.settle(added)
+            }
+            None => self.add_new(shard.pack(), hash, key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_slow(&self, hash: u64, key: K) -> Added
+    where
+        K: Eq,
+    {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let shard = self.keys.lock(hash);
+        if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
+            drop(shard);
+            // As in `add`.
+            return self.settle_slow(added);
+        }
+        self.add_new(shard.pack(), hash, key)
+    }
+
+    /// Adds a key that is not interned to its shard.
+    #[inline(never)]
+    fn add_new(&self, shard: PackedShard<'_, K>, hash: u64, key: K) -> Added {
+        let mut shard = self.keys.unpack(shard);
+        // Read under the shard's lock, which the shut-down takes after it has begun: either the
+        // walk finds the new node, or this load finds that the shut-down has begun.
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let (entry, swept) = shard.insert_queued(hash, key);
+        drop(shard);
+        self.enqueue(entry);
+        drop(swept);
+        Added::Queued
+    }
+
+    /// Adds the key for which `eq` holds; if it is not interned, returns what `unknown` does.
+    #[inline(always)]
+    pub(crate) fn add_interned(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+        unknown: impl FnOnce(&Self, u64) -> Added,
+    ) -> Added {
+        let Some(shard) = self.lock_plain(hash) else {
+            return self.add_interned_slow(hash, eq, unknown);
+        };
+        let added = shard.add(hash, eq);
+        drop(shard);
+        match added {
+            Some(added) => self.settle(added),
+            None => unknown(self, hash),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_interned_slow(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+        unknown: impl FnOnce(&Self, u64) -> Added,
+    ) -> Added {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let shard = self.keys.lock(hash);
+        let added = self.add_known(&shard, hash, eq);
+        drop(shard);
+        match added {
+            Some(added) => self.settle_slow(added),
+            None => unknown(self, hash),
+        }
+    }
+
+    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
+    /// adds supersede delays, and records the add, if the queue is timed.
+    fn add_known(
+        &self,
+        shard: &Shard<'_, K>,
+        hash: u64,
+        eq: impl FnMut(&K) -> bool,
+    ) -> Option<node::Added<K>> {
+        let node = shard.find(hash, eq)?;
+        Some(self.add_found(shard, node))
+    }
+
+    /// Like [`add_known`](Self::add_known), for a key of this shard.
+    pub(crate) fn add_found(&self, _locked: &Shard<'_, K>, node: NodeRef<K>) -> node::Added<K> {
+        // SAFETY: found under the lock, which is held during the call.
+        if self.supersede && unsafe { node.get() }.delay.cancel() {
+            self.note_cancelled();
+        }
+        // SAFETY: as above.
+        let added = unsafe { node::add_locked(node) };
+        // SAFETY: as above.
+        unsafe { self.note_added(&added) };
+        added
+    }
+
+    #[inline]
+    pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
+        if self.closing.is_plain() {
+            self.settle(pin.add())
+        } else {
+            self.add_pinned_slow(pin, hash)
+        }
+    }
+
+    #[cold]
+    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let added = self.mark_pinned(pin, hash);
+        self.settle_slow(added)
+    }
+
+    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
+    pub(crate) fn mark_pinned(&self, pin: &Pin<K>, hash: u64) -> node::Added<K> {
+        // The lock keeps a shut-down from visiting the node in between: it would find neither
+        // the delay nor the add.
+        let supersedes = self.supersede && pin.delay().due().is_some();
+        let shard = supersedes.then(|| self.keys.lock(hash));
+        if shard.is_some() && pin.delay().cancel() {
+            self.note_cancelled();
+        }
+        let added = pin.add();
+        drop(shard);
+        // SAFETY: the key is pinned.
+        unsafe { self.note_added(&added) };
+        added
+    }
+
+    /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
+    /// interned already: dropping it is user code, so the caller first puts the pin where a panic
+    /// releases it.
+    pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
+    where
+        K: Eq,
+    {
+        let mut shard = self.keys.lock(hash);
+        if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
+            return (pin, Some(key));
+        }
+        // Read under the lock, as in `add`: if the walk has passed this shard already, the node is
+        // created closed.
+        let closed = self.closing.has_begun();
+        let (pin, swept) = shard.insert_pinned(hash, key, closed);
+        drop(shard);
+        drop(swept);
+        (pin, None)
+    }
+
+    // Always: a call that is not needed for a merged add costs handles a seventh.
+    #[inline(always)]
+    fn settle(&self, added: node::Added<K>) -> Added {
+        match added {
+            node::Added::Queued(entry) => self.push_apart(entry),
+            node::Added::Deferred(_) => Added::Deferred,
+            node::Added::Merged => Added::Merged,
+            node::Added::Closed => Added::ShutDown,
+        }
+    }
+
+    /// Like [`settle`](Self::settle), for a queue that may be timed.
+    fn settle_slow(&self, added: node::Added<K>) -> Added {
+        if let node::Added::Queued(entry) = added {
+            self.enqueue(entry);
+            return Added::Queued;
+        }
+        self.settle(added)
+    }
+
+    #[inline]
+    pub(crate) fn enqueue(&self, entry: Queued<K>) {
+        if self.extras.is_some() {
+            return self.enqueue_watched(entry);
+        }
+        self.push(entry);
+    }
+
+    #[cold]
+    fn enqueue_watched(&self, entry: Queued<K>) {
+        self.enqueue_unannounced(entry);
+        self.getters.notify(1);
+    }
+
+    #[inline]
+    fn push(&self, entry: Queued<K>) {
+        self.fifo.push(entry);
+        self.getters.notify(1);
+    }
+
+    // Never: see the header.
+    #[inline(never)]
+    pub(super) fn push_apart(&self, entry: Queued<K>) -> Added {
+        self.push(entry);
+        Added::Queued
+    }
+
+    /// Queues a key without a notification: the caller notifies a getter for each key that it has
+    /// queued, and runs no user code before that.
+    pub(super) fn enqueue_unannounced(&self, entry: Queued<K>) {
+        if let Some(watch) = self.watch() {
+            watch.queued(&entry);
+        }
+        self.fifo.push(entry);
+    }
+}
