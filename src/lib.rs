@@ -4,7 +4,7 @@
 //! It is the queue under Kubernetes controllers, client-go's `workqueue`, rebuilt around one atomic
 //! state machine per key instead of a single lock. Use it to keep one thing in sync with another
 //! (controllers, caches, indexers, mirrors), when it matters *that* a key changed, not how many
-//! times.
+//! times. When it matters *with what*, a key can carry a value: [`ValueQueue`].
 //!
 #![doc = include_str!("docs/state.svg")]
 //!
@@ -68,6 +68,9 @@
 //! | add a key (and see what that did: [`Added`]), a borrowed key, many keys | [`add`](WorkQueue::add), [`add_ref`](WorkQueue::add_ref), [`add_all`](WorkQueue::add_all) |
 //! | add a key by parts of it, or by a `str` for `Arc<str>` | [`add_with`](WorkQueue::add_with) |
 //! | add one key repeatedly without hashing | a [`KeyHandle`] from [`handle`](WorkQueue::handle) |
+//! | add a key with a value, merged while it waits: the latest, a sum, all in order | a [`ValueQueue`] from [`Builder::merge`]: [`put`](ValueQueue::put), [`merge`] |
+//! | wait until an add has been processed | the [`Receipt`] of [`put_tracked`](ValueQueue::put_tracked) or [`add_tracked`](ValueQueue::add_tracked) |
+//! | bound what waits, and wait for room | [`Builder::capacity`], [`put_wait`](ValueQueue::put_wait), [`try_put`](ValueQueue::try_put) |
 //! | run workers with retries, in threads or tasks | [`worker`] |
 //! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
 //! | wait for a key in a task | [`get_async`](WorkQueue::get_async) |
@@ -89,7 +92,7 @@
 //! | set the name, clock, hasher, shards, ring, what drains do with delays, ... | [`WorkQueue::builder`] |
 //!
 //! [`docs::how_to`] has a page with a program for each of what many programs need: graceful
-//! shutdown, leader election, debounce and throttle, messages in order, tests, ...
+//! shutdown, leader election, debounce and throttle, messages in order, batches, tests, ...
 //! Further pages, on semantics, how a queue ends, performance, metrics, limitations, client-go's
 //! calls and internals, are in [`docs`].
 //!

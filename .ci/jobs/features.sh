@@ -8,6 +8,6 @@ cargo clippy --version >/dev/null || rustup component add clippy
 cargo clippy -p keyqueue -p keyqueue-examples --all-features --all-targets -- -D warnings
 # This builds the programs, too, which `--test` does not.
 cargo test -p keyqueue-examples --all-features --no-run
-cargo test -p keyqueue-examples --all-features --test help --test metrics --test top
+cargo test -p keyqueue-examples --all-features --test access_log --test help --test metrics --test top
 cargo test -p keyqueue --all-features --lib --test metrics --test workers
 cargo test -p keyqueue --all-features --doc

@@ -3,11 +3,10 @@
 //!
 //! `cargo run --release --example pipeline -- [FILE|-] [--workers N] [--top N]`
 //!
-//! The reader puts a line into the inbox of its key and adds the key. A worker that gets the key
-//! takes the lines from the inbox and digests them. The queue never delivers a key to two workers
-//! at once, so the lines of one key are digested in order, and no worker waits for another. It
-//! delivers a key again that was added while it was processing, so no line is left in an inbox. The
-//! result is that of a sequential run, whatever the number of workers.
+//! The reader puts each line into the queue, under its key, where the lines of one key are appended
+//! to each other. A worker that gets the key digests what has come together. The queue never delivers
+//! a key to two workers at once, so the lines of one key are digested in order, and no worker waits
+//! for another. The result is that of a sequential run, whatever the number of workers.
 //!
 //! Exit code: 0, 1 if the file cannot be read, 2 if the arguments are wrong.
 
@@ -16,6 +15,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ use anyhow::Context;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use keyqueue::WorkQueue;
-use shared::engine::{Account, Pipeline, Reader, Totals};
-use shared::program::{exit, written};
+use shared::engine::{Name, Pipeline, Reader, Totals};
+use shared::program::{exit, label, written};
 
 /// Counts and digests lines by their first field.
 ///
@@ -58,14 +58,14 @@ fn run(args: &Args) -> anyhow::Result<()> {
     };
     let started = Instant::now();
 
-    let pipeline = Pipeline::over(WorkQueue::new());
-    let accounts: anyhow::Result<_> = thread::scope(|scope| {
+    let pipeline = Pipeline::over(WorkQueue::builder())?;
+    let digested: anyhow::Result<()> = thread::scope(|scope| {
         // However the reading ends, the workers finish what was read, and end.
         let _end = pipeline.queue.shut_down_on_drop();
         for _ in 0..workers {
             let work = || {
-                while let Some(account) = pipeline.queue.get() {
-                    pipeline.digest(&account);
+                for item in &pipeline.queue {
+                    pipeline.digest(&item, item.value());
                 }
             };
             let worker = thread::Builder::new().spawn_scoped(scope, work);
@@ -73,23 +73,18 @@ fn run(args: &Args) -> anyhow::Result<()> {
         }
         let mut input = BufReader::with_capacity(1 << 18, input);
         let mut reader = Reader::new(&pipeline);
-        loop {
-            let read = reader.read(&mut input);
-            if read.with_context(|| format!("cannot read {name}"))? == 0 {
-                return Ok(reader.into_accounts());
-            }
-        }
+        let mut read = || reader.read(&mut input);
+        while read().with_context(|| format!("cannot read {name}"))? > 0 {}
+        Ok(())
     });
 
     let elapsed = started.elapsed();
     progress.finish_and_clear();
-    let accounts = accounts?;
-    let mut rows: Vec<_> = accounts
-        .iter()
-        .map(|handle| (*handle.key().totals.lock().unwrap(), handle.key()))
-        .collect();
-    rows.sort_by_key(|(totals, account)| (Reverse(totals.lines), &account.name));
-    let deliveries = pipeline.deliveries.into_inner();
+    digested?;
+    // Ordering: Relaxed; the workers have ended.
+    let deliveries = pipeline.deliveries.load(Ordering::Relaxed);
+    let mut rows: Vec<_> = pipeline.into_totals().into_iter().collect();
+    rows.sort_by(|(a, x), (b, y)| (Reverse(x.lines), a).cmp(&(Reverse(y.lines), b)));
     written(print(&rows, args.top, deliveries, elapsed))
 }
 
@@ -109,20 +104,20 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
 }
 
 fn print(
-    rows: &[(Totals, &Account)],
+    rows: &[(Name, Totals)],
     top: usize,
     deliveries: u64,
     elapsed: Duration,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(out, "{:>10} {:>12} {:>8} key", "lines", "bytes", "digest")?;
-    for (totals, account) in rows.iter().take(top) {
+    for (name, totals) in rows.iter().take(top) {
         let (lines, bytes, digest) = (totals.lines, totals.bytes, totals.digest);
-        let name = account.label();
+        let name = label(name);
         writeln!(out, "{lines:>10} {bytes:>12} {digest:08x} {name}")?;
     }
-    let lines: u64 = rows.iter().map(|(totals, _)| totals.lines).sum();
-    let bytes: u64 = rows.iter().map(|(totals, _)| totals.bytes).sum();
+    let lines: u64 = rows.iter().map(|(_, totals)| totals.lines).sum();
+    let bytes: u64 = rows.iter().map(|(_, totals)| totals.bytes).sum();
     let keys = rows.len();
     writeln!(
         out,

@@ -1,9 +1,29 @@
-//! How the programs end.
+//! What the programs print, and how they end.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::{ExitCode, Termination};
 
 use anyhow::Context;
+
+/// The most characters of a label.
+const LABEL: usize = 60;
+
+/// Makes bytes from outside fit to be printed: short, and without control characters.
+pub fn label(bytes: &[u8]) -> String {
+    let mut label = String::new();
+    for (n, char) in String::from_utf8_lossy(bytes).chars().enumerate() {
+        if n == LABEL {
+            label.push('…');
+            break;
+        }
+        if char.is_ascii_graphic() {
+            label.push(char);
+        } else {
+            label.extend(char.escape_debug());
+        }
+    }
+    label
+}
 
 /// Returns the program's exit code. An error is written as `NAME: message`, and its code is 1.
 pub fn exit(name: &str, ended: anyhow::Result<impl Termination>) -> ExitCode {

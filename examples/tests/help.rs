@@ -12,6 +12,9 @@ fn programs() -> Vec<&'static str> {
     if cfg!(feature = "metrics") {
         programs.extend(["metrics", "top"]);
     }
+    if cfg!(feature = "sqlite") {
+        programs.push("access_log");
+    }
     programs
 }
 

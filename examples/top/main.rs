@@ -2,11 +2,11 @@
 //!
 //! `cargo run --release --features metrics --example top -- [FILE] [--rate BYTES] [--pause MS] [--fail PERCENT]`
 //!
-//! The load is that of the example `pipeline`: the lines of FILE, over and over, each into the
-//! inbox of its first field. The file is read at a set rate, and the workers pause before each key,
-//! so that keys wait; some deliveries fail, and are retried. The figures come from the queue's
-//! series, through an exporter in the same process, and from `snapshot`. `q` ends the program.
-//! `--frame` prints a single frame, without a terminal.
+//! The load is that of the example `pipeline`: the lines of FILE, over and over, each under its first
+//! field. The file is read at a set rate, and the workers pause before each key, so that keys wait;
+//! some deliveries fail, and are retried. The figures come from the queue's series, through an
+//! exporter in the same process, and from `snapshot`. `q` ends the program. `--frame` prints a
+//! single frame, without a terminal.
 
 mod model;
 mod view;
@@ -29,7 +29,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use shared::engine::{Account, Pipeline, Reader};
+use shared::engine::{Lines, Name, Pipeline, Reader};
 use shared::program::{exit, written};
 
 use crate::model::{Limiter, Model};
@@ -77,22 +77,21 @@ fn run(args: Args) -> anyhow::Result<()> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let exported = recorder.handle();
     let backoff = ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(8))?;
-    let queue = WorkQueue::builder()
+    let settings = WorkQueue::builder()
         .name("pipeline")
         .recorder(Arc::new(recorder))
-        .rate_limiter(backoff)
-        .build()?;
-    let pipeline = Pipeline::over(queue);
+        .rate_limiter(backoff);
+    let pipeline = Pipeline::over(settings)?;
     let pause = Duration::from_millis(args.pause);
-    let work = |account: &Account| {
+    let work = |name: &Name, lines: &mut Lines| {
         if pipeline.queue.is_shutting_down() {
             return Ok(()); // Nobody waits for the digests.
         }
         thread::sleep(pause);
         if fastrand::u8(..100) < args.fail {
-            return Err("not this time");
+            return Err("not this time"); // The lines go back, before those that came meanwhile.
         }
-        pipeline.digest(account);
+        pipeline.digest(name, lines);
         Ok(())
     };
 
@@ -100,7 +99,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         let _end = pipeline.queue.shut_down_on_drop(); // Also if the display panics.
         let workers = Workers::new(&pipeline.queue).threads(args.workers.into());
         let workers = scope.spawn(|| {
-            let ran = workers.run(work);
+            let ran = workers.values().run(work);
             pipeline.queue.shut_down(); // If they could not be started.
             ran
         });

@@ -4,18 +4,18 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::{KeySnapshot, WorkQueue};
+use keyqueue::{KeySnapshot, ValueQueue, Valued};
 use metrics_exporter_prometheus::PrometheusHandle;
-use shared::engine::Account;
+use shared::engine::{Lines, Name};
 
-pub(crate) type Limiter = ItemExponentialFailure<Account>;
+pub(crate) type Limiter = ItemExponentialFailure<Valued<Name, Lines>>;
 
 /// The number of depths that are kept, and of keys that are shown.
 const REMEMBERED: usize = 200;
 const KEYS: usize = 64;
 
 pub(crate) struct Model<'a> {
-    pub(crate) queue: &'a WorkQueue<Account, Limiter>,
+    pub(crate) queue: &'a ValueQueue<Name, Lines, Limiter>,
     exported: &'a PrometheusHandle,
     /// The series by name, quantiles by name and quantile, and those of the frame before.
     now: HashMap<String, f64>,
@@ -23,13 +23,13 @@ pub(crate) struct Model<'a> {
     refreshed: Instant,
     elapsed: Duration,
     pub(crate) depths: VecDeque<u64>,
-    pub(crate) oldest: Vec<KeySnapshot<'a, Account>>,
+    pub(crate) oldest: Vec<KeySnapshot<'a, Valued<Name, Lines>>>,
     pub(crate) states: [usize; 4],
 }
 
 impl<'a> Model<'a> {
     pub(crate) fn new(
-        queue: &'a WorkQueue<Account, Limiter>,
+        queue: &'a ValueQueue<Name, Lines, Limiter>,
         exported: &'a PrometheusHandle,
     ) -> Self {
         Model {
@@ -63,7 +63,7 @@ impl<'a> Model<'a> {
         }
         self.oldest.sort_by(|a, b| {
             let by_age = b.age().cmp(&a.age());
-            by_age.then_with(|| a.key().name.cmp(&b.key().name))
+            by_age.then_with(|| a.key().key().cmp(b.key().key()))
         });
         self.oldest.truncate(KEYS);
     }

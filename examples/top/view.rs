@@ -8,6 +8,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+use shared::program::label;
 
 use crate::model::Model;
 
@@ -85,7 +86,7 @@ fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
             _ => Color::Reset,
         };
         let row = Row::new([
-            key.key().label(),
+            label(key.key()),
             key.state().to_string(),
             key.age().map(time).unwrap_or_default(),
             key.held().map(time).unwrap_or_default(),

@@ -101,6 +101,12 @@ impl Running {
         let kill = format!("kill -{signal} {}", child.id());
         let killed = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(killed.success());
+        Running(Some(child)).end()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        let child = self.0.take().unwrap();
         child.wait_with_output().unwrap().into()
     }
 }

@@ -8,6 +8,9 @@
 //! | [`debounce`] | debounce, throttle, rate limits |
 //! | [`kinds_of_keys`] | one queue for several kinds of keys |
 //! | [`in_order`] | every message counts, in order for each key |
+//! | [`latest_value`] | the latest value wins |
+//! | [`acknowledge`] | messages that are acknowledged after the work |
+//! | [`batches`] | batches to a database |
 //! | [`testing`] | tests of retries and delays without sleeping |
 //! | [`metrics`] | metrics in ten lines |
 //! | [`tenants`] | limits for each tenant, and fairness |
@@ -20,6 +23,12 @@
 // What the pages link to.
 #[cfg(doc)]
 use crate::{limiter::*, worker::*, *};
+
+#[doc = include_str!("acknowledge.md")]
+pub mod acknowledge {}
+
+#[doc = include_str!("batches.md")]
+pub mod batches {}
 
 #[doc = include_str!("borrowed_keys.md")]
 pub mod borrowed_keys {}
@@ -44,6 +53,9 @@ pub mod in_order {}
 
 #[doc = include_str!("kinds_of_keys.md")]
 pub mod kinds_of_keys {}
+
+#[doc = include_str!("latest_value.md")]
+pub mod latest_value {}
 
 #[doc = include_str!("leader_election.md")]
 pub mod leader_election {}
