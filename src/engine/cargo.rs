@@ -121,6 +121,9 @@ impl<K> Core<K> {
             }
             added.is_accepted()
         });
+        if !added.is_accepted() {
+            cargo.end_as(held.key(), Ended::Dropped);
+        }
         added
     }
 
