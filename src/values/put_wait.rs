@@ -47,6 +47,10 @@ where
         let Some(room) = &merger.room else {
             return Ok(self.put(key, value));
         };
+        // What a shut-down leaves behind takes room for good, so this would never be told.
+        if self.is_shutting_down() {
+            return Ok(Added::ShutDown);
+        }
         match Turn::try_new(room, merger.weight(Some(&value))) {
             Some(_turn) => Ok(self.put(key, value)),
             // Together with a value that waits already, this one weighs 1: it needs no room (B1).
