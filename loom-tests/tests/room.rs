@@ -56,7 +56,7 @@ fn a_removal_lets_a_waiting_put_in() {
 /// B2. Each of two waiting puts, a task and a thread, gets room once.
 #[test]
 fn two_puts_wait_and_a_worker_delivers() {
-    check("room_two", 3, || {
+    check("room_two", 2, || {
         let queue = full();
         let mut first = Box::pin(queue.put_async(2, bag(2)));
         assert!(!poll(&mut first));
