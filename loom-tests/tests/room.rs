@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use keyqueue::Added;
-use keyqueue_loom_tests::values::{Values, bag, drain, values};
+use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
 use keyqueue_loom_tests::{check, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -136,7 +136,7 @@ fn a_shut_down_ends_the_wait_of_a_put() {
 #[test]
 fn a_heavy_put_that_is_cancelled_lets_a_light_one_in() {
     check("room_weight", 5, || {
-        let queue = values(|builder| builder.capacity(2).weight(|bag| bag.len()));
+        let queue = values(|builder| builder.capacity(2).weight(Bag::len));
         queue.put(1, bag(1));
         let mut pair = bag(2);
         pair.append(bag(3));

@@ -128,7 +128,7 @@ fn a_put_that_waits_for_another_beside_a_sweep() {
 fn a_put_beside_the_end_of_a_delay() {
     check("put_fire", 5, || {
         let (queue, _time) = due_value();
-        let driver = spawn_with(&queue, |queue| queue.fire_due());
+        let driver = spawn_with(&queue, Values::fire_due);
         queue.put(1, bag(2));
         let mut all = drain(&queue);
         assert_eq!(driver.join().unwrap(), 1);
@@ -245,7 +245,7 @@ fn a_removal_beside_a_put() {
         let queue = values(|builder| builder);
         queue.put(1, bag(1));
         let adder = spawn_with(&queue, |queue| {
-            assert_eq!(queue.put(1, bag(2)), Added::Merged)
+            assert_eq!(queue.put(1, bag(2)), Added::Merged);
         });
         let mut all: Vec<_> = queue
             .remove(&1)
