@@ -2,6 +2,8 @@
 //! how to run them, and which change each of them fails with.
 #![cfg(keyqueue_loom)]
 
+pub mod values;
+
 pub use keyqueue::internals::NumberRing;
 
 use std::cell::Cell;

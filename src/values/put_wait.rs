@@ -47,6 +47,10 @@ where
         let Some(room) = &merger.room else {
             return Ok(self.put(key, value));
         };
+        // What a shut-down leaves behind takes room for good, so this would never be told.
+        if self.is_shutting_down() {
+            return Ok(Added::ShutDown);
+        }
         match Turn::try_new(room, merger.weight(&value)) {
             Some(_turn) => Ok(self.put(key, value)),
             // Together with a value that waits already, this one weighs 1: it needs no room (B1).
@@ -55,8 +59,6 @@ where
                 let merged = self.core.merge_into_waiting(hash, &key, value);
                 merged.map_err(|value| Full((key, value)))
             }
-            // No room will be made.
-            None if self.core.is_shutting_down() => Ok(Added::ShutDown),
             None => Err(Full((key, value))),
         }
     }

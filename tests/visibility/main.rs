@@ -7,6 +7,7 @@
 //! | `add_after` | the thread whose `cancel` returns true | D6 |
 //! | `done` | every thread whose drain returns | S3 |
 //! | `done`, or the drop of a handle | the drop of the key | C10 |
+//! | a put | the delivery that has its value, and the drop of the key | V2, C10 |
 //!
 //! The threads of a test share the queue and nothing else that orders memory. Two kinds of data
 //! show whether the queue does:
@@ -42,6 +43,7 @@
 mod common;
 mod delays;
 mod race;
+mod values;
 
 use std::hash::{Hash, Hasher};
 use std::thread;

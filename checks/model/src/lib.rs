@@ -10,6 +10,7 @@
 //! These know the crate:
 //!
 //! * [`lockstep`] runs a model and a queue side by side, by [`Op`]s, and compares every result.
+//! * [`values`] is [`lockstep`] for queues whose keys carry values.
 //! * [`recorded`] runs a queue by several threads and writes down what they see.
 //! * [`ledger`] is for more threads and adds: it counts what each key was promised, and what it got.
 
@@ -23,6 +24,7 @@ mod op;
 pub mod recorded;
 mod seen;
 mod spreading;
+pub mod values;
 mod waiters;
 
 pub use delays::{Delays, Policy};

@@ -268,6 +268,20 @@ impl<K: Ord + Copy + Default> Naive<K> {
         self.remaining()
     }
 
+    /// Shuts down, and delivers nothing from now on.
+    pub fn shut_down_now(&mut self) {
+        self.close(false);
+        self.queued.clear();
+        self.dirty.clear();
+        self.getters.wake_all();
+        self.drainers.wake_all();
+    }
+
+    /// Whether the key is queued, or will be when it is done.
+    pub fn will_be_delivered(&self, key: K) -> bool {
+        self.queued.contains(&key) || self.dirty.contains(&key)
+    }
+
     /// Refuses adds, after those that are delayed if they are to be delivered.
     fn close(&mut self, deliver: bool) {
         let delayed = self.delays.take_all();

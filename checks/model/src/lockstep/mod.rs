@@ -418,17 +418,18 @@ impl<'q> Lockstep<'q> {
 }
 
 /// The one of some things that a number means.
-fn choose<T>(things: &[T], number: u8) -> Option<&T> {
+pub(crate) fn choose<T>(things: &[T], number: u8) -> Option<&T> {
     things.get(usize::from(number).checked_rem(things.len())?)
 }
 
 /// The same, taken away.
-fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
+pub(crate) fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
     let at = usize::from(number).checked_rem(things.len())?;
     Some(things.remove(at))
 }
 
-fn delay_policy(policy: Policy) -> DelayPolicy {
+/// The policy in the words of the crate.
+pub(crate) fn delay_policy(policy: Policy) -> DelayPolicy {
     match policy {
         Policy::Earliest => DelayPolicy::Earliest,
         Policy::Latest => DelayPolicy::Latest,

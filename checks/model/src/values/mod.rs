@@ -1,0 +1,303 @@
+//! Values: a queue of values and its model side by side. Every step is taken with both, and every
+//! result compared.
+//!
+//! Apart from the model there is one witness that knows nothing of it: each value is a list of
+//! numbers that are put once, so at the end each number was delivered, taken back, or dropped, once.
+
+mod model;
+mod op;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limit::Span;
+use crate::lockstep::{choose, delay_policy, take_one};
+use crate::{Setup, Spreading};
+use keyqueue::limiter::NoLimit;
+use keyqueue::{
+    Clock, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue, Valued, WorkQueue,
+    merge,
+};
+
+use model::Model;
+pub use op::{ValueOp, ValueScript};
+
+/// A value: numbers, in the order of their puts. They share a count of those that are alive.
+type Value = Vec<Number>;
+
+#[derive(Clone, Debug)]
+struct Number(u32, #[allow(dead_code, reason = "counts")] Arc<()>);
+
+type Queue = ValueQueue<u16, Value, NoLimit, Spreading>;
+type Held<'q> = ValueItem<'q, u16, Value, NoLimit, Spreading>;
+
+/// Takes all steps, and then delivers what is left.
+pub fn run(setup: Setup, ops: &[ValueOp]) {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::<u16>::builder()
+        .hasher(Spreading(setup.spread))
+        .shards(setup.shards())
+        .ring(setup.ring())
+        .clock(clock)
+        .manual_timers()
+        .tick(Duration::from_millis(setup.tick()))
+        .delay_policy(delay_policy(setup.policy))
+        .supersede_delays(setup.supersede)
+        .drain_delays(setup.drain_delays)
+        .timing(setup.timed())
+        .merge(merge::append);
+    // A limiter has no meaning here, so its number chooses the bound.
+    let capacity = (setup.limiter % 2 == 1).then_some(usize::from(setup.limiter / 2 % 4) + 1);
+    let builder = match capacity {
+        None => builder,
+        Some(capacity) => builder.capacity(capacity),
+    };
+    let queue = builder.build().expect("the settings are in range");
+    let mut lockstep = Lockstep {
+        queue: &queue,
+        time: &time,
+        model: Model::new(setup, capacity),
+        setup,
+        alive: Arc::default(),
+        next: 0,
+        items: Vec::new(),
+        handles: Vec::new(),
+        receipts: Vec::new(),
+    };
+    for op in ops {
+        _ = lockstep.step(*op);
+        lockstep.compare(*op);
+    }
+    let (alive, receipts) = lockstep.finish();
+    drop(queue);
+    assert_eq!(Arc::strong_count(&alive), 1, "values were leaked");
+    for (number, receipt) in receipts {
+        assert!(receipt.ended().is_some(), "the receipt of {number}");
+    }
+}
+
+struct Lockstep<'q> {
+    queue: &'q Queue,
+    time: &'q MockClock,
+    model: Model,
+    setup: Setup,
+    /// Shared by all numbers that have not been dropped.
+    alive: Arc<()>,
+    /// The next number.
+    next: u32,
+    items: Vec<(u16, Held<'q>)>,
+    handles: Vec<KeyHandle<Valued<u16, Value>>>,
+    receipts: Vec<(u32, Receipt)>,
+}
+
+impl Lockstep<'_> {
+    fn key(&self, number: u16) -> u16 {
+        number % self.setup.keys()
+    }
+
+    /// Returns a new number, for the model and for the queue.
+    fn value(&mut self) -> (u32, Value) {
+        self.next += 1;
+        (self.next, vec![Number(self.next, Arc::clone(&self.alive))])
+    }
+
+    /// Takes a step. `None`: there is nothing to take it with.
+    fn step(&mut self, op: ValueOp) -> Option<()> {
+        match op {
+            ValueOp::Put(key) => {
+                let (key, (number, value)) = (self.key(key), self.value());
+                let added = self.queue.put(key, value);
+                assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
+            }
+            ValueOp::PutRef(key) => {
+                let (key, (number, value)) = (self.key(key), self.value());
+                let added = self.queue.put_ref(&key, value);
+                assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
+            }
+            ValueOp::Update(key) => {
+                let (key, (number, mut value)) = (self.key(key), self.value());
+                let added = self.queue.update(key, |older| older.append(&mut value));
+                assert_eq!(
+                    added,
+                    self.model.put(key, Some(number)),
+                    "V1: update of {key}"
+                );
+            }
+            ValueOp::PutTracked(key) => {
+                let (key, (number, value)) = (self.key(key), self.value());
+                let receipt = self.queue.put_tracked(key, value);
+                self.model.put_tracked(key, number);
+                self.receipts.push((number, receipt));
+            }
+            ValueOp::TryPut(key) => {
+                let (key, (number, value)) = (self.key(key), self.value());
+                let added = self
+                    .queue
+                    .try_put(key, value)
+                    .map_err(|full| full.0.1.len());
+                assert_eq!(added, self.model.try_put(key, number), "B1: put of {key}");
+            }
+            ValueOp::Add(key) => {
+                let key = self.key(key);
+                let added = self.queue.add(key.into());
+                assert_eq!(added, self.model.put(key, None), "add of {key}");
+            }
+            ValueOp::PutAfter(key, delay) => {
+                let (key, (number, value)) = (self.key(key), self.value());
+                let added = self.queue.put_after(key, value, delay.duration());
+                assert_eq!(added, self.model.put_after(key, number, delay.nanos()));
+            }
+            // What a shut-down leaves behind stays until a sweep, and this may be one.
+            ValueOp::Handle(_) | ValueOp::Shrink if self.model.is_shutting_down() => {}
+            ValueOp::Handle(key) => {
+                let key = self.key(key);
+                self.handles.push(self.queue.handle(key.into()));
+            }
+            ValueOp::HandlePut(which) => {
+                let (number, value) = self.value();
+                let handle = choose(&self.handles, which)?;
+                let added = handle.put(value);
+                assert_eq!(added, self.model.put(**handle.key(), Some(number)));
+            }
+            ValueOp::HandlePutAfter(which, delay) => {
+                let (number, value) = self.value();
+                let handle = choose(&self.handles, which)?;
+                let added = handle.put_after(value, delay.duration());
+                let key = **handle.key();
+                assert_eq!(added, self.model.put_after(key, number, delay.nanos()));
+            }
+            ValueOp::HandleDrop(which) => drop(take_one(&mut self.handles, which)?),
+            ValueOp::Remove(key) => {
+                let key = self.key(key);
+                let removed = self.queue.remove(&key).map(|value| numbers(&value));
+                assert_eq!(removed, self.model.remove(key), "remove of {key}");
+            }
+            ValueOp::Cancel(key) => {
+                let key = self.key(key);
+                assert_eq!(self.queue.cancel(&key), self.model.cancel(key), "D6: {key}");
+            }
+            ValueOp::TryGet => self.get(),
+            ValueOp::Change(which) => {
+                let at = usize::from(which).checked_rem(self.items.len())?;
+                let (key, item) = &mut self.items[at];
+                let loaded = self.model.loaded(*key)?;
+                item.value_mut().reverse();
+                loaded.reverse();
+            }
+            ValueOp::Take(which) => {
+                let at = usize::from(which).checked_rem(self.items.len())?;
+                let (key, item) = &mut self.items[at];
+                let taken = item.take().map(|value| numbers(&value));
+                assert_eq!(taken, self.model.take(*key));
+            }
+            ValueOp::Done(which) => {
+                let (key, item) = take_one(&mut self.items, which)?;
+                item.done();
+                self.model.done(key);
+            }
+            ValueOp::Retry(which) => {
+                let (key, item) = take_one(&mut self.items, which)?;
+                assert_eq!(item.retry(), self.model.retry_after(key, 0), "V3: {key}");
+            }
+            ValueOp::RetryAfter(which, delay) => {
+                let (key, item) = take_one(&mut self.items, which)?;
+                let added = item.retry_after(delay.duration());
+                assert_eq!(
+                    added,
+                    self.model.retry_after(key, delay.nanos()),
+                    "V3: {key}"
+                );
+            }
+            ValueOp::Advance(by) => self.advance(by),
+            ValueOp::FireDue => {
+                assert_eq!(
+                    self.queue.fire_due(),
+                    self.model.fire_due(),
+                    "delays that ended"
+                );
+            }
+            ValueOp::Shrink => self.queue.shrink(),
+            ValueOp::Clear => {
+                assert_eq!(self.queue.clear(), self.model.clear());
+            }
+            ValueOp::ShutDown => {
+                self.queue.shut_down();
+                self.model.shut_down(false);
+            }
+            ValueOp::DrainNow => {
+                self.queue.drain_timeout(Duration::ZERO);
+                self.model.shut_down(self.setup.drain_delays);
+            }
+            ValueOp::ShutDownNow => {
+                self.queue.shut_down_now();
+                self.model.shut_down_now();
+            }
+        }
+        Some(())
+    }
+
+    /// The clock stays far below its end.
+    fn advance(&mut self, by: Span) {
+        if self.model.now() + by.nanos() < 1 << 62 {
+            self.time.advance(by.duration());
+            self.model.advance(by);
+        }
+    }
+
+    fn get(&mut self) {
+        match (self.queue.try_get(), self.model.get()) {
+            (Ok(item), Some((key, expected))) => {
+                assert_eq!(**item.key(), key);
+                assert_eq!(
+                    numbers(item.value()),
+                    expected,
+                    "V1, V2: the value of {key}"
+                );
+                self.items.push((key, item));
+            }
+            (got, expected) => {
+                let ended = self.model.has_ended();
+                let none = if ended {
+                    TryGetError::ShutDown
+                } else {
+                    TryGetError::Empty
+                };
+                assert!(
+                    expected.is_none() && got.as_ref().err() == Some(&none),
+                    "{got:?}, {expected:?}"
+                );
+            }
+        }
+    }
+
+    /// Compares what can be seen without a step.
+    fn compare(&self, after: ValueOp) {
+        assert_eq!(self.queue.len(), self.model.len(), "after {after:?}");
+        for (number, receipt) in &self.receipts {
+            let (ended, expected) = (receipt.ended(), self.model.ended(*number));
+            assert_eq!(ended, expected, "the receipt of {number} after {after:?}");
+        }
+        let alive = Arc::strong_count(&self.alive) - 1;
+        assert_eq!(alive, self.model.alive(), "values after {after:?}");
+    }
+
+    /// Works everything off.
+    fn finish(mut self) -> (Arc<()>, Vec<(u32, Receipt)>) {
+        loop {
+            self.get();
+            self.compare(ValueOp::TryGet);
+            if self.items.is_empty() {
+                break;
+            }
+            while self.step(ValueOp::Done(0)).is_some() {
+                self.compare(ValueOp::Done(0));
+            }
+        }
+        assert_eq!(self.queue.len(), 0);
+        (self.alive, self.receipts)
+    }
+}
+
+fn numbers(value: &Value) -> Vec<u32> {
+    value.iter().map(|number| number.0).collect()
+}

@@ -1,0 +1,230 @@
+//! The reference queue of values: the reference queue of keys, and two maps of values.
+
+use std::collections::BTreeMap;
+
+use keyqueue::{Added, Ended};
+
+use crate::limit::Span;
+use crate::{Naive, Setup};
+
+/// What one delivery has, or will have.
+#[derive(Clone, Debug, Default)]
+struct Load {
+    /// The numbers that were put, oldest first.
+    value: Option<Vec<u32>>,
+    /// Those of `value`, or of a value that was taken, whose puts were tracked.
+    receipts: Vec<u32>,
+}
+
+impl Load {
+    /// Puts a newer load behind this one.
+    fn append(&mut self, newer: Load) {
+        if let Some(newer) = newer.value {
+            self.value.get_or_insert_default().extend(newer);
+        }
+        self.receipts.extend(newer.receipts);
+    }
+}
+
+pub(super) struct Model {
+    keys: Naive<u16>,
+    /// What waits for the next delivery of each key.
+    waiting: BTreeMap<u16, Load>,
+    /// What the delivery in progress has.
+    loaded: BTreeMap<u16, Load>,
+    ended: BTreeMap<u32, Ended>,
+    capacity: Option<usize>,
+}
+
+impl Model {
+    pub(super) fn new(setup: Setup, capacity: Option<usize>) -> Self {
+        Model {
+            keys: Naive::new(Setup {
+                limiter: 0,
+                ..setup
+            }),
+            waiting: BTreeMap::new(),
+            loaded: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            capacity,
+        }
+    }
+
+    /// Adds a key, with a value if there is one.
+    pub(super) fn put(&mut self, key: u16, number: Option<u32>) -> Added {
+        let added = self.keys.add(key);
+        self.accept(key, number, added)
+    }
+
+    pub(super) fn put_after(&mut self, key: u16, number: u32, nanos: u128) -> Added {
+        let added = self.keys.add_after(key, nanos);
+        self.accept(key, Some(number), added)
+    }
+
+    fn accept(&mut self, key: u16, number: Option<u32>, added: Added) -> Added {
+        if added.is_accepted() && number.is_some() {
+            let value = number.map(|number| vec![number]);
+            let receipts = Vec::new();
+            let waiting = self.waiting.entry(key).or_default();
+            waiting.append(Load { value, receipts });
+        }
+        added
+    }
+
+    pub(super) fn put_tracked(&mut self, key: u16, number: u32) {
+        if self.put(key, Some(number)).is_accepted() {
+            let waiting = self.waiting.get_mut(&key).expect("it has a value");
+            waiting.receipts.push(number);
+        } else {
+            self.ended.insert(number, Ended::Dropped);
+        }
+    }
+
+    /// Puts a value if there is room, or returns how many numbers come back.
+    pub(super) fn try_put(&mut self, key: u16, number: u32) -> Result<Added, usize> {
+        let used = self.waiting.values().filter(|load| load.value.is_some());
+        let full = self
+            .capacity
+            .is_some_and(|capacity| used.count() >= capacity);
+        let merges = self
+            .waiting
+            .get(&key)
+            .is_some_and(|load| load.value.is_some());
+        match full && !merges && !self.keys.is_shutting_down() {
+            true => Err(1),
+            false => Ok(self.put(key, Some(number))),
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: u16) -> Option<Vec<u32>> {
+        self.keys.delays.cancel(key);
+        let load = self.waiting.remove(&key)?;
+        self.end(&load.receipts, Ended::Dropped);
+        load.value
+    }
+
+    pub(super) fn cancel(&mut self, key: u16) -> bool {
+        let cancelled = self.keys.delays.cancel(key);
+        if cancelled && !self.keys.will_be_delivered(key) {
+            self.remove(key);
+        }
+        cancelled
+    }
+
+    /// Returns the next key that has a value, and the value. Those that have none are passed over.
+    pub(super) fn get(&mut self) -> Option<(u16, Vec<u32>)> {
+        loop {
+            let key = self.keys.get().ok()?;
+            let load = self.waiting.remove(&key).unwrap_or_default();
+            let value = load.value.clone();
+            self.loaded.insert(key, load);
+            match value {
+                Some(value) => return Some((key, value)),
+                None => self.done(key),
+            }
+        }
+    }
+
+    pub(super) fn loaded(&mut self, key: u16) -> Option<&mut Vec<u32>> {
+        self.loaded.get_mut(&key)?.value.as_mut()
+    }
+
+    pub(super) fn take(&mut self, key: u16) -> Option<Vec<u32>> {
+        self.loaded.get_mut(&key)?.value.take()
+    }
+
+    pub(super) fn done(&mut self, key: u16) {
+        self.finish(key, Ended::Done);
+    }
+
+    fn finish(&mut self, key: u16, ended: Ended) {
+        let load = self.loaded.remove(&key).unwrap_or_default();
+        self.end(&load.receipts, ended);
+        self.keys.done(key);
+    }
+
+    pub(super) fn retry_after(&mut self, key: u16, nanos: u128) -> Added {
+        let added = self.keys.add_after(key, nanos);
+        if added.is_accepted() {
+            let mut load = self.loaded.remove(&key).unwrap_or_default();
+            load.append(self.waiting.remove(&key).unwrap_or_default());
+            self.waiting.insert(key, load);
+        }
+        self.finish(key, Ended::Dropped);
+        added
+    }
+
+    pub(super) fn clear(&mut self) -> usize {
+        let mut cleared = 0;
+        for _ in 0..self.len() {
+            let Some((key, _)) = self.get() else { break };
+            self.finish(key, Ended::Dropped);
+            cleared += 1;
+        }
+        cleared
+    }
+
+    pub(super) fn shut_down(&mut self, deliver: bool) {
+        match deliver {
+            true => _ = self.keys.drain_now(),
+            false => _ = self.keys.shut_down(),
+        }
+        self.strand();
+    }
+
+    pub(super) fn shut_down_now(&mut self) {
+        self.keys.shut_down_now();
+        self.strand();
+    }
+
+    /// Reports what will not be delivered. The values stay where they are.
+    fn strand(&mut self) {
+        let stranded = self.waiting.iter_mut();
+        let stranded = stranded.filter(|(key, _)| !self.keys.will_be_delivered(**key));
+        let receipts: Vec<_> = stranded
+            .flat_map(|(_, load)| std::mem::take(&mut load.receipts))
+            .collect();
+        self.end(&receipts, Ended::Dropped);
+    }
+
+    fn end(&mut self, receipts: &[u32], ended: Ended) {
+        for number in receipts {
+            let before = self.ended.insert(*number, ended);
+            assert_eq!(before, None, "a receipt ends once");
+        }
+    }
+
+    pub(super) fn ended(&self, number: u32) -> Option<Ended> {
+        self.ended.get(&number).copied()
+    }
+
+    pub(super) fn fire_due(&mut self) -> usize {
+        self.keys.fire_due().len()
+    }
+
+    pub(super) fn now(&self) -> u128 {
+        self.keys.delays.now()
+    }
+
+    pub(super) fn advance(&mut self, by: Span) {
+        self.keys.delays.advance(by);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.keys.is_shutting_down()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.keys.has_ended()
+    }
+
+    /// How many numbers exist.
+    pub(super) fn alive(&self) -> usize {
+        let loads = self.waiting.values().chain(self.loaded.values());
+        loads.flat_map(|load| &load.value).map(Vec::len).sum()
+    }
+}

@@ -1,0 +1,59 @@
+//! What a test of values does, as data.
+
+use crate::limit::Span;
+use crate::op::Setup;
+
+/// A whole test case.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct ValueScript {
+    pub setup: Setup,
+    pub ops: Vec<ValueOp>,
+}
+
+/// One step with a queue of values. Numbers mean what they mean in an [`Op`](crate::Op); each put has
+/// a new value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum ValueOp {
+    Put(u16),
+    PutRef(u16),
+    Update(u16),
+    PutTracked(u16),
+    TryPut(u16),
+    /// Adds a key without a value.
+    Add(u16),
+    PutAfter(u16, Span),
+    Handle(u16),
+    HandlePut(u8),
+    HandlePutAfter(u8, Span),
+    HandleDrop(u8),
+    Remove(u16),
+    Cancel(u16),
+    TryGet,
+    /// Changes the value of an item.
+    Change(u8),
+    /// Takes the value of an item.
+    Take(u8),
+    Done(u8),
+    Retry(u8),
+    RetryAfter(u8, Span),
+    Advance(Span),
+    FireDue,
+    Shrink,
+    Clear,
+    ShutDown,
+    /// Drains for no time at all.
+    DrainNow,
+    ShutDownNow,
+}
+
+impl ValueOp {
+    /// Whether the queue takes no adds after this step.
+    pub fn ends(&self) -> bool {
+        matches!(
+            self,
+            ValueOp::ShutDown | ValueOp::DrainNow | ValueOp::ShutDownNow
+        )
+    }
+}

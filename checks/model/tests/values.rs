@@ -1,0 +1,98 @@
+//! Arbitrary steps taken with a queue of values and its model (V1 to V3, B1, B3, D3 to D6, S1, S5, S8).
+
+use keyqueue_model::limit::Span;
+use keyqueue_model::values::{self, ValueOp};
+use keyqueue_model::{Policy, Setup};
+use proptest::prelude::*;
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let policies = vec![
+        Policy::Earliest,
+        Policy::Latest,
+        Policy::Replace,
+        Policy::KeepFirst,
+    ];
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..8_u8);
+    let policy = prop::sample::select(policies);
+    let flags = (any::<bool>(), any::<bool>());
+    (sizes, policy, flags).prop_map(
+        |((ring, keys, shards, tick, limiter), policy, (supersede, drain_delays))| Setup {
+            ring,
+            keys,
+            shards,
+            policy,
+            supersede,
+            drain_delays,
+            tick,
+            limiter,
+            ..Setup::default()
+        },
+    )
+}
+
+/// About a millisecond, where delays meet, or none.
+fn span() -> impl Strategy<Value = Span> {
+    (any::<u8>(), 16..24_u8).prop_map(|(times, shift)| Span { times, shift })
+}
+
+/// One step; what ends the queue is rare.
+fn op() -> impl Strategy<Value = ValueOp> {
+    let which = any::<u8>;
+    let key = any::<u16>;
+    prop_oneof![
+        12 => key().prop_map(ValueOp::Put),
+        3 => key().prop_map(ValueOp::PutRef),
+        4 => key().prop_map(ValueOp::Update),
+        4 => key().prop_map(ValueOp::PutTracked),
+        4 => key().prop_map(ValueOp::TryPut),
+        2 => key().prop_map(ValueOp::Add),
+        6 => (key(), span()).prop_map(|(key, delay)| ValueOp::PutAfter(key, delay)),
+        2 => key().prop_map(ValueOp::Handle),
+        4 => which().prop_map(ValueOp::HandlePut),
+        2 => (which(), span()).prop_map(|(which, delay)| ValueOp::HandlePutAfter(which, delay)),
+        2 => which().prop_map(ValueOp::HandleDrop),
+        4 => key().prop_map(ValueOp::Remove),
+        3 => key().prop_map(ValueOp::Cancel),
+        16 => Just(ValueOp::TryGet),
+        3 => which().prop_map(ValueOp::Change),
+        2 => which().prop_map(ValueOp::Take),
+        8 => which().prop_map(ValueOp::Done),
+        6 => which().prop_map(ValueOp::Retry),
+        4 => (which(), span()).prop_map(|(which, delay)| ValueOp::RetryAfter(which, delay)),
+        6 => span().prop_map(ValueOp::Advance),
+        6 => Just(ValueOp::FireDue),
+        2 => Just(ValueOp::Shrink),
+        1 => Just(ValueOp::Clear),
+    ]
+}
+
+/// One step while the queue is closing, or to close it.
+fn closing_op() -> impl Strategy<Value = ValueOp> {
+    prop_oneof![
+        12 => op(),
+        1 => Just(ValueOp::ShutDown),
+        1 => Just(ValueOp::DrainNow),
+        1 => Just(ValueOp::ShutDownNow),
+    ]
+}
+
+fn ops(most: usize) -> impl Strategy<Value = Vec<ValueOp>> {
+    let open = prop::collection::vec(op(), 0..most);
+    let closing = prop::collection::vec(closing_op(), 0..40);
+    (open, closing).prop_map(|(mut open, closing)| {
+        open.extend(closing);
+        open
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1152))]
+
+    #[test]
+    fn a_queue_of_values_does_what_its_model_does(
+        setup in setup(),
+        ops in prop_oneof![8 => ops(60), 1 => ops(1000)],
+    ) {
+        values::run(setup, &ops);
+    }
+}

@@ -1,0 +1,84 @@
+//! Queues whose keys carry values, and values with witnesses.
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Builder, Clock, MockClock, ValueItem, ValueQueue, Valued, WorkQueue};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+
+use crate::FixedHasher;
+
+/// The queue that models of values are about.
+pub type Values = ValueQueue<u8, Bag, NoLimit, FixedHasher>;
+
+/// Its settings.
+pub type Settings = Builder<Valued<u8, Bag>, NoLimit, FixedHasher>;
+
+/// A delivery of it.
+pub type Item<'q> = ValueItem<'q, u8, Bag, NoLimit, FixedHasher>;
+
+/// A value: numbers, each with a cell of loom's, which finds accesses that are not ordered.
+#[derive(Debug)]
+pub struct Bag(Vec<(u8, UnsafeCell<()>)>);
+
+/// A value of one number.
+pub fn bag(number: u8) -> Bag {
+    Bag(vec![(number, UnsafeCell::new(()))])
+}
+
+impl Bag {
+    /// Accesses every number as a writer does, and returns them.
+    pub fn touch(&mut self) -> Vec<u8> {
+        let touch = |(number, cell): &(u8, UnsafeCell<()>)| {
+            cell.with_mut(|_| ());
+            *number
+        };
+        self.0.iter().map(touch).collect()
+    }
+
+    /// Merges a newer value into this one.
+    pub fn append(&mut self, mut newer: Bag) {
+        self.touch();
+        newer.touch();
+        self.0.append(&mut newer.0);
+    }
+}
+
+impl Bag {
+    /// Returns how many numbers there are, which is the value's weight.
+    #[allow(clippy::len_without_is_empty, reason = "for models")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for Bag {
+    fn drop(&mut self) {
+        self.touch();
+    }
+}
+
+/// A queue of two shards, whose ring holds two keys, with further settings.
+pub fn values(set: impl FnOnce(Settings) -> Settings) -> Arc<Values> {
+    let builder = WorkQueue::<u8>::builder()
+        .hasher(FixedHasher::default())
+        .shards(2)
+        .ring(2)
+        .merge(Bag::append);
+    Arc::new(set(builder).build().expect("the settings are in range"))
+}
+
+/// A queue, whose drain delivers delays, and its clock, which stands still until it is moved. The
+/// models end delays by `fire_due`.
+pub fn delayed_values() -> (Arc<Values>, MockClock) {
+    let (clock, time) = Clock::mock();
+    let queue = values(|builder| builder.clock(clock).manual_timers().drain_delays(true));
+    (queue, time)
+}
+
+/// Takes what is queued, each key done before the next, and returns the numbers of each delivery.
+pub fn drain(queue: &Values) -> Vec<Vec<u8>> {
+    let get = || queue.try_get().ok();
+    std::iter::from_fn(get)
+        .map(|mut item| item.value_mut().touch())
+        .collect()
+}

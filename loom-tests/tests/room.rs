@@ -1,0 +1,173 @@
+//! The bound of a queue of values: puts that wait for room, against everything that makes room.
+//!
+//! A lost wake-up shows as a deadlock, which loom reports.
+#![cfg(keyqueue_loom)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use keyqueue::Added;
+use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
+use keyqueue_loom_tests::{check, spawn_with};
+use loom::future::block_on;
+use loom::sync::Arc;
+
+/// A queue with room for one value, which key 1 has taken.
+fn full() -> Arc<Values> {
+    let queue = values(|builder| builder.capacity(1));
+    queue.put(1, bag(1));
+    queue
+}
+
+/// Polls a put that waits, and returns whether it is ready.
+fn poll(put: &mut Pin<Box<impl Future<Output = Added>>>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    put.as_mut().poll(&mut context).is_ready()
+}
+
+/// B2. Interleaving: the put finds no room; the delivery makes room, and finds nobody in the line;
+/// the put sleeps.
+#[test]
+fn a_delivery_lets_a_waiting_put_in() {
+    check("room_wait", 5, || {
+        let queue = full();
+        let adder = spawn_with(&queue, |queue| queue.put_wait(2, bag(2)));
+        assert_eq!(drain(&queue)[0], [1]);
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        drain(&queue);
+        assert!(queue.try_put(3, bag(3)).is_ok(), "room is given back");
+    });
+}
+
+/// B2. The same of a value that is taken back, and of a task.
+#[test]
+fn a_removal_lets_a_waiting_put_in() {
+    check("room_remove", 5, || {
+        let queue = full();
+        let remover = spawn_with(&queue, |queue| assert!(queue.remove(&1).is_some()));
+        assert_eq!(block_on(queue.put_async(2, bag(2))), Added::Queued);
+        remover.join().unwrap();
+        assert_eq!(drain(&queue), [[2]]);
+    });
+}
+
+/// B2. Each of two waiting puts, a task and a thread, gets room once.
+#[test]
+fn two_puts_wait_and_a_worker_delivers() {
+    check("room_two", 2, || {
+        let queue = full();
+        let mut first = Box::pin(queue.put_async(2, bag(2)));
+        assert!(!poll(&mut first));
+        let adder = spawn_with(&queue, |queue| queue.put_wait(3, bag(3)));
+        assert_eq!(held_value(&queue), [1]);
+        assert_eq!(block_on(first), Added::Queued);
+        assert_eq!(held_value(&queue), [2]);
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        assert_eq!(drain(&queue), [[3]]);
+    });
+}
+
+/// B2. The room goes to the first in the line.
+#[test]
+fn the_put_that_came_first_gets_the_room() {
+    check("room_order", 5, || {
+        let queue = full();
+        let mut first = Box::pin(queue.put_async(2, bag(2)));
+        let mut second = Box::pin(queue.put_async(3, bag(3)));
+        assert!(!poll(&mut first) && !poll(&mut second));
+        let worker = spawn_with(&queue, |queue| _ = held_value(queue));
+        assert!(!poll(&mut second), "it is second");
+        assert!(queue.try_put(4, bag(4)).is_err(), "it is last");
+        block_on(first);
+        worker.join().unwrap();
+        assert!(!poll(&mut second));
+        assert_eq!(held_value(&queue), [2]);
+        block_on(second);
+        assert_eq!(held_value(&queue), [3]);
+    });
+}
+
+/// B2. A put that is cancelled passes its room on, before it was granted or after.
+#[test]
+fn a_cancelled_put_passes_its_room_on() {
+    check("room_cancel", 5, || {
+        let queue = full();
+        let mut first = Box::pin(queue.put_async(2, bag(2)));
+        let mut second = Box::pin(queue.put_async(3, bag(3)));
+        assert!(!poll(&mut first) && !poll(&mut second));
+        let worker = spawn_with(&queue, |queue| _ = held_value(queue));
+        drop(first);
+        block_on(second);
+        worker.join().unwrap();
+        assert_eq!(drain(&queue), [[3]]);
+    });
+}
+
+/// B2. A put that is out of time keeps no room.
+#[test]
+fn a_put_that_timed_out_keeps_no_room() {
+    check("room_timed_out", 5, || {
+        let queue = full();
+        let adder = spawn_with(&queue, |queue| {
+            queue.put_wait_timeout(2, bag(2), Duration::ZERO).is_ok()
+        });
+        let before = drain(&queue).len();
+        let was_put = adder.join().unwrap();
+        assert_eq!(before + drain(&queue).len(), 1 + usize::from(was_put));
+        assert!(queue.try_put(3, bag(3)).is_ok(), "room is given back");
+    });
+}
+
+/// B2, S1. Interleaving: the put finds no room; the shut-down lets everybody in the line in; the put
+/// goes to the line.
+#[test]
+fn a_shut_down_ends_the_wait_of_a_put() {
+    check("room_close", 5, || {
+        let queue = full();
+        let adder = spawn_with(&queue, |queue| queue.put_wait(2, bag(2)));
+        queue.shut_down();
+        assert_eq!(adder.join().unwrap(), Added::ShutDown);
+    });
+}
+
+/// B2. Room for two: what one put gives back is enough for the second in the line, not for the first.
+#[test]
+fn a_heavy_put_that_is_cancelled_lets_a_light_one_in() {
+    check("room_weight", 5, || {
+        let queue = values(|builder| builder.capacity(2).weight(Bag::len));
+        queue.put(1, bag(1));
+        let mut pair = bag(2);
+        pair.append(bag(3));
+        let mut heavy = Box::pin(queue.put_async(2, pair));
+        assert!(!poll(&mut heavy));
+        let adder = spawn_with(&queue, |queue| queue.put_wait(4, bag(4)));
+        drop(heavy);
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        assert_eq!(drain(&queue), [[1], [4]]);
+    });
+}
+
+/// B3. A retry needs no room, and one that comes back counts.
+#[test]
+fn a_retry_beside_a_waiting_put() {
+    check("room_retry", 3, || {
+        let queue = full();
+        let item = queue.try_get().unwrap();
+        let adder = spawn_with(&queue, |queue| queue.put_wait(2, bag(2)));
+        assert_eq!(item.retry(), Added::Deferred);
+        let mut all = drain(&queue);
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        all.extend(drain(&queue));
+        all.sort_unstable();
+        assert_eq!(all, [[1], [2]]);
+        assert!(queue.try_put(3, bag(3)).is_ok() && queue.try_put(4, bag(4)).is_err());
+    });
+}
+
+/// Gets a key, and returns its value.
+fn held_value(queue: &Values) -> Vec<u8> {
+    let mut item = queue.try_get().unwrap();
+    item.value_mut().touch()
+}
