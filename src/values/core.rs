@@ -32,7 +32,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         K: Eq,
     {
         let merger = self.merger();
-        self.update(hash, key, |waiting| merger.merge(waiting, load))
+        self.update(hash, key, |waiting| merger.merge(&mut waiting.load, load))
     }
 
     /// Adds the key for which `eq` holds, with a value, or returns the value if it is not interned.
@@ -50,13 +50,13 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         match shard.find(hash, eq) {
             None => Err(load),
             Some(node) => Ok(self.put_found(shard, node, hash, merger, |waiting| {
-                merger.merge(waiting, load);
+                merger.merge(&mut waiting.load, load);
             })),
         }
     }
 
     /// Adds a key, and changes what waits for its next delivery.
-    pub(super) fn update(&self, hash: u64, key: K, change: impl FnOnce(&mut Load<V>)) -> Added
+    pub(super) fn update(&self, hash: u64, key: K, change: impl FnOnce(&mut Waiting<V>)) -> Added
     where
         K: Eq,
     {
@@ -87,7 +87,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         node: NodeRef<Valued<K, V>>,
         hash: u64,
         merger: &Merger<V>,
-        change: impl FnOnce(&mut Load<V>),
+        change: impl FnOnce(&mut Waiting<V>),
     ) -> Added {
         // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
         // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
@@ -116,7 +116,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         pin: &Pin<Valued<K, V>>,
         hash: u64,
         merger: &Merger<V>,
-        change: impl FnOnce(&mut Load<V>),
+        change: impl FnOnce(&mut Waiting<V>),
     ) -> Added {
         if self.closing.has_begun() {
             return Added::ShutDown;
@@ -144,7 +144,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let added = self.mark_pinned(pin, hash);
         let merger = self.merger();
         Ok(self.fill(waiting, added, merger, |waiting| {
-            merger.merge(waiting, value.into());
+            merger.merge(&mut waiting.load, value.into());
         }))
     }
 
@@ -158,7 +158,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let pinned = Pinned(pin);
         let pin = &pinned.0;
         let merger = self.merger();
-        let change = |waiting: &mut _| merger.merge(waiting, load);
+        let change = |waiting: &mut Waiting<V>| merger.merge(&mut waiting.load, load);
         if delay.is_zero() {
             let added = self.put_pinned(pin, hash, merger, change);
             if added.is_accepted() {
@@ -185,7 +185,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         waiting: SpinLockGuard<'_, Waiting<V>>,
         added: node::Added<Valued<K, V>>,
         merger: &Merger<V>,
-        change: impl FnOnce(&mut Load<V>),
+        change: impl FnOnce(&mut Waiting<V>),
     ) -> Added {
         let (push, added) = match added {
             node::Added::Closed => {
@@ -199,7 +199,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;
-        change(&mut waiting.load);
+        change(&mut waiting);
         let surplus = merger.count(&mut waiting);
         drop(waiting);
         drop(push);

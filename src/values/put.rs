@@ -105,7 +105,15 @@ where
     {
         let hash = hash_of(&self.hasher, &key);
         self.core
-            .update(hash, key, |load| change(load.value.get_or_insert_default()))
+            .update(hash, key, |waiting| match &mut waiting.load.value {
+                Some(value) => change(value),
+                empty => {
+                    // If `change` panics, there is no value.
+                    let mut value = V::default();
+                    change(&mut value);
+                    *empty = Some(value);
+                }
+            })
     }
 
     /// Like [`put`](Self::put), and returns a [`Receipt`], which ends when the delivery of the value has
@@ -267,7 +275,9 @@ where
     pub fn put(&self, value: V) -> Added {
         let (core, pin, hash) = self.parts();
         let (merger, load) = (core.merger(), value.into());
-        core.put_pinned(pin, hash, merger, |waiting| merger.merge(waiting, load))
+        core.put_pinned(pin, hash, merger, |waiting| {
+            merger.merge(&mut waiting.load, load);
+        })
     }
 
     /// Puts a value for the key, and returns a receipt; see
@@ -276,7 +286,9 @@ where
         let (core, pin, hash) = self.parts();
         let (load, receipt) = tracked(value);
         let merger = core.merger();
-        core.put_pinned(pin, hash, merger, |waiting| merger.merge(waiting, load));
+        core.put_pinned(pin, hash, merger, |waiting| {
+            merger.merge(&mut waiting.load, load);
+        });
         receipt
     }
 

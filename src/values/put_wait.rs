@@ -52,7 +52,7 @@ where
             return Ok(Added::ShutDown);
         }
         match Turn::try_new(room, merger.weight(&value)) {
-            Some(_turn) => Ok(self.put(key, value)),
+            Some(turn) => Ok(self.put_in_turn(key, value, turn)),
             // Together with a value that waits already, this one weighs 1: it needs no room (B1).
             None if merger.weight.is_none() => {
                 let hash = hash_of(&self.hasher, &key);
@@ -119,7 +119,7 @@ where
         };
         let mut turn = self.turn(&value);
         match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => Ok(self.put(key, value)),
+            Some(()) => Ok(self.put_in_turn(key, value, turn)),
             None => Err(Full((key, value))),
         }
     }
@@ -152,9 +152,19 @@ where
             Err(full) => full,
         };
         let mut turn = self.turn(&value);
-        // It keeps its room until the value has been put.
         (&mut turn).await;
-        self.put(key, value)
+        self.put_in_turn(key, value, turn)
+    }
+
+    /// Puts a value for which there is room. It is counted for the weight of the turn, and so never
+    /// twice.
+    fn put_in_turn(&self, key: K, value: V, mut turn: Turn<'_>) -> Added {
+        let merger = self.core.merger();
+        let hash = hash_of(&self.hasher, &key);
+        self.core.update(hash, key, |waiting| {
+            waiting.weight += turn.take();
+            merger.merge(&mut waiting.load, value.into());
+        })
     }
 
     /// Returns the turn of a value for which there was no room.

@@ -22,9 +22,11 @@
 //! The two fences guarantee that at least one side sees the other's store, so that no room is left
 //! unused while a put waits.
 //!
-//! A granted put that is cancelled gives the weight back, which grants to the next.
+//! A granted put that is cancelled gives the weight back, which grants to the next. One that happens
+//! turns it into the weight of its value.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -161,6 +163,11 @@ impl<'r> Turn<'r> {
             weight: room.clamp(weight),
             state: State::New,
         }
+    }
+
+    /// Takes the room that the turn has, for a value that is put.
+    pub(super) fn take(&mut self) -> usize {
+        mem::take(&mut self.weight)
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.
