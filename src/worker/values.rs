@@ -129,7 +129,7 @@ where
         R: IntoVerdict<Error = E>,
     {
         // SAFETY: the loop calls this once for each key that it holds.
-        let work = async |key: &Valued<K, V>| f(key, unsafe { value_of(key) }).await;
+        let work = async move |key: &Valued<K, V>| f(key, unsafe { value_of(key) }).await;
         self.0.run_async(work).await
     }
 }
