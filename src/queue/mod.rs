@@ -366,10 +366,10 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         let core = &self.core;
         core.end_reports();
         // No thread can be waiting, because waiters borrow the queue. Handles may live on, and
-        // their adds must be refused from now on. The timer's thread has a reference, too, and is
-        // stopped by this.
+        // their adds must be refused from now on; what is queued will not be delivered, and its
+        // receipts end. The timer's thread has a reference, too, and is stopped by this.
         if Arc::strong_count(core) > 1 {
-            self.shut_down();
+            self.shut_down_now();
         }
         // Even if the thread has dropped its reference to the core: it may still be running.
         core.driver.join();
