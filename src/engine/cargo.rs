@@ -12,7 +12,7 @@ use crate::engine::timing::Watch;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
-use crate::values::receipt::Ended;
+use crate::values::receipt::{Ended, Obligation};
 
 /// What only some queues have.
 pub(crate) struct Extras<K> {
@@ -45,16 +45,18 @@ pub(crate) trait Cargo<K>: Send + Sync {
     fn end_as(&self, key: &K, end: Ended);
 
     /// Runs `add`, which adds the key again, and if that returns true, puts the loaded value under
-    /// those that wait for the next delivery. Called by the holder of the key.
+    /// those that wait for the next delivery. Called by the holder of the key. Never panics unless
+    /// `add` does.
     fn put_back(&self, key: &K, add: &mut dyn FnMut() -> bool);
 
     /// Runs `decide`, and if that returns true, drops the value that waits for the next delivery.
     /// Never panics unless `decide` does.
     fn discard(&self, key: &K, decide: &mut dyn FnMut() -> bool);
 
-    /// Runs `decide`, and if that returns true, reports that the value that waits for the next
-    /// delivery will not be delivered. Keeps the value.
-    fn strand(&self, key: &K, decide: &mut dyn FnMut() -> bool);
+    /// Runs `decide`, and if that returns true, returns the receipts of the value that waits for
+    /// the next delivery: it will not be delivered. Keeps the value.
+    #[must_use = "dropping them fires them, which is user code"]
+    fn strand(&self, key: &K, decide: &mut dyn FnMut() -> bool) -> Vec<Obligation>;
 
     /// Ends all waits of adds: the queue has been shut down.
     fn close(&self);
@@ -121,11 +123,14 @@ impl<K> Core<K> {
             }
             added.is_accepted()
         });
+        if !added.is_accepted() {
+            cargo.end_as(held.key(), Ended::Dropped);
+        }
         added
     }
 
     /// Calls `f` with each key whose state is one of these, pinned, while no shard is locked.
-    fn for_each_pinned(&self, states: [State; 2], mut f: impl FnMut(&Pin<K>)) {
+    fn for_each_pinned(&self, states: &[State], mut f: impl FnMut(&Pin<K>)) {
         for shard in self.keys.shards() {
             let mut pins = Vec::new();
             shard.visit(0, usize::MAX, |node| {
@@ -143,25 +148,32 @@ impl<K> Core<K> {
         }
     }
 
-    /// Abandons every key, as [`Core::abandon`] does, and reports what the keys carry.
-    pub(super) fn abandon_with_cargo(&self, cargo: &dyn Cargo<K>, census: &mut Census) {
-        // Adds are refused, so other keys do not become queued or dirty.
-        self.for_each_pinned([State::Queued, State::Dirty], |pin| {
+    /// Abandons every key, as [`Core::abandon`] does, and returns the receipts of what the keys carry.
+    pub(super) fn abandon_with_cargo(
+        &self,
+        cargo: &dyn Cargo<K>,
+        census: &mut Census,
+    ) -> Vec<Obligation> {
+        let mut stranded = Vec::new();
+        // Adds are refused, so idle keys stay idle.
+        let busy = [State::Queued, State::Processing, State::Dirty];
+        self.for_each_pinned(&busy, |pin| {
             // The lock of the value: a thread that has made the key dirty is still going to write
             // its value.
-            cargo.strand(pin.key(), &mut || {
+            stranded.extend(cargo.strand(pin.key(), &mut || {
                 let phase = pin.abandon();
                 census.count(phase);
                 matches!(phase, State::Queued | State::Dirty)
-            });
+            }));
         });
+        stranded
     }
 
     /// Reports what the keys carry whose delays a shut-down has dropped.
     pub(super) fn strand_delayed(&self, cargo: &dyn Cargo<K>) {
         let undelivered = [State::Idle, State::Processing];
-        self.for_each_pinned(undelivered, |pin| {
-            cargo.strand(pin.key(), &mut || undelivered.contains(&pin.phase()));
+        self.for_each_pinned(&undelivered, |pin| {
+            drop(cargo.strand(pin.key(), &mut || undelivered.contains(&pin.phase())));
         });
     }
 

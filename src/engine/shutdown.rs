@@ -245,18 +245,20 @@ impl<K> Core<K> {
         // finds them idle, would return before the getters can end.
         let walk = self.closing.walk.lock();
         let mut census = Census::default();
-        match self.cargo() {
+        let stranded = match self.cargo() {
             None => {
                 for shard in self.keys.shards() {
                     shard.for_each(|node| census.count(node.state.abandon()));
                 }
+                Vec::new()
             }
             Some(cargo) => self.abandon_with_cargo(cargo, &mut census),
-        }
+        };
         let taken = self.take();
         debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
         self.closing.abandoned(&census);
         drop(walk);
+        drop(stranded); // fires receipts, which runs wakers
         self.getters.notify_all();
         self.closing.drainers.notify_all();
         census.delayed = self.closing.dropped();

@@ -12,7 +12,7 @@ use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::sync::Arc;
-use crate::{Added, DefaultHasher, KeyHandle, TryGetError, WorkQueue};
+use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -146,12 +146,23 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&self, delay: Duration) -> Added {
         if self.queue.core.is_shutting_down() {
-            return Added::ShutDown;
+            return self.refuse();
         }
         let hash = hash_of(&self.queue.hasher, self.key());
         self.core.put_back(&self.held, || {
             self.queue.core.delay(self.held.pin(), hash, delay)
         })
+    }
+
+    /// Refuses a retry, because the queue is shut down.
+    fn refuse(&self) -> Added {
+        self.core.end_as(self.key(), Ended::Dropped);
+        Added::ShutDown
+    }
+
+    /// Says that the work on the key has failed for good. Keeps the item.
+    pub(crate) fn give_up(&self) {
+        self.core.end_as(self.key(), Ended::GivenUp);
     }
 
     /// Returns a handle to the key.
@@ -177,7 +188,7 @@ where
     /// Like [`retry`](Self::retry), but keeps the item.
     pub(crate) fn add_rate_limited(&self) -> Added {
         if self.queue.core.is_shutting_down() {
-            return Added::ShutDown;
+            return self.refuse();
         }
         let delay = self.queue.limiter.when(self);
         self.add_after(delay)

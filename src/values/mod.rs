@@ -31,7 +31,8 @@
 //!   key's.
 //! * The merge function is user code under the key's lock. It delays puts and deliveries of this
 //!   key alone, and must not call the queue. If it panics, `waiting` stays what it has made of it, the
-//!   key is queued all the same, and the panic goes on in the thread that put (V4).
+//!   key is queued all the same, and the panic goes on in the thread that put (V4). If it panics while
+//!   a value is put back, the panic hook alone reports that.
 //! * A delivery that finds no value is finished immediately, and not handed out: the value was taken
 //!   back, or another delivery before has taken it with its own.
 
@@ -49,7 +50,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::thread;
 
 use crate::engine::cargo::Cargo;
@@ -198,12 +199,29 @@ impl<V> Merger<V> {
         older.receipts.append(&mut newer.receipts);
     }
 
-    /// Changes what waits for the delivery of a key, by `change`, and counts its weight.
-    fn change(&self, waiting: &mut Load<V>, change: impl FnOnce(&mut Load<V>)) {
+    /// Changes what waits for the delivery of a key, by `change`, and counts its weight. Returns the
+    /// weight to [release](Self::release) once the key is unlocked.
+    #[must_use]
+    fn change(&self, waiting: &mut Load<V>, change: impl FnOnce(&mut Load<V>)) -> usize {
         change(waiting);
+        let weight = self.weight(waiting.value.as_ref());
+        self.count(mem::replace(&mut waiting.weight, weight), weight)
+    }
+
+    /// Counts that what weighed `before` weighs `after`. Returns the weight to
+    /// [release](Self::release) once the key is unlocked.
+    #[must_use]
+    fn count(&self, before: usize, after: usize) -> usize {
         if let Some(room) = &self.room {
-            let weight = self.weight(waiting.value.as_ref());
-            room.change(mem::replace(&mut waiting.weight, weight), weight);
+            room.add(after.saturating_sub(before));
+        }
+        before.saturating_sub(after)
+    }
+
+    /// Makes room. Wakes those who wait for it, which is user code, so no lock is held.
+    fn release(&self, weight: usize) {
+        if let Some(room) = &self.room {
+            room.release(weight);
         }
     }
 
@@ -211,10 +229,7 @@ impl<V> Merger<V> {
     fn take(&self, mut waiting: SpinLockGuard<'_, Load<V>>) -> Load<V> {
         let mut load = mem::take(&mut *waiting);
         drop(waiting);
-        let weight = mem::take(&mut load.weight);
-        if let Some(room) = &self.room {
-            room.release(weight);
-        }
+        self.release(mem::take(&mut load.weight));
         load
     }
 }
@@ -266,17 +281,24 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
             return;
         }
         // SAFETY: the caller holds the key.
-        let load = mem::take(unsafe { &mut *key.loaded.get() });
-        let merged = catch_unwind(AssertUnwindSafe(|| {
+        let mut load = mem::take(unsafe { &mut *key.loaded.get() });
+        load.end = Ended::Done;
+        let mut newer = mem::replace(&mut *waiting, load);
+        // The weight that is counted stays what it was.
+        waiting.weight = newer.weight;
+        let mut receipts = mem::take(&mut newer.receipts);
+        let merged = catch_panic(|| {
             self.change(&mut waiting, |waiting| {
-                let newer = mem::replace(waiting, load);
-                // The weight that is counted stays what it was.
-                waiting.weight = newer.weight;
                 self.merge(waiting, newer);
-            });
-        }));
+                waiting.receipts.append(&mut receipts);
+            })
+        });
         drop(waiting);
-        merged.unwrap_or_else(|panic| resume_unwind(panic));
+        // The panic hook has reported a panic, which concerns none of the work on this key. The newer
+        // value is lost then, and `receipts` says so when it is dropped.
+        if let Ok(surplus) = merged {
+            self.release(surplus);
+        }
     }
 
     fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
@@ -286,12 +308,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         }
     }
 
-    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
+    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) -> Vec<Obligation> {
         let mut waiting = key.waiting.lock();
-        if decide() {
-            let receipts = mem::take(&mut waiting.receipts);
-            drop(waiting);
-            drop(receipts); // which fires them as dropped
+        match decide() {
+            true => mem::take(&mut waiting.receipts),
+            false => Vec::new(),
         }
     }
 

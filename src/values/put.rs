@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -58,8 +59,13 @@ where
     /// ```
     #[doc(alias("push", "send", "upsert"))]
     pub fn put(&self, key: K, value: V) -> Added {
+        self.put_granted(key, value, &mut 0)
+    }
+
+    /// Puts a value, and takes out of `granted` the weight for which there is room already.
+    pub(super) fn put_granted(&self, key: K, value: V, granted: &mut usize) -> Added {
         let hash = hash_of(&self.hasher, &key);
-        self.core.put(hash, key, value.into())
+        self.core.put(hash, key, value.into(), granted)
     }
 
     /// Puts a value for a key by a borrowed form of it, which is copied only if the key is unknown;
@@ -85,7 +91,7 @@ where
         match core.put_known(hash, eq, fill) {
             Some(added) => added,
             None => match load {
-                Some(load) => core.put(hash, key.to_owned(), load),
+                Some(load) => core.put(hash, key.to_owned(), load, &mut 0),
                 None => Added::ShutDown,
             },
         }
@@ -132,7 +138,7 @@ where
             Some(change) => change(load.value.get_or_insert_default()),
             None => return Added::ShutDown,
         }
-        core.put(hash, key, load)
+        core.put(hash, key, load, &mut 0)
     }
 
     /// Like [`put`](Self::put), and returns a [`Receipt`], which ends when the delivery of the value has
@@ -161,7 +167,7 @@ where
     pub fn put_tracked(&self, key: K, value: V) -> Receipt {
         let (load, receipt) = tracked(value);
         let hash = hash_of(&self.hasher, &key);
-        self.core.put(hash, key, load);
+        self.core.put(hash, key, load, &mut 0);
         receipt
     }
 
@@ -346,7 +352,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         }
     }
 
-    fn put(&self, hash: u64, key: K, load: Load<V>) -> Added
+    fn put(&self, hash: u64, key: K, load: Load<V>, granted: &mut usize) -> Added
     where
         K: Eq,
     {
@@ -358,7 +364,10 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let mut shard = self.keys.lock(hash);
         if let Some(node) = shard.find(hash, |known| known.key == key) {
             let mut load = Some(load);
-            let fill = |waiting: &mut _| self.merge(waiting, load.take());
+            let fill = |waiting: &mut Load<V>| {
+                self.merge(waiting, load.take());
+                waiting.weight += mem::take(granted);
+            };
             return self.put_found(shard, node, hash, fill);
         }
         // Read under the shard's lock, as in `Core::add`.
@@ -366,12 +375,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let load = Load { weight, ..load };
-        if let Some(room) = &merger.room {
-            room.add(weight);
-        }
+        let surplus = merger.count(mem::take(granted), weight);
         let (entry, swept) = shard.insert_queued(hash, Valued::with(key, load));
         drop(shard);
         self.enqueue(entry);
+        merger.release(surplus);
         drop(swept);
         Added::Queued
     }
@@ -461,14 +469,15 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         mut fill: impl FnMut(&mut Load<V>),
     ) -> Added {
         let filled = match added {
-            node::Added::Closed => Ok(()),
+            node::Added::Closed => Ok(0),
             _ => catch_unwind(AssertUnwindSafe(|| {
-                self.merger().change(&mut waiting, &mut fill);
+                self.merger().change(&mut waiting, &mut fill)
             })),
         };
         drop(waiting);
         let added = self.settle(added);
-        filled.unwrap_or_else(|panic| resume_unwind(panic));
+        let surplus = filled.unwrap_or_else(|panic| resume_unwind(panic));
+        self.merger().release(surplus);
         added
     }
 

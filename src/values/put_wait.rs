@@ -48,7 +48,7 @@ where
             return Ok(self.put(key, value));
         };
         match Turn::try_new(room, merger.weight(Some(&value))) {
-            Some(_turn) => Ok(self.put(key, value)),
+            Some(mut turn) => Ok(self.put_granted(key, value, turn.granted())),
             // Together with a value that waits already, this one weighs 1: it needs no room (B1).
             None if merger.weight.is_none() => {
                 let hash = hash_of(&self.hasher, &key);
@@ -115,7 +115,7 @@ where
         };
         let mut turn = self.turn(&value);
         match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => Ok(self.put(key, value)),
+            Some(()) => Ok(self.put_granted(key, value, turn.granted())),
             None => Err(Full((key, value))),
         }
     }
@@ -150,7 +150,7 @@ where
         let mut turn = self.turn(&value);
         // It keeps its room until the value has been put.
         (&mut turn).await;
-        self.put(key, value)
+        self.put_granted(key, value, turn.granted())
     }
 
     /// Returns the turn of a value for which there was no room.

@@ -22,7 +22,8 @@
 //! The two fences guarantee that at least one side sees the other's store, so that no room is left
 //! unused while a put waits.
 //!
-//! A granted put that is cancelled gives the weight back, which grants to the next.
+//! A granted put that is cancelled gives the weight back, which grants to the next. One that happens
+//! turns it into the weight of its value, so that it is never counted twice.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -89,7 +90,7 @@ impl Room {
         self.used.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// Gives room back.
+    /// Gives room back. Runs wakers, which are user code.
     pub(super) fn release(&self, weight: usize) {
         if weight == 0 {
             return;
@@ -101,14 +102,6 @@ impl Room {
         // Ordering: Relaxed; ordered by the fence.
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.grant();
-        }
-    }
-
-    /// Counts that a waiting value, which weighed `before`, weighs `after`.
-    pub(super) fn change(&self, before: usize, after: usize) {
-        match after.checked_sub(before) {
-            Some(more) => self.add(more),
-            None => self.release(before - after),
         }
     }
 
@@ -167,6 +160,12 @@ impl<'r> Turn<'r> {
             weight: room.clamp(weight),
             state: State::New,
         }
+    }
+
+    /// Returns the weight for which the turn has room. A put that counts it itself takes it out.
+    pub(super) fn granted(&mut self) -> &mut usize {
+        debug_assert!(matches!(self.state, State::Granted), "no room yet");
+        &mut self.weight
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.

@@ -15,7 +15,7 @@ use super::{Failed, Failure, GivenUp, Hook, Outcome, Reason, Report, Verdict, Wo
 use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::wait::catch_panic::catch_panic;
-use crate::{Added, Ended, Item, KeyHandle};
+use crate::{Added, Item, KeyHandle};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -132,7 +132,7 @@ where
                     retries,
                     reason,
                 };
-                self.queue.core.end_as(item, Ended::GivenUp);
+                item.give_up();
                 self.give_up(item, given_up, || item.handle())
             }
         }

@@ -131,10 +131,15 @@ where
         work: impl Future<Output = Verdict<E>>,
     ) -> Said<E> {
         let work = attempt::around(|| self.attempt(item), work);
-        let put_back = PutBack(self.requeue_cancelled.then_some(item));
+        let put_back = self.put_back(item);
         let said = catch_panic_async(span.around(work)).await;
         mem::forget(put_back);
         said
+    }
+
+    fn put_back<'i, 'q>(&self, item: &'i Item<'q, K, L, S>) -> PutBack<'i, 'q, K, L, S> {
+        let requeue = self.requeue_cancelled;
+        PutBack { item, requeue }
     }
 
     /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
@@ -146,7 +151,7 @@ where
     ) {
         if let Some((item, report)) = given_up {
             // The key is given up only once it is reported.
-            let put_back = PutBack(self.requeue_cancelled.then_some(&item));
+            let put_back = self.put_back(&item);
             let _ = catch_panic_async(span.around(report)).await;
             mem::forget(put_back);
             let _ = catch_panic(|| drop(item));
@@ -161,11 +166,16 @@ where
     }
 }
 
-/// Adds its key when it is dropped. The key is processing, so the drop of its item queues it.
-struct PutBack<'a, 'q, K, L, S>(Option<&'a Item<'q, K, L, S>>)
+/// Adds its key when it is dropped, or gives it up. The key is processing, so the drop of its item
+/// queues it.
+struct PutBack<'i, 'q, K, L, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher;
+    S: BuildHasher,
+{
+    item: &'i Item<'q, K, L, S>,
+    requeue: bool,
+}
 
 impl<K, L, S> Drop for PutBack<'_, '_, K, L, S>
 where
@@ -173,9 +183,11 @@ where
     S: BuildHasher,
 {
     fn drop(&mut self) {
-        if let Some(item) = self.0 {
+        if self.requeue {
             // The key's hash is user code. If it panics here, the key is done.
-            let _ = catch_panic(|| item.add());
+            let _ = catch_panic(|| self.item.add());
+        } else {
+            self.item.give_up();
         }
     }
 }
