@@ -1,0 +1,258 @@
+//! How much may wait: by keys and by weight, tried and waited for (B1 to B3).
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::{deliveries, lists, timed_lists};
+use crate::common::timed::HOUR;
+use crate::common::{Task, poll, watchdog};
+use keyqueue::{Added, Full, ValueQueue, WorkQueue, merge};
+
+type Lists = super::Lists;
+
+fn bounded(capacity: usize) -> Lists {
+    timed_lists(|builder| builder.capacity(capacity)).0
+}
+
+fn weighted(capacity: usize) -> Lists {
+    timed_lists(|builder| builder.capacity(capacity).weight(Vec::len)).0
+}
+
+/// How much room there is, in keys or in weight.
+#[track_caller]
+fn assert_room(queue: &Lists, room: usize) {
+    for n in 0..room {
+        let key = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"][n];
+        assert_eq!(
+            queue.try_put(key, vec![0]),
+            Ok(Added::Queued),
+            "room for {n} of {room}"
+        );
+    }
+    assert_eq!(queue.try_put("full", vec![0]), Err(Full(("full", vec![0]))));
+}
+
+#[test] // B1
+fn a_key_that_waits_already_needs_no_room() {
+    let queue = bounded(2);
+    queue.try_put("a", vec![1]).unwrap();
+    queue.put_after("b", vec![2], HOUR);
+    assert_eq!(queue.try_put("c", vec![3]), Err(Full(("c", vec![3]))));
+    assert_eq!(queue.try_put("a", vec![4]), Ok(Added::Merged));
+    assert_eq!(queue.try_put("b", vec![5]), Ok(Added::Queued));
+    assert_eq!(queue.put_wait("a", vec![6]), Added::Merged);
+    let wait = queue.put_wait_timeout("c", vec![7], Duration::from_millis(1));
+    assert_eq!(wait, Err(Full(("c", vec![7]))));
+    assert_eq!(
+        deliveries(&queue),
+        [("a", vec![1, 4, 6]), ("b", vec![2, 5])]
+    );
+    assert_room(&queue, 2);
+}
+
+#[test] // B1
+fn a_delivery_a_cancel_a_remove_and_a_clear_make_room() {
+    let queue = bounded(3);
+    let put = || {
+        queue.put("a", vec![1]);
+        queue.put("b", vec![1]);
+        queue.put_after("c", vec![1], HOUR);
+        assert_room(&queue, 0);
+    };
+    put();
+    let item = queue.get().unwrap(); // "a"
+    assert!(queue.cancel(&"c"));
+    assert_eq!(queue.remove("b"), Some(vec![1]));
+    assert_room(&queue, 3);
+    assert_eq!(queue.clear(), 3);
+    drop(item);
+    put();
+    queue.clear();
+    queue.cancel(&"c");
+    assert_room(&queue, 3);
+}
+
+#[test] // B3
+fn what_was_accepted_is_never_refused() {
+    let queue = bounded(2);
+    queue.put("a", vec![1]);
+    queue.put("b", vec![1]);
+    let items: Vec<_> = queue.try_iter().take(2).collect();
+    // Dirty keys take the room, retries exceed it.
+    for key in ["c", "d"] {
+        queue.try_put(key, vec![2]).unwrap();
+    }
+    for item in items {
+        assert_eq!(item.retry(), Added::Deferred);
+    }
+    // Other puts are not bounded.
+    assert_eq!(queue.put("e", vec![3]), Added::Queued);
+    assert_eq!(queue.put_after("f", vec![3], HOUR), Added::Delayed);
+    assert_eq!(queue.len(), 5);
+    // There is room once fewer than the capacity wait, whatever was above it.
+    for left in (0..5).rev() {
+        assert!(queue.try_put("new", vec![0]).is_err(), "{left}");
+        queue.get().unwrap().done();
+    }
+    assert_room(&queue, 1);
+}
+
+#[test] // B1
+fn a_weight_counts_what_values_are_merged_to() {
+    let queue = weighted(8);
+    queue.try_put("a", vec![0; 3]).unwrap();
+    queue.try_put("b", vec![0; 3]).unwrap();
+    assert!(queue.try_put("a", vec![0; 3]).is_err());
+    assert_eq!(queue.try_put("a", vec![0; 2]), Ok(Added::Merged));
+    assert_room(&queue, 0);
+    // A change that makes a value lighter makes room, one that makes it heavier takes it.
+    queue.update("a", |list| list.truncate(1));
+    assert_room(&queue, 4);
+    queue.clear();
+    queue.put("a", vec![0; 7]);
+    assert_room(&queue, 1);
+    queue.clear();
+    // A retry weighs what it is then.
+    queue.put("a", vec![0; 8]);
+    let mut item = queue.get().unwrap();
+    item.value_mut().truncate(2);
+    queue.put("a", vec![0; 3]);
+    item.retry();
+    assert_room(&queue, 3);
+}
+
+#[test] // B2
+fn a_value_heavier_than_the_capacity_waits_until_nothing_else_does() {
+    let queue = weighted(4);
+    queue.put("a", vec![0]);
+    assert!(queue.try_put("b", vec![0; 9]).is_err());
+    let mut put = Task::waiting(Box::pin(queue.put_async("b", vec![0; 9])));
+    queue.get().unwrap().done();
+    assert_eq!((put.wakes(), put.output()), (1, Added::Queued));
+    assert!(queue.try_put("c", vec![0]).is_err());
+    assert_eq!(queue.get().unwrap().value().len(), 9);
+    assert_room(&queue, 4);
+}
+
+#[test] // B2
+fn puts_that_wait_get_room_in_their_order() {
+    let queue = weighted(4);
+    queue.put("a", vec![0; 4]);
+    let mut heavy = Task::waiting(Box::pin(queue.put_async("heavy", vec![0; 3])));
+    let mut light = Task::waiting(Box::pin(queue.put_async("light", vec![0])));
+    let mut last = Task::waiting(Box::pin(queue.put_async("last", vec![0])));
+    // Room for the light ones, who do not pass the heavy one; nor does a try.
+    queue.update("a", |list| list.truncate(2));
+    light.assert_pending();
+    assert!(queue.try_put("b", vec![0]).is_err());
+    assert_eq!((heavy.wakes(), light.wakes()), (0, 0));
+    queue.get().unwrap().done();
+    assert_eq!((heavy.wakes(), light.wakes(), last.wakes()), (1, 1, 0));
+    assert_eq!(light.output(), Added::Queued);
+    assert_eq!(heavy.output(), Added::Queued);
+    assert_eq!(queue.get().unwrap().value().len(), 1); // "light"
+    assert_eq!(last.output(), Added::Queued);
+    assert_eq!(deliveries(&queue).len(), 2);
+    assert_room(&queue, 4);
+}
+
+#[test] // B2
+fn a_put_that_is_cancelled_passes_its_turn_on() {
+    let queue = weighted(4);
+    queue.put("a", vec![0; 4]);
+    let mut heavy = Task::waiting(Box::pin(queue.put_async("heavy", vec![0; 4])));
+    let mut light = Task::waiting(Box::pin(queue.put_async("light", vec![0])));
+    queue.update("a", |list| list.truncate(2));
+    heavy.assert_pending();
+    // While it waits.
+    drop(heavy);
+    assert_eq!(light.wakes(), 1);
+    assert_eq!(light.output(), Added::Queued);
+    // When it has room, and has not put.
+    let granted = Task::waiting(Box::pin(queue.put_async("granted", vec![0; 4])));
+    let next = Task::waiting(Box::pin(queue.put_async("next", vec![0; 3])));
+    assert_eq!(deliveries(&queue).len(), 2);
+    assert_eq!((granted.wakes(), next.wakes()), (1, 0));
+    drop(granted);
+    assert_eq!(next.wakes(), 1);
+    drop(next);
+    assert_room(&queue, 4);
+}
+
+#[test] // B2 S1
+fn a_shut_down_ends_every_wait() {
+    let _watchdog = watchdog(60);
+    for now in [false, true] {
+        let queue = bounded(1);
+        queue.put("a", vec![1]);
+        let mut task = Task::waiting(Box::pin(queue.put_async("b", vec![2])));
+        thread::scope(|scope| {
+            let wait = scope.spawn(|| queue.put_wait("c", vec![3]));
+            let timed = scope.spawn(|| queue.put_wait_timeout("d", vec![4], HOUR));
+            if now {
+                queue.shut_down_now();
+            } else {
+                queue.shut_down();
+            }
+            assert_eq!(wait.join().unwrap(), Added::ShutDown);
+            assert_eq!(timed.join().unwrap(), Ok(Added::ShutDown));
+        });
+        assert_eq!(task.output(), Added::ShutDown);
+        // And whoever comes later does not wait.
+        assert_eq!(queue.put_wait("e", vec![5]), Added::ShutDown);
+    }
+}
+
+#[test] // B1
+fn a_queue_without_a_bound_is_never_full() {
+    let queue = lists::<u32>();
+    for key in 0..1000 {
+        assert_eq!(queue.try_put(key, vec![key]), Ok(Added::Queued));
+    }
+    assert_eq!(queue.put_wait(1000, vec![]), Added::Queued);
+    assert_eq!(
+        queue.put_wait_timeout(1000, vec![], Duration::ZERO),
+        Ok(Added::Merged)
+    );
+    assert_eq!(
+        pollster::block_on(queue.put_async(1001, vec![])),
+        Added::Queued
+    );
+}
+
+#[test] // B2
+fn full_says_so_and_has_what_was_to_be_put() {
+    let queue = bounded(1);
+    queue.put("a", vec![1]);
+    let full = queue.try_put("b", vec![2]).unwrap_err();
+    assert_eq!(
+        (format!("{full}"), format!("{full:?}")),
+        ("the queue is full".into(), "Full(..)".into())
+    );
+    assert_eq!(full.0, ("b", vec![2]));
+}
+
+/// A waker that puts a value for the key whose change made room, as a task that is polled in the
+/// call would.
+struct PutsBack(Arc<ValueQueue<&'static str, Vec<u32>>>);
+
+impl Wake for PutsBack {
+    fn wake(self: Arc<Self>) {
+        self.0.put("a", vec![7]);
+    }
+}
+
+#[test] // B2
+fn a_waiting_put_is_woken_while_no_lock_is_held() {
+    let _watchdog = watchdog(60);
+    let builder = WorkQueue::builder().merge(merge::append).capacity(4);
+    let queue: Arc<Lists> = Arc::new(builder.weight(Vec::len).build().unwrap());
+    queue.put("a", vec![0; 4]);
+    let mut put = Box::pin(queue.put_async("b", vec![1]));
+    let waker = Waker::from(Arc::new(PutsBack(Arc::clone(&queue))));
+    assert!(poll(&mut put, &waker).is_pending());
+    queue.update("a", |list| list.truncate(1));
+    assert_eq!(*queue.get().unwrap().value(), [0, 7]);
+}

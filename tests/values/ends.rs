@@ -1,0 +1,188 @@
+//! What ends without a delivery: shut-downs, `remove`, `clear`, refused puts (V2, S1, S5, S8). Each
+//! value is dropped or returned once.
+
+use std::time::Duration;
+
+use super::{Alive, Counted, assert_nothing_delivered, deliveries, lists, timed_lists};
+use crate::common::figures;
+use crate::common::timed::{HOUR, secs};
+use keyqueue::{Added, Clock, State, ValueQueue, WorkQueue, merge};
+
+type Queue = ValueQueue<&'static str, Vec<Counted>>;
+
+/// A queue of counted values with one in each state: processing and dirty ("a"), delayed ("b"),
+/// queued and delayed ("c"), queued ("d").
+fn in_all_states(alive: &Alive, body: impl FnOnce(&Queue)) {
+    let (clock, _time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue: Queue = builder.merge(merge::append).build().unwrap();
+    let value = || vec![alive.value(), alive.value()];
+    queue.put("a", value());
+    let item = queue.get().unwrap();
+    queue.put("a", value());
+    queue.put_after("b", value(), HOUR);
+    queue.put_after("c", value(), HOUR);
+    queue.put("c", value());
+    queue.put("d", value());
+    assert_eq!(alive.count(), 12);
+    body(&queue);
+    // A retry after the end is refused, and drops the value.
+    let before = alive.count();
+    if queue.is_shutting_down() {
+        assert_eq!(item.retry_after(HOUR), Added::ShutDown);
+        assert_eq!(alive.count(), before - 2);
+    }
+}
+
+#[test] // S1 V2
+fn after_a_shut_down_each_value_is_delivered_or_dropped_once() {
+    let alive = Alive::default();
+    in_all_states(&alive, |queue| {
+        assert_eq!(figures(queue.shut_down()), (2, 1, 2));
+        assert_eq!(queue.try_get().unwrap().value().len(), 4); // "c"
+        assert_eq!(queue.try_get().unwrap().value().len(), 2); // "d"
+        assert_eq!(alive.count(), 6);
+        // The value of the delay that was dropped can be had.
+        assert_eq!(queue.remove("b").map(|value| value.len()), Some(2));
+        assert_eq!(alive.count(), 4);
+        let refused: [&dyn Fn() -> Added; 5] = [
+            &|| queue.put("a", vec![alive.value()]),
+            &|| queue.put("new", vec![alive.value()]),
+            &|| queue.put_ref(&"a", vec![alive.value()]),
+            &|| queue.put_after("a", vec![alive.value()], HOUR),
+            &|| queue.update("a", |list| list.push(alive.value())),
+        ];
+        for put in refused {
+            assert_eq!(put(), Added::ShutDown);
+            assert_eq!(alive.count(), 4);
+        }
+    });
+    assert_eq!(alive.count(), 0);
+}
+
+#[test] // S2
+fn a_dirty_key_is_delivered_with_its_value_after_a_shut_down() {
+    let queue = lists::<&str>();
+    queue.put("a", vec![1]);
+    let item = queue.get().unwrap();
+    queue.put("a", vec![2]);
+    queue.shut_down();
+    // The retry is refused, the delivery that is owed is not.
+    assert_eq!(item.retry(), Added::ShutDown);
+    assert_eq!(*queue.get().unwrap().value(), [2]);
+    assert!(queue.get().is_none());
+    assert!(queue.shut_down_with_drain().left.is_nothing());
+}
+
+#[test] // S8
+fn after_shut_down_now_no_value_is_delivered_and_each_is_dropped_once() {
+    let alive = Alive::default();
+    in_all_states(&alive, |queue| {
+        assert_eq!(figures(queue.shut_down_now()), (2, 1, 2));
+        assert!(queue.get().is_none());
+        assert_eq!(queue.remove("d").map(|value| value.len()), Some(2));
+        assert_eq!(queue.remove("d").map(|value| value.len()), None);
+        assert_eq!(figures(queue.shut_down_now()), (0, 1, 2));
+    });
+    assert_eq!(alive.count(), 0);
+
+    // A key that is processing and not dirty is counted, too.
+    let queue = lists::<&str>();
+    queue.put("a", vec![1]);
+    let _item = queue.get().unwrap();
+    assert_eq!(figures(queue.shut_down_now()), (0, 1, 0));
+}
+
+#[test] // S6
+fn a_dropped_queue_drops_its_values_once_also_if_a_handle_lives() {
+    let alive = Alive::default();
+    in_all_states(&alive, |_| ());
+    assert_eq!(alive.count(), 0);
+
+    let queue: Queue = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let handle = queue.handle("a".into());
+    handle.put(vec![alive.value()]);
+    queue.put("b", vec![alive.value()]);
+    queue.put_after("c", vec![alive.value()], HOUR);
+    drop(queue);
+    assert_eq!(handle.put(vec![alive.value()]), Added::ShutDown);
+    assert_eq!(
+        handle.put_after(vec![alive.value()], Duration::ZERO),
+        Added::ShutDown
+    );
+    assert_eq!(handle.put_after(vec![alive.value()], HOUR), Added::ShutDown);
+    assert_eq!(alive.count(), 3);
+    drop(handle);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test] // V2
+fn remove_takes_back_what_waits_in_each_state() {
+    let (queue, time) = timed_lists(|builder| builder);
+    assert_eq!(queue.remove("a"), None);
+    // Queued: the place stays, for a later value.
+    queue.put("a", vec![1]);
+    queue.put("b", vec![2]);
+    assert_eq!(queue.remove("a"), Some(vec![1]));
+    assert_eq!(queue.remove("a"), None);
+    assert_eq!((queue.len(), queue.state(&"a")), (2, State::Queued));
+    assert_eq!(queue.put("a", vec![3]), Added::Merged);
+    assert_eq!(deliveries(&queue), [("a", vec![3]), ("b", vec![2])]);
+    // Delayed, and a delayed retry.
+    queue.put_after("a", vec![4], secs(1));
+    assert_eq!(queue.remove("a"), Some(vec![4]));
+    queue.put("a", vec![5]);
+    queue.get().unwrap().retry_after(secs(1));
+    assert_eq!(queue.remove("a"), Some(vec![5]));
+    time.advance(secs(1));
+    assert_eq!(queue.fire_due(), 0);
+    // Processing, and dirty.
+    queue.put("a", vec![6]);
+    let item = queue.get().unwrap();
+    assert_eq!(queue.remove("a"), None);
+    queue.put("a", vec![7]);
+    assert_eq!(queue.remove("a"), Some(vec![7]));
+    assert_eq!(*item.value(), [6]);
+    drop(item);
+    assert_nothing_delivered(&queue);
+    assert_eq!(queue.state(&"a"), State::Idle);
+    // By a borrowed form, and after the shut-down.
+    queue.put("a", vec![8]);
+    queue.shut_down();
+    assert_eq!(queue.remove("a"), Some(vec![8]));
+    assert!(queue.get().is_none());
+    assert!(queue.shut_down_with_drain().left.is_nothing());
+}
+
+#[test] // V2
+fn clear_drops_what_is_queued_and_nothing_else() {
+    let alive = Alive::default();
+    in_all_states(&alive, |queue| {
+        assert_eq!(queue.clear(), 2);
+        assert_eq!(alive.count(), 6); // "a" twice, and "b"
+        // A key without a value is no key.
+        queue.add("d".into());
+        assert_eq!(queue.clear(), 0);
+        assert!(queue.is_empty());
+        queue.put("d", vec![alive.value()]);
+        assert_eq!(queue.clear(), 1);
+    });
+    assert_eq!(alive.count(), 0);
+}
+
+#[test] // V1 V2
+fn values_that_are_merged_replaced_or_taken_are_dropped_once() {
+    let alive = Alive::default();
+    let queue = WorkQueue::builder().merge(merge::latest).build().unwrap();
+    queue.put("a", alive.value());
+    queue.put("a", alive.value());
+    assert_eq!(alive.count(), 1);
+    let mut item = queue.get().unwrap();
+    queue.put("a", alive.value());
+    *item.value_mut() = alive.value();
+    assert_eq!(alive.count(), 2);
+    item.retry(); // the newer one is kept
+    assert_eq!(alive.count(), 1);
+    drop(queue.get().unwrap().take());
+    assert_eq!(alive.count(), 0);
+}

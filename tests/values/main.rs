@@ -1,0 +1,94 @@
+//! Queues whose keys carry values: promises V1 to V4, and the bounds B1 to B3.
+//!
+//! V5, that other queues pay nothing, is for the job `instructions`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bounds;
+mod delays;
+mod ends;
+mod memory;
+mod merging;
+mod order;
+mod panics;
+mod put_back;
+mod receipts;
+mod room_races;
+#[cfg(feature = "tokio")]
+mod runtime;
+mod tasks;
+mod types;
+mod workers;
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Builder, Clock, MockClock, TryGetError, ValueQueue, Valued, WorkQueue, merge};
+
+/// A queue whose values are lists, so that a value shows what was merged, and in which order.
+pub(crate) type Lists<K = &'static str> = ValueQueue<K, Vec<u32>>;
+
+pub(crate) type ListBuilder<K = &'static str> = Builder<Valued<K, Vec<u32>>>;
+
+pub(crate) fn lists<K: Hash + Eq + Send + Sync + 'static>() -> Lists<K> {
+    let builder = WorkQueue::builder().merge(merge::append);
+    builder.build().expect("the settings are in range")
+}
+
+/// The same on a clock that stands still, with other settings.
+pub(crate) fn timed_lists(set: impl FnOnce(ListBuilder) -> ListBuilder) -> (Lists, MockClock) {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = set(builder.merge(merge::append)).build();
+    (queue.expect("the settings are in range"), time)
+}
+
+/// Takes every queued key with its value, each done before the next.
+pub(crate) fn deliveries<K, V, S>(queue: &ValueQueue<K, V, NoLimit, S>) -> Vec<(K, V)>
+where
+    K: Clone + Hash + Eq + Send + Sync + 'static,
+    V: Send + 'static,
+    S: BuildHasher,
+{
+    let take = |mut item: keyqueue::ValueItem<'_, K, V, NoLimit, S>| {
+        (item.key().key().clone(), item.take().expect("a value"))
+    };
+    queue.try_iter().map(take).collect()
+}
+
+/// Fails if a key is handed out.
+#[track_caller]
+pub(crate) fn assert_nothing_delivered<K, V>(queue: &ValueQueue<K, V>)
+where
+    K: std::fmt::Debug,
+{
+    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+}
+
+/// How many values are alive.
+#[derive(Clone, Default)]
+pub(crate) struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    pub(crate) fn value(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A value that is counted while it lives. A second drop would make the count wrap around.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,130 @@
+//! Async workers with values: cancelled work puts its value back (V3, W6).
+
+use std::future::pending;
+use std::sync::Arc;
+
+use super::{Alive, Counted, deliveries, lists};
+use crate::common::{Task, watchdog};
+use keyqueue::worker::{Outcome, Verdict, Workers};
+use keyqueue::{Ended, State, ValueQueue, WorkQueue, merge};
+
+#[test] // V3 W6
+fn cancelled_work_puts_its_value_back_under_newer_ones() {
+    let queue = lists::<&str>();
+    let receipt = queue.put_tracked("a", vec![1]);
+    let workers = Workers::new(&queue).tasks(2).values();
+    let work = workers.run_async(async |_: &&str, value: &mut Vec<u32>| {
+        value.push(2);
+        pending::<()>().await;
+    });
+    let task = Task::waiting(Box::pin(work));
+    assert_eq!(queue.state(&"a"), State::Processing);
+    queue.put("a", vec![3]);
+    drop(task);
+    assert_eq!(receipt.ended(), None);
+    assert_eq!(deliveries(&queue), [("a", vec![1, 2, 3])]);
+    assert_eq!(receipt.ended(), Some(Ended::Done));
+}
+
+/// A value that the work's future changes when it is dropped.
+struct OnDrop<'v>(&'v mut Vec<u32>);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.push(9);
+    }
+}
+
+#[test] // V3 W6
+fn the_value_goes_back_after_the_cancelled_work_is_dropped() {
+    let queue = lists::<&str>();
+    queue.put("a", vec![1]);
+    let workers = Workers::new(&queue).tasks(1).values();
+    let work = workers.run_async(async |_: &&str, value: &mut Vec<u32>| {
+        let _on_drop = OnDrop(value);
+        pending::<()>().await;
+    });
+    drop(Task::waiting(Box::pin(work)));
+    assert_eq!(deliveries(&queue), [("a", vec![1, 9])]);
+}
+
+#[test] // W6
+fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
+    for (requeue, shut_down, end) in [
+        (false, false, Ended::GivenUp),
+        (false, true, Ended::GivenUp),
+        (true, true, Ended::Dropped),
+    ] {
+        let alive = Alive::default();
+        let builder = WorkQueue::builder().merge(merge::append);
+        let queue: ValueQueue<_, Vec<Counted>> = builder.build().unwrap();
+        let receipt = queue.put_tracked("a", vec![alive.value()]);
+        let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
+        let work = async |_: &&str, _: &mut Vec<Counted>| pending::<()>().await;
+        let task = Task::waiting(Box::pin(workers.values().run_async(work)));
+        if shut_down {
+            queue.shut_down();
+        }
+        drop(task);
+        assert_eq!((receipt.ended(), alive.count()), (Some(end), 0));
+    }
+}
+
+#[test] // W6
+fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
+    let queue = lists::<&str>();
+    let receipt = queue.put_tracked("a", vec![1]);
+    let workers = Workers::new(&queue)
+        .tasks(1)
+        .on_give_up_async(|_, _| pending::<()>());
+    let work = workers
+        .values()
+        .run_async(async |_: &&str, value: &mut Vec<u32>| {
+            value.push(2);
+            Verdict::GiveUp("never")
+        });
+    drop(Task::waiting(Box::pin(work)));
+    assert_eq!(receipt.ended(), None);
+    assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);
+    assert_eq!(receipt.ended(), Some(Ended::Done));
+}
+
+#[test] // V3 W2
+fn async_workers_retry_with_the_value_as_it_is_left() {
+    let _watchdog = watchdog(60);
+    let queue = lists::<&str>();
+    queue.put("a", vec![1]);
+    let work = async |_: &&str, value: &mut Vec<u32>| {
+        value.push(0);
+        match value.len() {
+            2 => Verdict::Retry("fails"),
+            3 => panic!("the work fails"),
+            4 => Verdict::Ok(Outcome::Later(std::time::Duration::ZERO)),
+            _ => {
+                assert_eq!(*value, [1, 0, 0, 0, 0]);
+                queue.shut_down();
+                Verdict::Ok(Outcome::Done)
+            }
+        }
+    };
+    pollster::block_on(Workers::new(&queue).tasks(2).values().run_async(work)).unwrap();
+    assert!(queue.get().is_none());
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(flavor = "multi_thread")] // W6
+async fn async_workers_of_a_shared_queue_can_be_spawned() {
+    let queue = Arc::new(lists::<u32>());
+    let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(2).values();
+    let running = tokio::spawn(
+        workers.run_async(async move |key: &u32, value: &mut Vec<u32>| {
+            tokio::task::yield_now().await;
+            done.send((*key, value.clone())).unwrap();
+        }),
+    );
+    queue.put(1, vec![2]);
+    assert_eq!(results.recv().await, Some((1, vec![2])));
+    queue.shut_down();
+    running.await.unwrap().unwrap();
+}

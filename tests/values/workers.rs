@@ -1,0 +1,198 @@
+//! Workers whose function gets the value as well (V3, W2, W3, W5, S5).
+
+use std::panic::resume_unwind;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Alive, assert_nothing_delivered, deliveries, lists, timed_lists};
+use crate::common::timed::{HOUR, ms};
+use crate::common::watchdog;
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{Outcome, Reason, Verdict, Workers};
+use keyqueue::{Ended, ValueQueue, WorkQueue, merge};
+
+/// Runs the work on a delivery of `[1]`, during which `[2]` is put, and returns the next value.
+fn after(work: impl Fn(&mut Vec<u32>) -> Verdict<&'static str> + Sync) -> Option<Vec<u32>> {
+    let _watchdog = watchdog(60);
+    let (queue, time) = timed_lists(|builder| builder);
+    let receipt = queue.put_tracked("a", vec![1]);
+    let calls = AtomicUsize::new(0);
+    let next = Mutex::new(None);
+    let workers = Workers::new(&queue).threads(1).values();
+    workers
+        .run(|_, value| {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                queue.put("a", vec![2]);
+                return work(value);
+            }
+            *next.lock().unwrap() = Some(value.clone());
+            queue.shut_down();
+            Verdict::Ok(Outcome::Done)
+        })
+        .unwrap();
+    assert!(receipt.ended().is_some());
+    time.advance(HOUR);
+    next.into_inner().unwrap()
+}
+
+#[test] // V3 W2 W3 W5
+fn what_the_function_leaves_goes_with_every_kind_of_retry() {
+    let retries: [fn() -> Verdict<&'static str>; 5] = [
+        || Verdict::Retry("fails"),
+        || Verdict::RetryAfter("fails", ms(1)),
+        || Verdict::Ok(Outcome::RequeueAfter(ms(1))),
+        || Verdict::Ok(Outcome::Later(ms(1))),
+        || resume_unwind(Box::new("the work fails")),
+    ];
+    for retry in retries {
+        let next = after(|value| {
+            value.push(10);
+            retry()
+        });
+        assert_eq!(next, Some(vec![1, 10, 2]));
+    }
+    // After a success, or if the key is given up, the value is dropped.
+    let done = after(|_| Verdict::Ok(Outcome::Done));
+    assert_eq!(done, Some(vec![2]));
+    assert_eq!(after(|_| Verdict::GiveUp("never")), Some(vec![2]));
+}
+
+#[test] // V3 W2 W5
+fn the_hook_gets_the_value_of_a_key_that_is_given_up() {
+    let queue = lists::<&str>();
+    let given_up = Mutex::new(Vec::new());
+    let receipts = ["error", "panic", "now"].map(|key| queue.put_tracked(key, vec![1]));
+    let workers = Workers::new(&queue).threads(1).max_retries(1).values();
+    workers
+        .on_give_up(|key, value, end| {
+            given_up
+                .lock()
+                .unwrap()
+                .push((*key, value.unwrap(), end.reason));
+            if given_up.lock().unwrap().len() == 3 {
+                queue.shut_down();
+            }
+        })
+        .run(|key, value| {
+            value.push(2);
+            match *key {
+                "error" => Verdict::Retry("fails"),
+                "panic" => resume_unwind(Box::new("the work fails")),
+                _ => Verdict::GiveUp("never"),
+            }
+        })
+        .unwrap();
+    let mut given_up = given_up.into_inner().unwrap();
+    given_up.sort_by_key(|(key, ..)| *key);
+    assert_eq!(
+        given_up,
+        [
+            ("error", vec![1, 2, 2], Reason::MaxRetries),
+            ("now", vec![1, 2], Reason::GiveUp),
+            ("panic", vec![1, 2, 2], Reason::MaxRetries),
+        ]
+    );
+    assert!(
+        receipts
+            .iter()
+            .all(|receipt| receipt.ended() == Some(Ended::GivenUp))
+    );
+}
+
+#[test] // V3 S5
+fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
+    let _watchdog = watchdog(60);
+    let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+    let builder = WorkQueue::builder().rate_limiter(limiter).manual_timers();
+    let queue = builder.merge(merge::append).build().unwrap();
+    let receipts = ["dropped", "taken", "refused"].map(|key| queue.put_tracked(key, vec![1]));
+    let given_up = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).threads(1).values();
+    workers
+        .on_give_up(|key, value, end| given_up.lock().unwrap().push((*key, value, end.reason)))
+        .run(|key, value| {
+            value.push(2);
+            if *key == "refused" {
+                queue.put_after("dropped", vec![3], 2 * HOUR); // joins the retry
+                queue.shut_down();
+                assert_eq!(queue.remove("taken"), Some(vec![1, 2]));
+            }
+            Verdict::Retry("fails")
+        })
+        .unwrap();
+    let mut given_up = given_up.into_inner().unwrap();
+    given_up.sort_by_key(|(key, ..)| *key);
+    assert_eq!(
+        given_up,
+        [
+            ("dropped", Some(vec![1, 2, 3]), Reason::Dropped),
+            ("refused", Some(vec![1, 2]), Reason::ShutDown),
+            ("taken", None, Reason::Dropped),
+        ]
+    );
+    let ends = receipts.map(|receipt| receipt.ended().unwrap());
+    assert_eq!(ends, [Ended::Dropped, Ended::Dropped, Ended::GivenUp]);
+}
+
+#[test] // V2
+fn background_workers_get_values_and_an_abort_keeps_the_others() {
+    let _watchdog = watchdog(60);
+    let queue = std::sync::Arc::new(lists::<u32>());
+    let (done, results) = std::sync::mpsc::channel();
+    let workers = Workers::shared(std::sync::Arc::clone(&queue))
+        .threads(2)
+        .values();
+    let running = workers
+        .spawn(move |key: &u32, value: &mut Vec<u32>| done.send((*key, value.clone())).unwrap())
+        .unwrap();
+    queue.put(1, vec![1, 2]);
+    assert_eq!(results.recv(), Ok((1, vec![1, 2])));
+    running.abort();
+    running.join();
+    queue.put(2, vec![3]);
+    assert_eq!(deliveries(&queue), [(2, vec![3])]);
+}
+
+#[test] // V2 W2
+fn workers_drop_each_value_once() {
+    let alive = Alive::default();
+    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    for key in 0..100 {
+        queue.put(key, vec![alive.value()]);
+    }
+    let calls = AtomicUsize::new(0);
+    let workers = Workers::new(&queue).threads(2).max_retries(1).values();
+    workers
+        .run(|key, value| {
+            if key % 7 == 0 {
+                value.push(alive.value());
+            }
+            if calls.fetch_add(1, Ordering::SeqCst) == 119 {
+                queue.shut_down();
+            }
+            if key % 5 == 0 { Err("fails") } else { Ok(()) }
+        })
+        .unwrap();
+    assert_eq!((alive.count(), calls.into_inner()), (0, 120));
+    assert!(queue.get().is_none());
+}
+
+#[test] // W1
+fn workers_without_values_drop_them() {
+    let queue = lists::<&str>();
+    queue.put("a", vec![1]);
+    Workers::new(&queue)
+        .threads(1)
+        .run(|_| _ = queue.shut_down())
+        .unwrap();
+    assert!(queue.get().is_none());
+    let queue = lists::<&str>();
+    assert!(
+        Workers::new(&queue)
+            .threads(0)
+            .values()
+            .run(|_, _| ())
+            .is_err()
+    );
+    assert_nothing_delivered(&queue);
+}
