@@ -184,6 +184,13 @@ fn a_put_that_is_cancelled_passes_its_turn_on() {
 #[test] // B2 S1
 fn a_shut_down_ends_every_wait() {
     let _watchdog = watchdog(60);
+    // Nobody comes later, who would let the others in.
+    let queue = bounded(1);
+    queue.put("a", vec![1]);
+    let mut task = Task::waiting(Box::pin(queue.put_async("b", vec![2])));
+    queue.shut_down();
+    assert_eq!((task.wakes(), task.output()), (1, Added::ShutDown));
+
     for now in [false, true] {
         let queue = bounded(1);
         queue.put("a", vec![1]);

@@ -96,7 +96,7 @@ fn a_cancelled_delay_drops_its_value_unless_the_key_is_queued_too() {
     queue.put("a", vec![4]);
     assert!(queue.cancel(&"a"));
     // Processing: the delayed value goes, that of the delivery stays.
-    let mut item = queue.get().unwrap();
+    let mut item = queue.try_get().unwrap();
     assert_eq!(*item.value(), [3, 4]);
     queue.put_after("a", vec![5], secs(1));
     assert!(queue.cancel(&"a"));

@@ -1,7 +1,6 @@
 //! Async workers with values: cancelled work puts its value back (V3, W6).
 
 use std::future::pending;
-use std::sync::Arc;
 
 use super::{Alive, Counted, deliveries, lists};
 use crate::common::{Task, watchdog};
@@ -114,9 +113,11 @@ fn async_workers_retry_with_the_value_as_it_is_left() {
 #[cfg(feature = "tokio")]
 #[tokio::test(flavor = "multi_thread")] // W6
 async fn async_workers_of_a_shared_queue_can_be_spawned() {
-    let queue = Arc::new(lists::<u32>());
+    let queue = std::sync::Arc::new(lists::<u32>());
     let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2).values();
+    let workers = Workers::shared(std::sync::Arc::clone(&queue))
+        .tasks(2)
+        .values();
     let running = tokio::spawn(
         workers.run_async(async move |key: &u32, value: &mut Vec<u32>| {
             tokio::task::yield_now().await;
