@@ -73,7 +73,8 @@ visibility() {
 case ${1:-short} in
 short)
     miri --lib -- state:: sync:: ring:: table:: keys::delay wait:: keys::times slab::tests::a_ slab::tests::numbers \
-        keys::tests::drops::a_panicking keys::tests::a_stream keys::tests::keys_that_recur keys::tests::pinned_keys
+        keys::tests::drops::a_panicking keys::tests::a_stream keys::tests::keys_that_recur keys::tests::pinned_keys \
+        values::item
     stress
     MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..${MIRI_SEEDS:-2}" miri --lib -- --exact \
         keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed

@@ -19,7 +19,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-read -ra tests <<<"${SANITIZER_TESTS:-unit core stress waiting shutdown delays limits workers metrics \
+read -ra tests <<<"${SANITIZER_TESTS:-unit core stress waiting shutdown delays limits workers values metrics \
 linearizability}"
 host=$(rustc -vV | sed -n 's/^host: //p')
 builds=${CARGO_TARGET_DIR:-target}

@@ -97,3 +97,23 @@ impl<K, V, L, S> OwnedItem<Valued<K, V>, L, S> {
 }
 
 const TAKEN: &str = "the value was taken";
+
+#[cfg(test)]
+mod tests {
+    use super::super::Load;
+    use super::*;
+
+    #[test] // V2, under Miri: the ring hides from it what comes out of a queue.
+    fn two_threads_that_share_an_item_read_its_value() {
+        let mut key = Valued::with(1, Load::default(), 0);
+        *key.loaded.get_mut() = Load::from(5);
+        // SAFETY: nobody changes the value.
+        let value = || unsafe { key.loaded_ref() };
+        let first = value();
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(value(), Some(&5)));
+            assert_eq!(value(), Some(&5));
+        });
+        assert_eq!(first, Some(&5));
+    }
+}

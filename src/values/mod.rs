@@ -54,10 +54,50 @@ use std::mem;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use crate::limiter::NoLimit;
 use crate::sync::SpinLock;
 use crate::wait::catch_panic::catch_panic;
+use crate::{DefaultHasher, Item, WorkQueue};
 pub(crate) use merger::Merger;
 use receipt::{Ended, Obligation};
+
+/// A [`WorkQueue`] whose keys carry values, which are merged while they wait: a key comes with all that
+/// was put for it since its last delivery. Built by [`Builder::merge`](crate::Builder::merge).
+///
+/// It is a `WorkQueue` whose keys are [`Valued`], so it has all of its methods. Those that have their
+/// own names here are [`put`](Self::put), [`put_ref`](Self::put_ref), [`update`](Self::update),
+/// [`put_after`](Self::put_after) and [`remove`](Self::remove); with a receipt,
+/// [`put_tracked`](Self::put_tracked) and [`add_tracked`](Self::add_tracked); with a bound,
+/// [`try_put`](Self::try_put), [`put_wait`](Self::put_wait), [`put_wait_timeout`](Self::put_wait_timeout)
+/// and [`put_async`](Self::put_async).
+///
+/// A delivery takes the value; one that is put while the key is processing belongs to the next
+/// delivery. A delivery that is retried or put back carries its value back, and newer values are
+/// merged into it. Each value is in exactly one delivery that is finished (V1 to V4).
+///
+/// ```
+/// use keyqueue::{ValueQueue, WorkQueue, merge};
+///
+/// let queue: ValueQueue<&str, Vec<&str>> = WorkQueue::builder().merge(merge::append).build()?;
+/// std::thread::scope(|scope| {
+///     let _end = queue.shut_down_on_drop();
+///     scope.spawn(|| {
+///         for item in &queue {
+///             // In the order of the puts, and no other worker has this client now.
+///             println!("{}: {:?}", item.key(), item.value());
+///         }
+///     });
+///     queue.put("client-1", vec!["GET /"]);
+///     queue.put("client-2", vec!["GET /"]);
+///     queue.put("client-1", vec!["POST /cart"]);
+/// });
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+pub type ValueQueue<K, V, L = NoLimit, S = DefaultHasher> = WorkQueue<Valued<K, V>, L, S>;
+
+/// An [`Item`] with a value: what [`get`](WorkQueue::get) and its like return from a [`ValueQueue`]. It has
+/// [`value`](Self::value), [`value_mut`](Self::value_mut) and [`take`](Self::take).
+pub type ValueItem<'q, K, V, L = NoLimit, S = DefaultHasher> = Item<'q, Valued<K, V>, L, S>;
 
 /// A key that carries a value: the key of a [`ValueQueue`](crate::ValueQueue).
 ///

@@ -64,7 +64,8 @@ where
     }
 
     /// Puts a value for a key, and waits until the queue has room for it (B2). Puts that wait get room
-    /// in the order in which they came. Otherwise like [`put`](Self::put).
+    /// in the order in which they came, even if the key has got a value meanwhile and would need no
+    /// room. Otherwise like [`put`](Self::put).
     ///
     /// A shut-down ends the wait with [`Added::ShutDown`]. A consumer that waits for room in its own
     /// queue may deadlock: puts of consumers should not wait.

@@ -16,7 +16,8 @@ use crate::{ConfigError, KeyHandle, Valued};
 /// The value of a delivery, for a task: it derefs to the value, and gives it back to the worker when
 /// it is dropped.
 ///
-/// If it is leaked, or dropped after the task's future is ready, the value is lost.
+/// If it is leaked, or dropped after the task's future is ready, the value is lost. Each one belongs to
+/// its delivery, so do not swap two of them; swap what is in them.
 #[derive(Debug)]
 pub struct Lent<V> {
     value: Option<V>,
