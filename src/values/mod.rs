@@ -1,6 +1,6 @@
 //! Values: what changed, merged for each key, and carried to the delivery.
 //!
-//! A [`ValueQueue`](crate::ValueQueue) is a [`WorkQueue`](crate::WorkQueue) whose keys are
+//! A [`ValueQueue`] is a [`WorkQueue`] whose keys are
 //! [`Valued`]: the value is inside the key, and so in the key's node. The engine knows only the
 //! trait [`Cargo`](crate::engine::cargo::Cargo), which [`Merger`] implements.
 //!
@@ -99,7 +99,7 @@ pub type ValueQueue<K, V, L = NoLimit, S = DefaultHasher> = WorkQueue<Valued<K, 
 /// [`value`](Self::value), [`value_mut`](Self::value_mut) and [`take`](Self::take).
 pub type ValueItem<'q, K, V, L = NoLimit, S = DefaultHasher> = Item<'q, Valued<K, V>, L, S>;
 
-/// A key that carries a value: the key of a [`ValueQueue`](crate::ValueQueue).
+/// A key that carries a value: the key of a [`ValueQueue`].
 ///
 /// It hashes and compares like the key alone, and derefs to it. It shows the value to nobody: the
 /// [item](crate::ValueItem) of a delivery does.
