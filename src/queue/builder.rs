@@ -234,7 +234,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L,
     /// [`try_put`](crate::ValueQueue::try_put), [`put_wait`](crate::ValueQueue::put_wait) and their
     /// like keep to it (B1, B2). Every other put, a retry and a key that is put back are never refused
     /// and do not wait: they count, and may exceed it (B3). A value that is heavier than the capacity
-    /// is let in once nothing else waits.
+    /// is let in once nothing else waits. Values that workers have in hand are not counted.
     pub fn capacity(mut self, capacity: usize) -> Self {
         self.settings.capacity = Some(capacity);
         self

@@ -24,7 +24,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     #[inline]
     pub(super) fn merger(&self) -> &Merger<V> {
         let cargo = self.cargo();
-        Merger::of(cargo.expect("the queue was built with `Builder::merge`"))
+        Merger::of(cargo.expect("a queue of values is built with `Builder::merge`"))
     }
 
     pub(super) fn put(&self, hash: u64, key: K, load: Load<V>) -> Added

@@ -45,8 +45,11 @@ impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
         unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
     }
 
-    /// Takes the value out; `None` if it was taken before. The key stays processing. If it is retried
-    /// then without newer values, it is not delivered again.
+    /// Takes the value out; `None` if it was taken before. The key stays processing.
+    ///
+    /// A retry has no value then: the key is not delivered again for it, and its receipts end as
+    /// [`GivenUp`](crate::Ended::GivenUp). To keep what a retry needs, use
+    /// [`value_mut`](Self::value_mut), or clone the value.
     ///
     /// ```
     /// # use keyqueue::{WorkQueue, merge};

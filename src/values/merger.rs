@@ -160,6 +160,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
             // A report that the key is given up may have been cancelled.
             receipts.end = Ended::Done;
         }
+        // A value that was taken cannot be delivered again.
+        let gone = match load.value {
+            Some(_) => None,
+            None => load.receipts.take(),
+        };
         let newer = mem::replace(&mut waiting.load, load);
         let merged = catch_panic(|| {
             self.merge(&mut waiting.load, newer);
@@ -169,6 +174,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         // The panic hook has reported a panic, which concerns none of the work on this key. The newer
         // value is lost then, and its receipts have said so.
         self.release(merged.unwrap_or(0));
+        if let Some(receipts) = gone {
+            receipts.fire(Some(Ended::GivenUp));
+        }
     }
 
     fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {

@@ -25,7 +25,9 @@ pub struct Lent<V> {
 }
 
 impl<V> Lent<V> {
-    /// Takes the value out. A retry of the key has none then, and is not delivered.
+    /// Takes the value out. If the work fails after this, the key is not tried again for this value:
+    /// its receipts end as [`GivenUp`](crate::Ended::GivenUp), and `on_give_up` is not called. So take
+    /// it when the work has succeeded, or clone it.
     #[must_use]
     pub fn into_inner(mut self) -> V {
         self.value.take().expect(HAS_VALUE)

@@ -278,3 +278,16 @@ fn a_receipt_ends_while_no_lock_is_held() {
         assert!(queue.is_shutting_down(), "the waker ran");
     }
 }
+
+#[test] // V3
+fn the_receipts_of_a_value_that_was_taken_end_with_the_retry() {
+    let queue = lists::<&str>();
+    let taken = queue.put_tracked("a", vec![1]);
+    let mut item = queue.get().unwrap();
+    let newer = queue.put_tracked("a", vec![2]);
+    assert_eq!(item.take(), Some(vec![1]));
+    assert!(item.retry().is_accepted());
+    assert_eq!((taken.ended(), newer.ended()), (Some(Ended::GivenUp), None));
+    assert_eq!(*queue.get().unwrap().value(), [2]);
+    assert_eq!(newer.ended(), Some(Ended::Done));
+}
