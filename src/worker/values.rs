@@ -13,7 +13,8 @@ impl<'a, K, V, L, S, E> Workers<'a, Valued<K, V>, L, S, E> {
     ///
     /// The value is `&mut V`: what the function leaves in it goes with a retry, and with
     /// [`RequeueAfter`](super::Outcome::RequeueAfter) and [`Later`](super::Outcome::Later), and
-    /// newer values are merged into it (V3). After a success it is dropped.
+    /// newer values are merged into it (V3). After a success it is dropped; so it is with these two if
+    /// the queue is shut down, because that refuses them.
     ///
     /// Call it last: it has the methods that run, and an [`on_give_up`](ValueWorkers::on_give_up)
     /// that gets the value.
