@@ -40,7 +40,7 @@ const PATHS: [Path; 15] = [
     ("limiter", 0.05, limiter),
     ("values", NONE, values),
     ("values-merged", NONE, values_merged),
-    ("values-distinct", 0.02, values_distinct),
+    ("values-distinct", 0.05, values_distinct),
 ];
 
 fn main() {
