@@ -147,6 +147,10 @@ impl Model {
         let added = self.keys.add_after(key, nanos);
         if added.is_accepted() {
             let mut load = self.loaded.remove(&key).unwrap_or_default();
+            if load.value.is_none() {
+                // It was taken, and cannot be delivered again.
+                self.end(&std::mem::take(&mut load.receipts), Ended::GivenUp);
+            }
             load.append(self.waiting.remove(&key).unwrap_or_default());
             self.waiting.insert(key, load);
         }
