@@ -25,7 +25,7 @@
 //! * **The order of the puts is the order of the lock.** A delivery begins under the lock, so each
 //!   put belongs to one delivery: before the begin to this one, and otherwise to the next.
 //! * A put finds the key under its shard's lock, tries the key's lock, adds the key, and unlocks the
-//!   shard. From then on the key is queued or dirty, and nobody can begin its delivery before the
+//!   shard. From then on the key is queued or dirty, and no getter can begin its delivery before the
 //!   lock is free, so the node stays interned while the put merges. If another thread has the key's
 //!   lock, the put pins the node and waits for the lock without the shard's.
 //! * The order of locks is key, then shard. A thread that has a shard's lock does not wait for a
