@@ -1,0 +1,1 @@
+//! A keyed work queue on many machines.
