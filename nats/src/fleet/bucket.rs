@@ -1,0 +1,200 @@
+//! The records of ownership in the key-value bucket: writes, reads and the watcher.
+
+use std::time::Duration;
+
+use async_nats::jetstream::context::{Context, PublishErrorKind};
+use async_nats::jetstream::kv::{Entry, Operation, Store, Watch};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use futures_util::StreamExt;
+use tokio::time::{sleep, timeout};
+
+use crate::ownership::{Input, Key, Revision, Value, WriteEnd};
+
+/// How long the record of a session that has ended is kept. By then no partition's record names it.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Between two tries to start the watcher.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) struct Bucket {
+    pub(super) context: Context,
+    pub(super) store: Store,
+    /// For one write or read.
+    pub(super) limit: Duration,
+}
+
+impl Bucket {
+    /// Writes a record if its revision is still the expected one.
+    pub(super) async fn write(&self, key: Key, value: Value, expect: Revision) -> Input {
+        let mut message = PublishMessage::build()
+            .payload(encode(&value))
+            .expected_last_subject_sequence(expect);
+        if value == Value::Ended {
+            message = message.ttl(KEPT);
+        }
+        let subject = self.subject(&key);
+        let publish = async { self.context.send_publish(subject, message).await?.await };
+        let end = match timeout(self.limit, publish).await {
+            Ok(Ok(ack)) => WriteEnd::Written(ack.sequence),
+            Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                WriteEnd::Conflict
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(?key, %error, "a write may have failed");
+                WriteEnd::Unknown
+            }
+            Err(_) => WriteEnd::Unknown,
+        };
+        Input::Wrote { key, end }
+    }
+
+    /// Reads a record from the leader of the bucket's stream: a follower may be behind. `None`: it could not
+    /// be read.
+    pub(super) async fn read(&self, key: Key) -> Option<Input> {
+        let subject = self.subject(&key);
+        let read = self.store.stream.get_last_raw_message_by_subject(&subject);
+        match timeout(self.limit, read).await {
+            Ok(Ok(message)) => Some(Input::Seen {
+                key,
+                value: decode(&message.payload),
+                revision: message.sequence,
+            }),
+            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
+                Some(Input::Seen {
+                    key,
+                    value: None,
+                    revision: 0,
+                })
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(?key, %error, "a record cannot be read");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn subject(&self, key: &Key) -> String {
+        format!("{}{}", self.store.prefix, name(key))
+    }
+
+    /// Starts the watcher, and tries until it can.
+    pub(super) async fn watch(&self) -> Watcher {
+        loop {
+            let start = async {
+                let empty = self.store.status().await?.values() == 0;
+                Ok::<_, async_nats::Error>((empty, self.store.watch_with_history(">").await?))
+            };
+            match timeout(self.limit, start).await {
+                Ok(Ok((empty, watch))) => {
+                    return Watcher {
+                        watch,
+                        complete: empty.then_some(false),
+                    };
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "the bucket cannot be watched"),
+                Err(_) => {}
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The changes of the bucket, after what is in it.
+pub(super) struct Watcher {
+    watch: Watch,
+    /// `Some(false)`: everything that was in the bucket was delivered. `Some(true)`: and the caller
+    /// knows it.
+    complete: Option<bool>,
+}
+
+impl Watcher {
+    /// Returns the next change. `None`: the watcher has to be restarted.
+    ///
+    /// # Cancel safety
+    ///
+    /// No change is lost if the future is dropped.
+    pub(super) async fn next(&mut self) -> Option<Input> {
+        loop {
+            if self.complete == Some(false) {
+                self.complete = Some(true);
+                return Some(Input::Snapshot);
+            }
+            let entry = match self.watch.next().await? {
+                Ok(entry) => entry,
+                Err(error) => {
+                    tracing::debug!(%error, "the watcher ends");
+                    return None;
+                }
+            };
+            if entry.seen_current && self.complete.is_none() {
+                self.complete = Some(false);
+            }
+            if let Some(seen) = seen(entry) {
+                return Some(seen);
+            }
+        }
+    }
+}
+
+fn seen(entry: Entry) -> Option<Input> {
+    let value = match entry.operation {
+        Operation::Put => decode(&entry.value),
+        Operation::Delete | Operation::Purge => None,
+    };
+    Some(Input::Seen {
+        key: parse(&entry.key)?,
+        value,
+        revision: entry.revision,
+    })
+}
+
+/// The key of a record in the bucket: `s.<session>` or `p.<partition>`.
+fn name(key: &Key) -> String {
+    match key {
+        Key::Session(session) => format!("s.{session}"),
+        Key::Partition(partition) => format!("p.{partition}"),
+    }
+}
+
+fn parse(name: &str) -> Option<Key> {
+    match name.split_once('.')? {
+        ("s", session) => Some(Key::Session(session.into())),
+        ("p", partition) => Some(Key::Partition(partition.parse().ok()?)),
+        _ => None,
+    }
+}
+
+fn encode(value: &Value) -> bytes::Bytes {
+    serde_json::to_vec(value)
+        .expect("a record has neither maps nor numbers that JSON lacks")
+        .into()
+}
+
+/// A value of an unknown form is like a record that is missing: its session is observed for a lease.
+fn decode(json: &[u8]) -> Option<Value> {
+    serde_json::from_slice(json).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_of_records_come_back() {
+        for key in [Key::Session("a.b.1".into()), Key::Partition(7)] {
+            assert_eq!(parse(&name(&key)), Some(key));
+        }
+        assert_eq!(parse("x.1"), None);
+        let values = [
+            Value::Live { beat: 3 },
+            Value::Ended,
+            Value::Owned { session: "a.b.1".into() },
+            Value::Free,
+        ];
+        for value in values {
+            assert_eq!(decode(&encode(&value)), Some(value));
+        }
+        assert_eq!(decode(b"{"), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! What a handler gets: the key, its messages, and the right under which it works on them.
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use keyqueue::{KeyHandle, Valued};
+
+use super::lease::Lease;
+use super::load::{Load, Message};
+use super::tenure::Tenure;
+
+/// The fencing token of a delivery: give it to whatever the handler writes to.
+///
+/// The epoch of a partition rises with each change of its owner, and a key stays in its partition. So
+/// a resource that keeps the highest epoch that it has seen for a key, and refuses lower ones, is
+/// never changed by a replica that has lost the partition without knowing it yet. Nothing else
+/// gives that: a process may be stopped between its last check and its write.
+///
+/// Ordered by epoch first. Written as `partition.epoch`.
+///
+/// ```
+/// use keyqueue_nats::Fence;
+///
+/// let fence = Fence { partition: 7, epoch: 42 };
+/// assert_eq!(fence.to_string(), "7.42");
+/// assert_eq!("7.42".parse(), Ok(fence));
+/// assert!(fence < Fence { partition: 7, epoch: 43 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The partition of the key, from 0.
+    pub partition: u16,
+    /// The revision of the record by which this replica has claimed the partition.
+    pub epoch: u64,
+}
+
+impl PartialOrd for Fence {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Fence {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.epoch, self.partition).cmp(&(other.epoch, other.partition))
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.partition, self.epoch)
+    }
+}
+
+impl FromStr for Fence {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let (partition, epoch) = text.split_once('.').unwrap_or((text, ""));
+        Ok(Fence {
+            partition: partition.parse()?,
+            epoch: epoch.parse()?,
+        })
+    }
+}
+
+pub(super) type Key = KeyHandle<Valued<String, Load>>;
+
+/// One delivery of a key: what the handler of [`Fleet::run`](crate::Fleet::run) gets.
+///
+/// No other delivery of the key begins, in this replica or in another, while the replica keeps the
+/// partition; [`lost`](Self::lost) tells when it may have lost it.
+pub struct Delivery {
+    pub(super) key: Key,
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) messages: Arc<Vec<Message>>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) attempt: u32,
+}
+
+impl Delivery {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.key.key().key()
+    }
+
+    /// Returns the last message of the key.
+    #[must_use]
+    pub fn latest(&self) -> &Message {
+        // A load is never empty.
+        &self.messages[self.messages.len() - 1]
+    }
+
+    /// Returns the messages that this delivery covers and has, in the order of the stream: all of them with
+    /// [`Coalesce::Never`](crate::Coalesce::Never), otherwise the last one.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Returns the fencing token.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        self.tenure.fence
+    }
+
+    /// Returns the number of this try, from 1: one more than the failures in this replica since the
+    /// key last succeeded.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Waits until this replica may have lost the partition: it could not renew its lease for
+    /// three quarters of it, or another replica has taken the partition over. A handler that stops
+    /// then has stopped before the next owner begins, unless the process itself was stopped.
+    ///
+    /// Never ready while the lease is renewed, so use it in a `select!`. What the handler returns
+    /// after it is ignored if the partition is lost: its next owner delivers the key again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn lost(&self) {
+        tokio::select! {
+            () = self.tenure.lost() => {}
+            () = self.lease.lapsed() => {}
+        }
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("key", &self.key())
+            .field("fence", &self.fence())
+            .field("attempt", &self.attempt)
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! Drives the ownership protocol: feeds the [`Member`] with what the bucket and the clock say, and carries out
+//! its actions. All decisions are the member's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+
+use super::bucket::Bucket;
+use super::receive::{delete_consumer, receive};
+use super::tenure::Tenure;
+use super::{Left, Owned, Shared};
+use crate::ownership::{Action, Input, Member, Settings};
+use crate::{Event, Fence};
+
+/// How many changes of the bucket may wait for the driver. The watcher waits for room.
+const CHANGES: usize = 256;
+
+/// A request to hand everything over within this time.
+pub(super) struct Leave {
+    pub(super) deadline: Duration,
+    pub(super) left: oneshot::Sender<Left>,
+}
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    bucket: Arc<Bucket>,
+    member: Member,
+    /// Writes, reads and hand-overs in progress.
+    steps: FuturesUnordered<BoxFuture<'static, Option<Input>>>,
+    /// The watcher of the bucket, and one task for each owned partition. Dropping it aborts them.
+    tasks: JoinSet<()>,
+    handed_over: usize,
+    left: bool,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, bucket: Bucket) -> Self {
+        let settings = Settings {
+            partitions: shared.config.partitions,
+            lease: shared.config.lease,
+        };
+        let member = Member::new(&shared.replica, &nuid::next(), settings, shared.lease.now());
+        Driver {
+            shared,
+            bucket: Arc::new(bucket),
+            member,
+            steps: FuturesUnordered::new(),
+            tasks: JoinSet::new(),
+            handed_over: 0,
+            left: false,
+        }
+    }
+
+    /// Runs until a [`Leave`] has been carried out, or its time is up.
+    pub(super) async fn run(mut self, leaves: &mut mpsc::Receiver<Leave>) {
+        let mut changes = self.watch();
+        let mut leaving: Option<(tokio::time::Instant, Leave)> = None;
+        while !self.left {
+            let deadline = leaving.as_ref().map(|(at, _)| *at);
+            let wait = self.member.next_tick().saturating_sub(self.shared.lease.now());
+            let input = tokio::select! {
+                Some(input) = changes.recv() => input,
+                Some(input) = self.steps.next(), if !self.steps.is_empty() => match input {
+                    Some(input) => input,
+                    None => continue,
+                },
+                Some(leave) = leaves.recv(), if leaving.is_none() => {
+                    let now = tokio::time::Instant::now();
+                    let at = now.checked_add(leave.deadline).unwrap_or(now + YEAR);
+                    leaving = Some((at, leave));
+                    Input::Leave
+                }
+                () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => break,
+                () = sleep(wait) => Input::Tick,
+            };
+            self.step(input);
+            while self.tasks.try_join_next().is_some() {}
+        }
+        let abandoned = self.shared.abandon();
+        if let Some((_, leave)) = leaving {
+            let _ = leave.left.send(Left {
+                handed_over: self.handed_over,
+                abandoned,
+            });
+        }
+    }
+
+    /// Spawns the task that watches the bucket.
+    fn watch(&mut self) -> mpsc::Receiver<Input> {
+        let (sender, changes) = mpsc::channel(CHANGES);
+        let bucket = Arc::clone(&self.bucket);
+        self.tasks.spawn(async move {
+            loop {
+                let mut watcher = bucket.watch().await;
+                while let Some(input) = watcher.next().await {
+                    if sender.send(input).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        changes
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = self.shared.lease.now();
+        for action in self.member.step(now, input) {
+            self.act(action);
+        }
+        // After the actions: deliveries of a lost partition must not begin under a new session's lease.
+        let until = self.member.may_begin_until();
+        self.shared.lease.set(until);
+        let left = until.saturating_sub(now);
+        self.shared.series.lease_left(left);
+    }
+
+    fn act(&mut self, action: Action) {
+        tracing::debug!(?action, replica = self.shared.replica, "ownership");
+        let bucket = Arc::clone(&self.bucket);
+        match action {
+            Action::Write { key, value, expect } => {
+                let write = async move { Some(bucket.write(key, value, expect).await) };
+                self.steps.push(Box::pin(write));
+            }
+            Action::Read { key } => {
+                self.steps.push(Box::pin(async move { bucket.read(key).await }));
+            }
+            Action::Start { partition, epoch } => self.start(Fence { partition, epoch }),
+            Action::HandOver { partition, epoch } => self.hand_over(Fence { partition, epoch }),
+            Action::Lost { partition, epoch } => {
+                let fence = Fence { partition, epoch };
+                if let Some(owned) = self.shared.remove(fence) {
+                    owned.tenure.lose();
+                    owned.receiver.abort();
+                    self.shared.tell(Event::Lost(fence));
+                }
+            }
+            Action::Suspended => self.shared.tell(Event::Suspended),
+            Action::Resumed => self.shared.tell(Event::Resumed),
+            Action::Left => self.left = true,
+        }
+    }
+
+    fn start(&mut self, fence: Fence) {
+        let tenure = Arc::new(Tenure::new(fence));
+        let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure));
+        let receiver = self.tasks.spawn(receive);
+        self.shared.insert(fence, Owned { tenure, receiver });
+        self.shared.tell(Event::Acquired(fence));
+    }
+
+    fn hand_over(&mut self, fence: Fence) {
+        let Some(owned) = self.shared.owned_of(fence) else {
+            return;
+        };
+        owned.receiver.abort();
+        let shared = Arc::clone(&self.shared);
+        self.handed_over += 1;
+        self.steps.push(Box::pin(async move {
+            let began = tokio::time::Instant::now();
+            let Owned { tenure, .. } = owned;
+            tenure.finish().await;
+            if tenure.is_lost() {
+                return None;
+            }
+            shared.acks.settled(&shared.client, &tenure).await;
+            delete_consumer(&shared.stream, &tenure).await;
+            shared.remove(fence);
+            shared.series.handed_over(began.elapsed());
+            shared.tell(Event::HandedOver(fence));
+            Some(Input::HandedOver {
+                partition: fence.partition,
+                epoch: fence.epoch,
+            })
+        }));
+    }
+}
+
+/// A deadline that is as good as none.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

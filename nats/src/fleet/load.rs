@@ -1,0 +1,152 @@
+//! The value that a key carries in the queue: the messages that its next delivery covers.
+
+use std::sync::Arc;
+
+use async_nats::{HeaderMap, Subject};
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::acks::Acks;
+use super::tenure::Tenure;
+use crate::Coalesce;
+
+/// A message, as a producer has published it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Message {
+    /// What the producer has passed to [`Producer::add`](crate::Producer::add).
+    pub payload: Bytes,
+    /// The headers: at least the message's id, if a [`Producer`](crate::Producer) has sent it.
+    pub headers: Option<HeaderMap>,
+    /// The message's sequence in the stream: what [`Producer::add`](crate::Producer::add) returned
+    /// for it, unless it was delayed.
+    pub sequence: u64,
+    /// Where it is acknowledged.
+    pub(crate) reply: Subject,
+}
+
+/// Messages of one key that are not acknowledged. Never empty.
+pub(crate) struct Load {
+    /// Under which they were received.
+    pub(crate) tenure: Arc<Tenure>,
+    /// In the order of their sequences. Only the last one, unless every payload counts.
+    pub(crate) messages: Arc<Vec<Message>>,
+    /// The handler has asked that the key is not tried before this instant.
+    pub(crate) not_before: Option<Instant>,
+}
+
+impl Load {
+    pub(crate) fn new(tenure: &Arc<Tenure>, message: Message) -> Self {
+        Load {
+            tenure: Arc::clone(tenure),
+            messages: Arc::new(vec![message]),
+            not_before: None,
+        }
+    }
+
+    /// Merges what came later into this. A message that a later one stands for is acknowledged: the
+    /// later one is in the stream, and not acknowledged, so the key is delivered again whatever
+    /// happens here. Returns how many were acknowledged.
+    pub(crate) fn merge(&mut self, newer: Load, coalesce: Coalesce, acks: &Acks) -> usize {
+        let epochs = (self.tenure.fence.epoch, newer.tenure.fence.epoch);
+        if epochs.1 > epochs.0 {
+            // The new consumer delivers again what this tenure had not acknowledged.
+            *self = newer;
+            return 0;
+        }
+        if epochs.1 < epochs.0 {
+            return 0;
+        }
+        let messages = Arc::make_mut(&mut self.messages);
+        for message in Arc::unwrap_or_clone(newer.messages) {
+            match messages.binary_search_by_key(&message.sequence, |held| held.sequence) {
+                // The server delivered it again, since `ack_wait` has passed.
+                Ok(same) => messages[same] = message,
+                Err(place) => messages.insert(place, message),
+            }
+        }
+        if coalesce == Coalesce::Never {
+            return 0;
+        }
+        let superseded = messages.len() - 1;
+        for message in messages.drain(..superseded) {
+            acks.send(&self.tenure, message.reply);
+        }
+        superseded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fence;
+
+    fn tenure(epoch: u64) -> Arc<Tenure> {
+        Arc::new(Tenure::new(Fence {
+            partition: 0,
+            epoch,
+        }))
+    }
+
+    fn load(tenure: &Arc<Tenure>, sequence: u64, reply: &str) -> Load {
+        let message = Message {
+            payload: Bytes::new(),
+            headers: None,
+            sequence,
+            reply: reply.into(),
+        };
+        Load::new(tenure, message)
+    }
+
+    fn replies(load: &Load) -> Vec<&str> {
+        load.messages.iter().map(|message| &*message.reply).collect()
+    }
+
+    #[test]
+    fn the_last_message_stands_for_the_others_which_are_acknowledged() {
+        let (acks, mut outbox) = Acks::new();
+        let tenure = tenure(1);
+        let mut held = load(&tenure, 5, "five");
+        assert_eq!(held.merge(load(&tenure, 6, "six"), Coalesce::Client, &acks), 1);
+        assert_eq!(held.merge(load(&tenure, 4, "four"), Coalesce::Server, &acks), 1);
+        assert_eq!(replies(&held), ["six"]);
+        assert_eq!(outbox.sent(), ["five +ACK", "four +ACK"]);
+    }
+
+    #[test]
+    fn every_payload_is_kept_in_the_order_of_the_stream() {
+        let (acks, mut outbox) = Acks::new();
+        let tenure = tenure(1);
+        let mut held = load(&tenure, 5, "five");
+        for (sequence, reply) in [(7, "seven"), (6, "six")] {
+            let newer = load(&tenure, sequence, reply);
+            assert_eq!(held.merge(newer, Coalesce::Never, &acks), 0);
+        }
+        assert_eq!(replies(&held), ["five", "six", "seven"]);
+        assert!(outbox.sent().is_empty());
+    }
+
+    #[test]
+    fn a_message_that_the_server_delivers_again_is_not_counted_twice() {
+        let (acks, mut outbox) = Acks::new();
+        let tenure = tenure(1);
+        for coalesce in [Coalesce::Server, Coalesce::Never] {
+            let mut held = load(&tenure, 5, "first");
+            assert_eq!(held.merge(load(&tenure, 5, "again"), coalesce, &acks), 0);
+            assert_eq!(replies(&held), ["again"]);
+            assert!(outbox.sent().is_empty());
+        }
+    }
+
+    #[test]
+    fn messages_of_an_earlier_tenure_are_dropped_without_an_acknowledgement() {
+        let (acks, mut outbox) = Acks::new();
+        let (earlier, later) = (tenure(1), tenure(2));
+        let mut held = load(&earlier, 5, "earlier");
+        held.merge(load(&later, 5, "later"), Coalesce::Never, &acks);
+        assert_eq!((held.tenure.fence.epoch, replies(&held)), (2, vec!["later"]));
+        held.merge(load(&earlier, 6, "straggler"), Coalesce::Never, &acks);
+        assert_eq!(replies(&held), ["later"]);
+        assert!(outbox.sent().is_empty());
+    }
+}

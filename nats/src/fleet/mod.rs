@@ -1,0 +1,367 @@
+//! The membership of one process in the fleet: [`Fleet`].
+//!
+//! ```text
+//!     driver    the ownership protocol: which partitions are ours, and until when (lease)
+//!     receive   one task for each owned partition: its messages, into the queue
+//!     queue     keyqueue's: one delivery of a key at a time, messages merged while it waits
+//!     work      one task for each delivery that may run: lease, handler, acknowledgement
+//! ```
+
+mod acks;
+mod bucket;
+mod delivery;
+mod driver;
+mod event;
+mod lease;
+pub(crate) mod load;
+mod receive;
+mod series;
+mod tenure;
+mod work;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::Context;
+use async_nats::jetstream::stream::Stream;
+use futures_util::StreamExt;
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{IntoVerdict, Workers};
+use keyqueue::{ValueQueue, WorkQueue};
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_stream::wrappers::BroadcastStream;
+
+use self::acks::{Acks, Outbox};
+use self::bucket::Bucket;
+pub use self::delivery::{Delivery, Fence};
+use self::driver::{Driver, Leave};
+pub use self::event::{Event, Left};
+use self::lease::Lease;
+use self::load::Load;
+pub use self::load::Message;
+use self::series::Series;
+use self::tenure::Tenure;
+use crate::{Config, Error, stream};
+
+type Queue = ValueQueue<String, Load, ItemExponentialFailure<keyqueue::Valued<String, Load>>>;
+
+/// How many events a receiver of them may be behind.
+const EVENTS: usize = 1024;
+/// How long `leave` waits for handlers that it has cancelled.
+const CANCEL: Duration = Duration::from_secs(1);
+
+/// This process's membership in a fleet of replicas that share the keys of one stream.
+///
+/// Each key belongs to a partition, and each partition to one replica at a time, by a lease. A
+/// replica receives the messages of its partitions, and delivers each key to one of its tasks at
+/// a time. Replicas may join and leave at any time; the partitions move, and no key is delivered
+/// by two of them at once.
+///
+/// A clone is another handle to the same membership.
+///
+/// ```no_run
+/// use keyqueue_nats::{Config, Fleet, create};
+/// use std::time::Duration;
+///
+/// # async fn update(_: &str, _: &[u8], _: keyqueue_nats::Fence) -> std::io::Result<()> { Ok(()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = async_nats::connect("localhost").await?;
+/// let config = Config::default();
+/// create(&client, &config).await?;
+///
+/// let fleet = Fleet::join(client, config, "replica-1").await?;
+/// let leave = fleet.clone();
+/// tokio::spawn(async move {
+///     tokio::signal::ctrl_c().await.expect("this platform has Ctrl-C");
+///     leave.leave(Duration::from_secs(10)).await;
+/// });
+/// // 64 keys at a time. An error is retried with back-off.
+/// fleet.run(64, |delivery| async move {
+///     update(delivery.key(), &delivery.latest().payload, delivery.fence()).await
+/// }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Fleet {
+    shared: Arc<Shared>,
+    leave: mpsc::Sender<Leave>,
+    /// Taken by `run`.
+    seat: Arc<Mutex<Option<Seat>>>,
+}
+
+/// What only `run` has.
+struct Seat {
+    bucket: Bucket,
+    leaves: mpsc::Receiver<Leave>,
+    outbox: Outbox,
+}
+
+/// What the parts of one membership share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) context: Context,
+    replica: String,
+    client: Client,
+    stream: Stream,
+    queue: Arc<Queue>,
+    lease: Arc<Lease>,
+    acks: Acks,
+    series: Arc<Series>,
+    events: broadcast::Sender<Event>,
+    owned: Mutex<BTreeMap<u16, Owned>>,
+}
+
+/// A partition of this replica, until it is lost or handed over.
+#[derive(Clone)]
+struct Owned {
+    tenure: Arc<Tenure>,
+    /// Of the task that receives.
+    receiver: AbortHandle,
+}
+
+impl Fleet {
+    /// Checks the stream and the bucket against the configuration, and returns a handle. The replica
+    /// takes part when [`run`](Self::run) is called.
+    ///
+    /// `replica` names this process in records and logs: 1 to 64 letters, digits, `-` and `_`. Two
+    /// processes of the same name do no harm: each has sessions of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if a field of the configuration or the name is out of range,
+    /// [`Error::Mismatch`] if the stream or the bucket is different, [`Error::Server`] if the server cannot
+    /// be reached or has no such stream.
+    pub async fn join(client: Client, config: Config, replica: &str) -> Result<Fleet, Error> {
+        config.check()?;
+        check_replica(replica)?;
+        let (context, stream, store) = stream::open(&client, &config).await?;
+        let (acks, outbox) = Acks::new();
+        let series = Arc::new(Series::new(&config.stream));
+        let merge = {
+            let (acks, series, coalesce) = (acks.clone(), Arc::clone(&series), config.coalesce);
+            move |older: &mut Load, newer: Load| {
+                series.superseded(older.merge(newer, coalesce, &acks));
+            }
+        };
+        let refused = |error: keyqueue::ConfigError| Error::Server {
+            doing: "building the queue".into(),
+            source: error.into(),
+        };
+        let limiter = ItemExponentialFailure::new(config.backoff, config.max_backoff);
+        let queue = WorkQueue::builder()
+            .rate_limiter(limiter.map_err(refused)?)
+            .merge(merge)
+            .name(config.stream.clone())
+            .build()
+            .map_err(refused)?;
+        let (leave, leaves) = mpsc::channel(1);
+        let bucket = Bucket {
+            context: context.clone(),
+            store,
+            limit: config.lease / 4,
+        };
+        Ok(Fleet {
+            shared: Arc::new(Shared {
+                context,
+                replica: replica.to_owned(),
+                client,
+                stream,
+                queue: Arc::new(queue),
+                lease: Arc::new(Lease::new()),
+                acks,
+                series,
+                events: broadcast::Sender::new(EVENTS),
+                owned: Mutex::default(),
+                config,
+            }),
+            leave,
+            seat: Arc::new(Mutex::new(Some(Seat {
+                bucket,
+                leaves,
+                outbox,
+            }))),
+        })
+    }
+
+    /// Takes part in the fleet: claims partitions, receives their messages, and calls `handler` with
+    /// each delivery, at most `tasks` of them at once, as tasks of the current tokio runtime. Returns after
+    /// [`leave`](Self::leave).
+    ///
+    /// | the handler's result | the messages | the key |
+    /// | --- | --- | --- |
+    /// | `()`, `Ok(())`, [`Outcome::Done`] | are acknowledged | is done |
+    /// | [`Outcome::RequeueAfter`] | stay | is delivered again after this time, or with a new message |
+    /// | [`Outcome::Later`] | stay | is delivered again after this time; not counted as a failure |
+    /// | `Err`, [`Verdict::Retry`], a panic | stay | is retried after [`Config::backoff`], doubled with each failure |
+    /// | [`Verdict::RetryAfter`] | stay | is retried after this time |
+    /// | [`Verdict::GiveUp`], or a failure after [`Config::max_retries`] retries | are published to [`Config::dead_letters`] and removed | is given up |
+    ///
+    /// Messages that stay are in the stream: if this replica dies, they are delivered by another one,
+    /// immediately. The count of failures is this replica's.
+    ///
+    /// [`Outcome::Done`]: keyqueue::worker::Outcome::Done
+    /// [`Outcome::RequeueAfter`]: keyqueue::worker::Outcome::RequeueAfter
+    /// [`Outcome::Later`]: keyqueue::worker::Outcome::Later
+    /// [`Verdict::Retry`]: keyqueue::worker::Verdict::Retry
+    /// [`Verdict::RetryAfter`]: keyqueue::worker::Verdict::RetryAfter
+    /// [`Verdict::GiveUp`]: keyqueue::worker::Verdict::GiveUp
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `tasks` is 0 or more than the queue can have, or if `run` was called before on a handle of this
+    /// membership. Errors of the server are no errors of this function: the replica suspends, tries
+    /// again, and tells so with [`events`](Self::events).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the handlers and stops the renewals, without handing over: other
+    /// replicas take the partitions when the lease has run out.
+    pub async fn run<F, R>(&self, tasks: usize, handler: F) -> Result<(), Error>
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict> + Send + 'static,
+    {
+        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut seat) = seat else {
+            return Err(Error::Config {
+                field: "run",
+                value: "a second call".into(),
+                reason: "a membership is run once".into(),
+            });
+        };
+        let (shared, handler) = (Arc::clone(&self.shared), Arc::new(handler));
+        let workers = Workers::shared(Arc::clone(&shared.queue))
+            .tasks(tasks)
+            .max_retries(u32::MAX)
+            .values()
+            .spawn_on(&Handle::current(), {
+                let shared = Arc::clone(&shared);
+                move |key, load| work::work(Arc::clone(&shared), Arc::clone(&handler), key, load)
+            })
+            .map_err(|error| Error::Config {
+                field: "tasks",
+                value: tasks.to_string(),
+                reason: error.to_string().into(),
+            })?;
+        let mut background = JoinSet::new();
+        background.spawn(seat.outbox.send(shared.client.clone()));
+        Driver::new(Arc::clone(&shared), seat.bucket)
+            .run(&mut seat.leaves)
+            .await;
+        shared.queue.shut_down_now();
+        workers.abort();
+        let _ = timeout(CANCEL, workers.join()).await;
+        // Acknowledgements that the client has not sent yet.
+        let _ = timeout(CANCEL, shared.client.flush()).await;
+        Ok(())
+    }
+
+    /// Leaves the fleet: no delivery begins any more, the running ones finish, their messages are
+    /// acknowledged, and the partitions are released, which their next owners claim immediately. Queued
+    /// keys are left to them. [`run`](Self::run) returns then.
+    ///
+    /// Handlers that still run after `deadline` are cancelled at their next await point, and their
+    /// partitions are not released: other replicas take them when the lease has run out, and
+    /// deliver these keys again.
+    ///
+    /// Returns immediately if `run` is not running.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the leaving.
+    pub async fn leave(&self, deadline: Duration) -> Left {
+        let (left, end) = oneshot::channel();
+        if self.leave.send(Leave { deadline, left }).await.is_err() {
+            return Left::default();
+        }
+        end.await.unwrap_or_default()
+    }
+
+    /// Returns the partitions that this replica owns, with their epochs, in the order of the
+    /// partitions.
+    #[must_use]
+    pub fn owned(&self) -> Vec<Fence> {
+        self.shared.owned().values().map(|owned| owned.tenure.fence).collect()
+    }
+
+    /// Returns what happens to this membership from now on. A receiver that is more than 1024 events
+    /// behind misses the oldest.
+    pub fn events(&self) -> impl futures_util::Stream<Item = Event> + Send + use<> {
+        let events = BroadcastStream::new(self.shared.events.subscribe());
+        events.filter_map(|event| async { event.ok() })
+    }
+}
+
+impl Shared {
+    fn owned(&self) -> MutexGuard<'_, BTreeMap<u16, Owned>> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, fence: Fence, owned: Owned) {
+        let mut all = self.owned();
+        all.insert(fence.partition, owned);
+        self.series.owned(all.len());
+    }
+
+    fn owned_of(&self, fence: Fence) -> Option<Owned> {
+        let all = self.owned();
+        let owned = all.get(&fence.partition)?;
+        (owned.tenure.fence == fence).then(|| owned.clone())
+    }
+
+    fn remove(&self, fence: Fence) -> Option<Owned> {
+        let owned = self.owned_of(fence)?;
+        let mut all = self.owned();
+        all.remove(&fence.partition);
+        self.series.owned(all.len());
+        Some(owned)
+    }
+
+    /// Ends all tenures without handing over. Returns those that were left.
+    fn abandon(&self) -> Vec<Fence> {
+        let all = std::mem::take(&mut *self.owned());
+        self.series.owned(0);
+        let end = |owned: Owned| {
+            owned.tenure.lose();
+            owned.receiver.abort();
+            owned.tenure.fence
+        };
+        all.into_values().map(end).collect()
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        tracing::info!(replica = self.replica, %event, "fleet");
+        self.series.event(&event);
+        // An error: nobody listens.
+        let _ = self.events.send(event);
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet")
+            .field("replica", &self.shared.replica)
+            .field("owned", &self.owned())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_replica(replica: &str) -> Result<(), Error> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if (1..=64).contains(&replica.len()) && replica.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(Error::Config {
+        field: "replica",
+        value: replica.into(),
+        reason: "has 1 to 64 letters, digits, `-` and `_`".into(),
+    })
+}

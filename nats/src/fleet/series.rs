@@ -1,0 +1,94 @@
+//! The series of a membership, through the `metrics` facade, beside those of its queue, which is named
+//! after the stream.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use super::Event;
+
+pub(super) struct Series {
+    owned: Gauge,
+    suspended: Gauge,
+    lease_left: Gauge,
+    acquired: Counter,
+    handed_over: Counter,
+    lost: Counter,
+    hand_over: Histogram,
+    received: Counter,
+    redelivered: Counter,
+    superseded: Counter,
+    acknowledged: Counter,
+    given_up: Counter,
+    skipped: Counter,
+}
+
+impl Series {
+    pub(super) fn new(stream: &str) -> Self {
+        let of = |name: &'static str| counter!(name, "stream" => stream.to_owned());
+        let level = |name: &'static str| gauge!(name, "stream" => stream.to_owned());
+        Series {
+            owned: level("keyqueue_nats_owned_partitions"),
+            suspended: level("keyqueue_nats_suspended"),
+            lease_left: level("keyqueue_nats_lease_left_seconds"),
+            acquired: of("keyqueue_nats_acquired_total"),
+            handed_over: of("keyqueue_nats_handed_over_total"),
+            lost: of("keyqueue_nats_lost_total"),
+            hand_over: histogram!("keyqueue_nats_handover_seconds", "stream" => stream.to_owned()),
+            received: of("keyqueue_nats_messages_total"),
+            redelivered: of("keyqueue_nats_redelivered_total"),
+            superseded: of("keyqueue_nats_superseded_total"),
+            acknowledged: of("keyqueue_nats_acks_total"),
+            given_up: of("keyqueue_nats_dead_letters_total"),
+            skipped: of("keyqueue_nats_skipped_total"),
+        }
+    }
+
+    pub(super) fn owned(&self, partitions: usize) {
+        self.owned.set(u32::try_from(partitions).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn lease_left(&self, left: Duration) {
+        self.lease_left.set(left.as_secs_f64());
+    }
+
+    pub(super) fn received(&self, again: bool) {
+        self.received.increment(1);
+        if again {
+            self.redelivered.increment(1);
+        }
+    }
+
+    pub(super) fn superseded(&self, messages: usize) {
+        if messages > 0 {
+            self.superseded.increment(messages as u64);
+        }
+    }
+
+    pub(super) fn acknowledged(&self, messages: usize) {
+        self.acknowledged.increment(messages as u64);
+    }
+
+    pub(super) fn given_up(&self) {
+        self.given_up.increment(1);
+    }
+
+    pub(super) fn skipped(&self) {
+        self.skipped.increment(1);
+    }
+
+    pub(super) fn handed_over(&self, took: Duration) {
+        self.hand_over.record(took);
+    }
+
+    pub(super) fn event(&self, event: &Event) {
+        match event {
+            Event::Acquired(_) => self.acquired.increment(1),
+            Event::HandedOver(_) => self.handed_over.increment(1),
+            Event::Lost(_) => self.lost.increment(1),
+            Event::Suspended => self.suspended.set(1),
+            Event::Resumed => self.suspended.set(0),
+            Event::GivenUp { .. } => {}
+        }
+    }
+}
