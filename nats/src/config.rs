@@ -1,8 +1,283 @@
-#![allow(missing_docs)]
+//! The configuration of a fleet: the same for all its producers and replicas.
+
+use std::fmt::Display;
 use std::time::Duration;
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Coalesce { #[default] Server, Client, Never }
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Config { pub stream: String, pub subject: String, pub partitions: u16, pub replicas: usize, pub coalesce: Coalesce, pub lease: Duration, pub max_ack_pending: u32, pub ack_wait: Duration, pub backoff: Duration, pub max_backoff: Duration, pub max_retries: Option<u32>, pub dead_letters: Option<String> }
-impl Config { pub fn check(&self) -> Result<(), crate::Error> { Ok(()) }
- pub(crate) fn partition_subject(&self, p: u16) -> String { format!("{}.p.{p}.*", self.subject) } }
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Which messages of a key are kept while it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coalesce {
+    /// The last one, by the server: the stream has one message for each key, and a new one replaces
+    /// it. The stream is as long as there are keys that wait.
+    #[default]
+    Server,
+    /// The last one, by the replica: the stream keeps all messages until a replica receives them.
+    Client,
+    /// All of them: every payload counts. A delivery has all messages of its key that have come.
+    Never,
+}
+
+/// The configuration of a fleet. All its producers and replicas have the same: what the server keeps
+/// is checked, and a contradiction is refused.
+///
+/// It can be read from a file, where every field may be missing, and unknown ones are refused:
+///
+/// ```
+/// use keyqueue_nats::{Coalesce, Config};
+/// use std::time::Duration;
+///
+/// let config: Config = toml::from_str(r#"
+///     stream = "WEBHOOKS"
+///     subject = "webhooks"
+///     replicas = 3
+///     lease = "10s"
+///     coalesce = "never"
+///     max_retries = 20
+///     dead_letters = "webhooks-dead"
+/// "#)?;
+/// assert_eq!(config.lease, Duration::from_secs(10));
+/// assert_eq!(config.coalesce, Coalesce::Never);
+/// assert_eq!(config.partitions, 64); // the default
+/// config.check()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The name of the stream: letters, digits, `-` and `_`. The bucket is `<stream>-owners`, and the
+    /// stream of dead letters `<stream>-dead`. Default: `WORK`.
+    pub stream: String,
+    /// The first token of all subjects: letters, digits, `-` and `_`. Default: `work`.
+    pub subject: String,
+    /// The number of partitions, 1 to 1024. A fleet has at most as many replicas that work. Fixed for the
+    /// life of the stream: more of them would move keys. Default: 64.
+    pub partitions: u16,
+    /// On how many servers the stream and the bucket are, 1 to 5. Default: 1; use 3 in production.
+    pub replicas: usize,
+    /// Which messages of a key are kept. Fixed for the life of the stream. Default: [`Coalesce::Server`].
+    pub coalesce: Coalesce,
+    /// How long a replica that cannot be reached keeps its partitions, at least 1 s. A replica renews
+    /// its lease each quarter of it. Default: 15 s.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+    /// How many messages of a partition may be received and not acknowledged, at least 1: what a replica
+    /// holds in memory. Default: 2000.
+    pub max_ack_pending: u32,
+    /// After how long the server delivers a message again that its replica holds, more than the lease. Only a safety
+    /// net: take-overs do not wait for it. A handler should not run longer. Default: 1 h.
+    #[serde(with = "humantime_serde")]
+    pub ack_wait: Duration,
+    /// How many messages the stream takes, at least 1; then adds of other keys are refused. The server keeps no delayed
+    /// messages in a stream with a limit, so [`Producer::add_after`](crate::Producer::add_after) is refused.
+    /// Default: no limit.
+    pub max_messages: Option<u64>,
+    /// How many bytes the stream takes, at least 1; as for `max_messages`. Default: no limit.
+    pub max_bytes: Option<u64>,
+    /// The delay before the first retry of a key, more than 0; doubled with each. Default: 100 ms.
+    #[serde(with = "humantime_serde")]
+    pub backoff: Duration,
+    /// The longest delay before a retry, at least `backoff`. Default: 5 min.
+    #[serde(with = "humantime_serde")]
+    pub max_backoff: Duration,
+    /// How many times a key is retried before it is given up. Needs `dead_letters`. Default: until it
+    /// succeeds.
+    pub max_retries: Option<u32>,
+    /// The subject to which the messages of keys that are given up are published: one token, of letters, digits, `-` and
+    /// `_`, other than `subject`. Default: none.
+    pub dead_letters: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            stream: "WORK".into(),
+            subject: "work".into(),
+            partitions: 64,
+            replicas: 1,
+            coalesce: Coalesce::Server,
+            lease: Duration::from_secs(15),
+            max_ack_pending: 2000,
+            ack_wait: Duration::from_secs(3600),
+            max_messages: None,
+            max_bytes: None,
+            backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(300),
+            max_retries: None,
+            dead_letters: None,
+        }
+    }
+}
+
+impl Config {
+    /// Checks every field.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] names the first field that is out of range, and its value.
+    ///
+    /// ```
+    /// # use keyqueue_nats::Config;
+    /// let config = Config { partitions: 0, ..Config::default() };
+    /// assert_eq!(config.check().unwrap_err().to_string(), "partitions = 0: from 1 to 1024");
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        let token = "has 1 to 64 letters, digits, `-` and `_`";
+        check("stream", &self.stream, is_token(&self.stream), token)?;
+        check("subject", &self.subject, is_token(&self.subject), token)?;
+        let partitions = self.partitions;
+        check(
+            "partitions",
+            partitions,
+            (1..=1024).contains(&partitions),
+            "from 1 to 1024",
+        )?;
+        check(
+            "replicas",
+            self.replicas,
+            (1..=5).contains(&self.replicas),
+            "from 1 to 5",
+        )?;
+        let seconds = |duration: Duration| format!("{duration:?}");
+        let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
+        let lease = (shortest..=longest).contains(&self.lease);
+        check("lease", seconds(self.lease), lease, "from 1 s to a day")?;
+        let pending = self.max_ack_pending;
+        check("max_ack_pending", pending, pending >= 1, "at least 1")?;
+        let wait = self.ack_wait > self.lease && self.ack_wait <= 30 * longest;
+        check(
+            "ack_wait",
+            seconds(self.ack_wait),
+            wait,
+            "longer than the lease, 30 days at most",
+        )?;
+        for (field, limit) in [
+            ("max_messages", self.max_messages),
+            ("max_bytes", self.max_bytes),
+        ] {
+            if let Some(limit) = limit {
+                let range = (1..=i64::MAX as u64).contains(&limit);
+                check(field, limit, range, "at least 1, at most 2^63 - 1")?;
+            }
+        }
+        check(
+            "backoff",
+            seconds(self.backoff),
+            !self.backoff.is_zero(),
+            "more than 0",
+        )?;
+        let most = self.max_backoff >= self.backoff && self.max_backoff <= 30 * longest;
+        check(
+            "max_backoff",
+            seconds(self.max_backoff),
+            most,
+            "at least backoff, 30 days at most",
+        )?;
+        if let Some(retries) = self.max_retries {
+            let kept = self.dead_letters.is_some();
+            check(
+                "max_retries",
+                retries,
+                kept,
+                "needs dead_letters, or the messages would be lost",
+            )?;
+        }
+        if let Some(subject) = &self.dead_letters {
+            check("dead_letters", subject, is_token(subject), token)?;
+            check(
+                "dead_letters",
+                subject,
+                *subject != self.subject,
+                "differs from subject",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text can be one token of a subject, and the name of a stream.
+pub(crate) fn is_token(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&text.len()) && text.bytes().all(plain)
+}
+
+pub(crate) fn check(
+    field: &'static str,
+    value: impl Display,
+    holds: bool,
+    reason: &'static str,
+) -> Result<(), Error> {
+    if holds {
+        return Ok(());
+    }
+    Err(Error::Config {
+        field,
+        value: value.to_string(),
+        reason: reason.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_that_is_out_of_range_is_named() {
+        let refused = |field: &str, change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            match config.check() {
+                Err(Error::Config { field: found, .. }) => assert_eq!(found, field),
+                other => panic!("{field}: {other:?}"),
+            }
+        };
+        refused("stream", &|config| config.stream = "a.b".into());
+        refused("stream", &|config| config.stream.clear());
+        refused("subject", &|config| config.subject = "a b".into());
+        refused("subject", &|config| config.subject = "a".repeat(65));
+        refused("partitions", &|config| config.partitions = 0);
+        refused("partitions", &|config| config.partitions = 1025);
+        refused("replicas", &|config| config.replicas = 0);
+        refused("replicas", &|config| config.replicas = 6);
+        refused("lease", &|config| config.lease = Duration::from_millis(999));
+        refused("lease", &|config| config.lease = Duration::MAX);
+        refused("max_ack_pending", &|config| config.max_ack_pending = 0);
+        refused("ack_wait", &|config| config.ack_wait = config.lease);
+        refused("ack_wait", &|config| config.ack_wait = Duration::MAX);
+        refused("max_messages", &|config| config.max_messages = Some(0));
+        refused("max_bytes", &|config| config.max_bytes = Some(u64::MAX));
+        refused("backoff", &|config| config.backoff = Duration::ZERO);
+        refused("max_backoff", &|config| {
+            config.max_backoff = Duration::from_millis(99)
+        });
+        refused("max_backoff", &|config| config.max_backoff = Duration::MAX);
+        refused("max_retries", &|config| config.max_retries = Some(3));
+        refused("dead_letters", &|config| {
+            config.dead_letters = Some("a.b".into())
+        });
+        refused("dead_letters", &|config| {
+            config.dead_letters = Some("work".into())
+        });
+        Config::default().check().unwrap();
+    }
+
+    #[test]
+    fn a_file_gives_back_what_was_written_and_unknown_fields_are_refused() {
+        let config = Config {
+            lease: Duration::from_millis(2500),
+            max_bytes: Some(1 << 30),
+            ..Config::default()
+        };
+        let json = serde_json::to_string(&config).unwrap();
+        assert!(json.contains(r#""lease":"2s 500ms""#), "{json}");
+        assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config);
+        let unknown = toml::from_str::<Config>("partition = 8").unwrap_err();
+        assert!(
+            unknown.to_string().contains("unknown field `partition`"),
+            "{unknown}"
+        );
+    }
+}

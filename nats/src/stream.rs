@@ -1,6 +1,239 @@
+//! What a fleet has on the server: the stream of messages, the bucket of owners, and the stream of dead letters.
+//! Creates them, and checks those that are there.
+//!
+//! ```text
+//!     <subject>.in.<key>           producers publish here; the stream renames it to
+//!     <subject>.p.<n>.<key>        the messages of partition n, as they are stored
+//!     <subject>.at.<key>           a message that is to be published later
+//! ```
 
-use async_nats::{jetstream::{Context, stream::Stream, kv::Store}, Client};
-use crate::{Config, Error, Fence};
-pub(crate) async fn open(_: &Client, _: &Config) -> Result<(Context, Stream, Store), Error> { todo!() }
-pub(crate) fn consumer_name(f: Fence) -> String { format!("p{}-e{}", f.partition, f.epoch) }
-pub(crate) fn consumer_fence(name: &str) -> Option<Fence> { let (p,e)=name.strip_prefix('p')?.split_once("-e")?; Some(Fence{partition:p.parse().ok()?,epoch:e.parse().ok()?}) }
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::context::{GetStreamErrorKind, KeyValueErrorKind};
+use async_nats::jetstream::kv::{self, Store};
+use async_nats::jetstream::stream::{
+    self, DiscardPolicy, RetentionPolicy, StorageType, Stream, SubjectTransform,
+};
+use async_nats::jetstream::{self, Context, ErrorCode};
+
+use crate::{Coalesce, Config, Error, Fence};
+
+/// For how long the server recognises a message id: longer than a producer publishes a message again.
+pub(crate) const DUPLICATES: Duration = Duration::from_secs(120);
+
+impl Config {
+    pub(crate) fn subject_in(&self, token: &str) -> String {
+        format!("{}.in.{token}", self.subject)
+    }
+
+    pub(crate) fn subject_at(&self, token: &str) -> String {
+        format!("{}.at.{token}", self.subject)
+    }
+
+    pub(crate) fn subject_of(&self, partition: u16) -> String {
+        format!("{}.p.{partition}.*", self.subject)
+    }
+
+    /// Whether the stream takes a limited number of messages or bytes. Then it has no schedules.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.max_messages.is_some() || self.max_bytes.is_some()
+    }
+
+    fn bucket(&self) -> String {
+        format!("{}-owners", self.stream)
+    }
+
+    /// The stream as it should be.
+    fn stream_config(&self) -> stream::Config {
+        let limit =
+            |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        stream::Config {
+            name: self.stream.clone(),
+            subjects: vec![self.subject_in("*"), self.subject_at("*")],
+            subject_transform: Some(SubjectTransform {
+                source: self.subject_in("*"),
+                destination: format!(
+                    "{}.p.{{{{partition({},1)}}}}.{{{{wildcard(1)}}}}",
+                    self.subject, self.partitions
+                ),
+            }),
+            retention: RetentionPolicy::WorkQueue,
+            storage: StorageType::File,
+            num_replicas: self.replicas,
+            // A full stream refuses the new message: `Old` would drop another key's. Without a limit
+            // there is nothing to discard, and the server has schedules only with `Old`.
+            discard: if self.is_limited() {
+                DiscardPolicy::New
+            } else {
+                DiscardPolicy::Old
+            },
+            max_messages_per_subject: match self.coalesce {
+                Coalesce::Server => 1,
+                Coalesce::Client | Coalesce::Never => -1,
+            },
+            max_messages: limit(self.max_messages),
+            max_bytes: limit(self.max_bytes),
+            duplicate_window: DUPLICATES,
+            allow_message_schedules: !self.is_limited(),
+            ..Default::default()
+        }
+    }
+}
+
+/// The name of the consumer of a partition under an epoch.
+pub(crate) fn consumer_name(fence: Fence) -> String {
+    format!("p{}-e{}", fence.partition, fence.epoch)
+}
+
+/// The partition and the epoch of a consumer by its name.
+pub(crate) fn consumer_fence(name: &str) -> Option<Fence> {
+    let (partition, epoch) = name.strip_prefix('p')?.split_once("-e")?;
+    Some(Fence {
+        partition: partition.parse().ok()?,
+        epoch: epoch.parse().ok()?,
+    })
+}
+
+/// Creates what a fleet needs on the server: the stream `<stream>`, the bucket `<stream>-owners`, and
+/// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, so
+/// every process may call this.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the configuration is out of range, [`Error::Mismatch`] if what is there is different,
+/// [`Error::Server`] if the server cannot be reached or refuses. What was created before the error stays; call it
+/// again.
+pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
+    config.check()?;
+    let context = jetstream::new(client.clone());
+    create_stream(&context, config.stream_config()).await?;
+    if let Some(subject) = &config.dead_letters {
+        let dead = stream::Config {
+            name: format!("{}-dead", config.stream),
+            subjects: vec![subject.clone()],
+            num_replicas: config.replicas,
+            duplicate_window: DUPLICATES,
+            ..Default::default()
+        };
+        create_stream(&context, dead).await?;
+    }
+    let bucket = config.bucket();
+    match context.get_key_value(&bucket).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == KeyValueErrorKind::GetBucket => {
+            let settings = kv::Config {
+                bucket: bucket.clone(),
+                description: format!("The owners of the partitions of {}.", config.stream),
+                history: 1,
+                storage: StorageType::File,
+                num_replicas: config.replicas,
+                // Records of sessions that have ended have a time to live.
+                limit_markers: Some(Duration::from_secs(60)),
+                ..Default::default()
+            };
+            let created = context.create_key_value(settings).await;
+            created.map_err(Error::server(format!("creating the bucket {bucket}")))?;
+        }
+        Err(error) => {
+            return Err(Error::server(format!("looking for the bucket {bucket}"))(
+                error,
+            ));
+        }
+    }
+    open(client, config).await.map(drop)
+}
+
+async fn create_stream(context: &Context, wanted: stream::Config) -> Result<(), Error> {
+    let name = wanted.name.clone();
+    match context.get_stream(&name).await {
+        Ok(_) => return Ok(()),
+        Err(error) if is_missing(&error.kind()) => {}
+        Err(error) => {
+            return Err(Error::server(format!("looking for the stream {name}"))(
+                error,
+            ));
+        }
+    }
+    // If another process creates it at this moment, the server compares the two.
+    let created = context.create_stream(wanted).await;
+    created.map_err(Error::server(format!("creating the stream {name}")))?;
+    Ok(())
+}
+
+fn is_missing(kind: &GetStreamErrorKind) -> bool {
+    matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// Finds the stream and the bucket, and compares them with the configuration.
+pub(crate) async fn open(
+    client: &Client,
+    config: &Config,
+) -> Result<(Context, Stream, Store), Error> {
+    let context = jetstream::new(client.clone());
+    let name = &config.stream;
+    let stream = context.get_stream(name).await;
+    let stream = stream.map_err(Error::server(format!("looking for the stream {name}")))?;
+    let (found, wanted) = (&stream.cached_info().config, config.stream_config());
+    let of = |setting: &str| format!("{setting} of the stream {name}");
+    same(of("partitions"), &partitions(found), &partitions(&wanted))?;
+    same(
+        of("subject_transform"),
+        &found.subject_transform,
+        &wanted.subject_transform,
+    )?;
+    same(of("subjects"), &found.subjects, &wanted.subjects)?;
+    same(of("retention"), &found.retention, &wanted.retention)?;
+    same(of("storage"), &found.storage, &wanted.storage)?;
+    same(of("replicas"), &found.num_replicas, &wanted.num_replicas)?;
+    let each = (
+        found.max_messages_per_subject,
+        wanted.max_messages_per_subject,
+    );
+    same(of("max_messages_per_subject (coalesce)"), &each.0, &each.1)?;
+    same(
+        of("max_messages"),
+        &found.max_messages,
+        &wanted.max_messages,
+    )?;
+    same(of("max_bytes"), &found.max_bytes, &wanted.max_bytes)?;
+    same(of("discard"), &found.discard, &wanted.discard)?;
+    let schedules = (
+        found.allow_message_schedules,
+        wanted.allow_message_schedules,
+    );
+    same(of("allow_message_schedules"), &schedules.0, &schedules.1)?;
+
+    let name = config.bucket();
+    let store = context.get_key_value(&name).await;
+    let store = store.map_err(Error::server(format!("looking for the bucket {name}")))?;
+    let status = store.status().await;
+    let status = status.map_err(Error::server(format!("reading the bucket {name}")))?;
+    let found = &status.info.config;
+    let of = |setting: &str| format!("{setting} of the bucket {name}");
+    // A bucket in memory is empty after a restart of the server, and its epochs begin again.
+    same(of("storage"), &found.storage, &StorageType::File)?;
+    same(of("history"), &found.max_messages_per_subject, &1)?;
+    same(of("replicas"), &found.num_replicas, &config.replicas)?;
+    same(of("allow_message_ttl"), &found.allow_message_ttl, &true)?;
+    Ok((context, stream, store))
+}
+
+/// The number of partitions, if the stream has any.
+fn partitions(config: &stream::Config) -> Option<u16> {
+    let transform = config.subject_transform.as_ref()?;
+    let (_, rest) = transform.destination.split_once("{{partition(")?;
+    rest.split_once(',')?.0.trim().parse().ok()
+}
+
+fn same<T: PartialEq + Debug>(what: String, found: &T, wanted: &T) -> Result<(), Error> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        what,
+        found: format!("{found:?}"),
+        wanted: format!("{wanted:?}"),
+    })
+}

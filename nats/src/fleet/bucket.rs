@@ -189,7 +189,9 @@ mod tests {
         let values = [
             Value::Live { beat: 3 },
             Value::Ended,
-            Value::Owned { session: "a.b.1".into() },
+            Value::Owned {
+                session: "a.b.1".into(),
+            },
             Value::Free,
         ];
         for value in values {

@@ -62,7 +62,10 @@ impl Driver {
         let mut leaving: Option<(tokio::time::Instant, Leave)> = None;
         while !self.left {
             let deadline = leaving.as_ref().map(|(at, _)| *at);
-            let wait = self.member.next_tick().saturating_sub(self.shared.lease.now());
+            let wait = self
+                .member
+                .next_tick()
+                .saturating_sub(self.shared.lease.now());
             let input = tokio::select! {
                 Some(input) = changes.recv() => input,
                 Some(input) = self.steps.next(), if !self.steps.is_empty() => match input {
@@ -128,7 +131,8 @@ impl Driver {
                 self.steps.push(Box::pin(write));
             }
             Action::Read { key } => {
-                self.steps.push(Box::pin(async move { bucket.read(key).await }));
+                self.steps
+                    .push(Box::pin(async move { bucket.read(key).await }));
             }
             Action::Start { partition, epoch } => self.start(Fence { partition, epoch }),
             Action::HandOver { partition, epoch } => self.hand_over(Fence { partition, epoch }),

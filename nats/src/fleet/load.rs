@@ -99,7 +99,10 @@ mod tests {
     }
 
     fn replies(load: &Load) -> Vec<&str> {
-        load.messages.iter().map(|message| &*message.reply).collect()
+        load.messages
+            .iter()
+            .map(|message| &*message.reply)
+            .collect()
     }
 
     #[test]
@@ -107,8 +110,14 @@ mod tests {
         let (acks, mut outbox) = Acks::new();
         let tenure = tenure(1);
         let mut held = load(&tenure, 5, "five");
-        assert_eq!(held.merge(load(&tenure, 6, "six"), Coalesce::Client, &acks), 1);
-        assert_eq!(held.merge(load(&tenure, 4, "four"), Coalesce::Server, &acks), 1);
+        assert_eq!(
+            held.merge(load(&tenure, 6, "six"), Coalesce::Client, &acks),
+            1
+        );
+        assert_eq!(
+            held.merge(load(&tenure, 4, "four"), Coalesce::Server, &acks),
+            1
+        );
         assert_eq!(replies(&held), ["six"]);
         assert_eq!(outbox.sent(), ["five +ACK", "four +ACK"]);
     }
@@ -144,7 +153,10 @@ mod tests {
         let (earlier, later) = (tenure(1), tenure(2));
         let mut held = load(&earlier, 5, "earlier");
         held.merge(load(&later, 5, "later"), Coalesce::Never, &acks);
-        assert_eq!((held.tenure.fence.epoch, replies(&held)), (2, vec!["later"]));
+        assert_eq!(
+            (held.tenure.fence.epoch, replies(&held)),
+            (2, vec!["later"])
+        );
         held.merge(load(&earlier, 6, "straggler"), Coalesce::Never, &acks);
         assert_eq!(replies(&held), ["later"]);
         assert!(outbox.sent().is_empty());

@@ -47,7 +47,7 @@ use self::load::Load;
 pub use self::load::Message;
 use self::series::Series;
 use self::tenure::Tenure;
-use crate::{Config, Error, stream};
+use crate::{Config, Error, config, stream};
 
 type Queue = ValueQueue<String, Load, ItemExponentialFailure<keyqueue::Valued<String, Load>>>;
 
@@ -141,7 +141,8 @@ impl Fleet {
     /// be reached or has no such stream.
     pub async fn join(client: Client, config: Config, replica: &str) -> Result<Fleet, Error> {
         config.check()?;
-        check_replica(replica)?;
+        let token = "has 1 to 64 letters, digits, `-` and `_`";
+        config::check("replica", replica, config::is_token(replica), token)?;
         let (context, stream, store) = stream::open(&client, &config).await?;
         let (acks, outbox) = Acks::new();
         let series = Arc::new(Series::new(&config.stream));
@@ -151,11 +152,13 @@ impl Fleet {
                 series.superseded(older.merge(newer, coalesce, &acks));
             }
         };
-        let refused = |error: keyqueue::ConfigError| Error::Server {
-            doing: "building the queue".into(),
-            source: error.into(),
-        };
+        // It counts the failures of each key; `work` computes the delays.
         let limiter = ItemExponentialFailure::new(config.backoff, config.max_backoff);
+        let refused = |error: keyqueue::ConfigError| Error::Config {
+            field: "backoff",
+            value: format!("{:?} to {:?}", config.backoff, config.max_backoff),
+            reason: error.to_string().into(),
+        };
         let queue = WorkQueue::builder()
             .rate_limiter(limiter.map_err(refused)?)
             .merge(merge)
@@ -229,28 +232,33 @@ impl Fleet {
         F: Fn(Delivery) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict> + Send + 'static,
     {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut seat) = seat else {
-            return Err(Error::Config {
-                field: "run",
-                value: "a second call".into(),
-                reason: "a membership is run once".into(),
-            });
-        };
         let (shared, handler) = (Arc::clone(&self.shared), Arc::new(handler));
-        let workers = Workers::shared(Arc::clone(&shared.queue))
-            .tasks(tasks)
-            .max_retries(u32::MAX)
-            .values()
-            .spawn_on(&Handle::current(), {
-                let shared = Arc::clone(&shared);
-                move |key, load| work::work(Arc::clone(&shared), Arc::clone(&handler), key, load)
-            })
-            .map_err(|error| Error::Config {
-                field: "tasks",
-                value: tasks.to_string(),
-                reason: error.to_string().into(),
-            })?;
+        let (mut seat, workers) = {
+            let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            if seat.is_none() {
+                return Err(Error::Config {
+                    field: "run",
+                    value: "a second call".into(),
+                    reason: "a membership is run once".into(),
+                });
+            }
+            let workers = Workers::shared(Arc::clone(&shared.queue))
+                .tasks(tasks)
+                .max_retries(u32::MAX)
+                .values()
+                .spawn_on(&Handle::current(), {
+                    let shared = Arc::clone(&shared);
+                    move |key, load| {
+                        work::work(Arc::clone(&shared), Arc::clone(&handler), key, load)
+                    }
+                })
+                .map_err(|error| Error::Config {
+                    field: "tasks",
+                    value: tasks.to_string(),
+                    reason: error.to_string().into(),
+                })?;
+            (seat.take().expect("checked above"), workers)
+        };
         let mut background = JoinSet::new();
         background.spawn(seat.outbox.send(shared.client.clone()));
         Driver::new(Arc::clone(&shared), seat.bucket)
@@ -289,7 +297,11 @@ impl Fleet {
     /// partitions.
     #[must_use]
     pub fn owned(&self) -> Vec<Fence> {
-        self.shared.owned().values().map(|owned| owned.tenure.fence).collect()
+        self.shared
+            .owned()
+            .values()
+            .map(|owned| owned.tenure.fence)
+            .collect()
     }
 
     /// Returns what happens to this membership from now on. A receiver that is more than 1024 events
@@ -352,16 +364,4 @@ impl fmt::Debug for Fleet {
             .field("owned", &self.owned())
             .finish_non_exhaustive()
     }
-}
-
-fn check_replica(replica: &str) -> Result<(), Error> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if (1..=64).contains(&replica.len()) && replica.bytes().all(plain) {
-        return Ok(());
-    }
-    Err(Error::Config {
-        field: "replica",
-        value: replica.into(),
-        reason: "has 1 to 64 letters, digits, `-` and `_`".into(),
-    })
 }

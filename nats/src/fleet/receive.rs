@@ -59,7 +59,7 @@ async fn consumer(
     let name = stream::consumer_name(tenure.fence);
     let wanted = pull::Config {
         durable_name: Some(name.clone()),
-        filter_subject: config.partition_subject(tenure.fence.partition),
+        filter_subject: config.subject_of(tenure.fence.partition),
         ack_policy: AckPolicy::Explicit,
         deliver_policy: DeliverPolicy::All,
         ack_wait: config.ack_wait,
@@ -126,10 +126,12 @@ fn put(shared: &Shared, tenure: &Arc<Tenure>, message: jetstream::Message) {
         reply,
     };
     match key::decode(token) {
-        Ok(key) => drop(shared.queue.put_ref(&*key, Load::new(tenure, message))),
-        // It was not published by a `Producer`. It would come again for ever.
-        Err(error) => {
-            tracing::error!(%error, token, sequence, "the message has no key: it is terminated");
+        Some(key) => {
+            shared.queue.put_ref(&*key, Load::new(tenure, message));
+        }
+        // It was not published by a `Producer`, and it would come again and again.
+        None => {
+            tracing::error!(token, sequence, "the message has no key: it is terminated");
             shared.acks.terminate(tenure, message.reply);
         }
     }

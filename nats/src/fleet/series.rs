@@ -45,7 +45,8 @@ impl Series {
     }
 
     pub(super) fn owned(&self, partitions: usize) {
-        self.owned.set(u32::try_from(partitions).unwrap_or(u32::MAX));
+        self.owned
+            .set(u32::try_from(partitions).unwrap_or(u32::MAX));
     }
 
     pub(super) fn lease_left(&self, left: Duration) {

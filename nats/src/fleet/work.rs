@@ -26,7 +26,9 @@ where
     F: Fn(Delivery) -> R,
     R: Future<Output: IntoVerdict>,
 {
-    if let Some(left) = load.not_before.and_then(|at| at.checked_duration_since(Instant::now()))
+    if let Some(left) = load
+        .not_before
+        .and_then(|at| at.checked_duration_since(Instant::now()))
         && !left.is_zero()
     {
         // A later message has cut the wait short. The handler has asked for the wait.
@@ -134,7 +136,9 @@ async fn settle(
 impl Shared {
     /// The delay before the next try of a key: doubled with each failure.
     fn backoff(&self, attempt: u32) -> Duration {
-        let doubled = 1_u32.checked_shl(attempt.saturating_sub(1)).filter(|factor| *factor > 0);
+        let doubled = 1_u32
+            .checked_shl(attempt.saturating_sub(1))
+            .filter(|factor| *factor > 0);
         self.config
             .backoff
             .saturating_mul(doubled.unwrap_or(u32::MAX))

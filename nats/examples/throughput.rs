@@ -1,0 +1,115 @@
+//! How fast one replica delivers and acknowledges, compared with a plain pull consumer of async-nats on the same
+//! stream. Starts its own server; both sides, and the server, share the machine.
+//!
+//! ```text
+//! cargo run --release -p keyqueue-nats --example throughput -- [MESSAGES] [ROUNDS]
+//! ```
+//!
+//! Prints, for distinct keys and for keys that recur, messages per second as the median of interleaved
+//! rounds, and the ratio of the medians.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::env;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use async_nats::Client;
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::stream::Stream;
+use futures_util::StreamExt;
+use keyqueue_nats::{Coalesce, Config, Fleet, Producer, create};
+use tokio::time::Instant;
+
+use common::Server;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut arguments = env::args().skip(1);
+    let messages = arguments.next().map_or(Ok(100_000), |text| text.parse())?;
+    let rounds = arguments.next().map_or(Ok(3), |text| text.parse())?;
+    let Some(server) = Server::start().await else {
+        return Ok(());
+    };
+    for (name, keys) in [("distinct keys", messages), ("1000 keys", 1000)] {
+        let (mut plain, mut fleet) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            plain.push(round(&server, messages, keys, plain_consumer).await?);
+            fleet.push(round(&server, messages, keys, one_replica).await?);
+        }
+        let (plain, fleet) = (median(plain), median(fleet));
+        println!(
+            "{name:<14} plain {plain:>7.0} messages/s, one replica {fleet:>7.0} messages/s: {:.2}x",
+            fleet / plain
+        );
+    }
+    Ok(())
+}
+
+/// Publishes the messages, and returns how many per second `consume` takes out of the stream.
+async fn round<F>(server: &Server, messages: usize, keys: usize, consume: F) -> Result<f64>
+where
+    F: AsyncFn(Client, Config, Stream, usize) -> Result<()>,
+{
+    let client = server.client().await;
+    let config = Config {
+        // The same messages for both: the plain consumer would get one for each key.
+        coalesce: Coalesce::Client,
+        ..Config::default()
+    };
+    create(&client, &config).await?;
+    let producer = Producer::new(client.clone(), &config)?;
+    let batch = (0..messages).map(|n| (format!("key-{}", n % keys), "payload"));
+    for stored in producer.add_batch(batch).await {
+        stored?;
+    }
+    let context = async_nats::jetstream::new(client.clone());
+    let stream = context.get_stream(&config.stream).await?;
+    let began = Instant::now();
+    consume(client, config.clone(), stream, messages).await?;
+    let took = began.elapsed();
+    context.delete_stream(&config.stream).await?;
+    context
+        .delete_key_value(format!("{}-owners", config.stream))
+        .await?;
+    Ok(messages as f64 / took.as_secs_f64())
+}
+
+async fn plain_consumer(_: Client, config: Config, stream: Stream, messages: usize) -> Result<()> {
+    let settings = pull::Config {
+        durable_name: Some("plain".into()),
+        ack_policy: AckPolicy::Explicit,
+        max_ack_pending: i64::from(config.max_ack_pending) * i64::from(config.partitions),
+        ..pull::Config::default()
+    };
+    let consumer = stream.create_consumer(settings).await?;
+    let mut received = consumer.messages().await?.take(messages);
+    while let Some(message) = received.next().await {
+        message?.ack().await.map_err(|error| anyhow!(error))?;
+    }
+    empty(&stream).await
+}
+
+async fn one_replica(client: Client, config: Config, stream: Stream, _: usize) -> Result<()> {
+    let fleet = Fleet::join(client, config, "one").await?;
+    let running = tokio::spawn({
+        let fleet = fleet.clone();
+        async move { fleet.run(64, |_| async {}).await }
+    });
+    empty(&stream).await?;
+    fleet.leave(Duration::from_secs(10)).await;
+    running.await?.context("the replica")
+}
+
+async fn empty(stream: &Stream) -> Result<()> {
+    while stream.get_info().await?.state.messages > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

@@ -1,0 +1,267 @@
+//! The stream, and what a producer puts into it, on a real server.
+
+mod common;
+
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream};
+use keyqueue_nats::{Coalesce, Config, Error, Producer, create};
+use tokio::time::Instant;
+
+use common::{Server, eventually};
+
+async fn stream_of(server: &Server, config: &Config) -> stream::Stream {
+    let context = jetstream::new(server.client().await);
+    context.get_stream(&config.stream).await.unwrap()
+}
+
+async fn state(server: &Server, config: &Config) -> stream::State {
+    stream_of(server, config)
+        .await
+        .get_info()
+        .await
+        .unwrap()
+        .state
+}
+
+#[tokio::test]
+async fn create_can_be_repeated_and_names_what_is_different() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let client = server.client().await;
+    let config = Config::default();
+    create(&client, &config).await.unwrap();
+    create(&client, &config).await.unwrap();
+    let refused = [
+        (
+            Config {
+                partitions: 16,
+                ..config.clone()
+            },
+            "partitions of the stream WORK is Some(64), and the configuration has Some(16)",
+        ),
+        (
+            Config {
+                coalesce: Coalesce::Never,
+                ..config.clone()
+            },
+            "max_messages_per_subject (coalesce) of the stream WORK is 1, and the configuration has -1",
+        ),
+        (
+            Config {
+                max_bytes: Some(1000),
+                ..config.clone()
+            },
+            "max_bytes of the stream WORK is -1, and the configuration has 1000",
+        ),
+    ];
+    for (config, said) in refused {
+        let error = create(&client, &config).await.unwrap_err();
+        assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
+        assert_eq!(error.to_string(), said);
+    }
+    // A stream that somebody else has made.
+    let other = Config {
+        stream: "OTHER".into(),
+        subject: "other".into(),
+        ..config
+    };
+    let context = jetstream::new(client.clone());
+    context.create_stream("OTHER").await.unwrap();
+    let error = create(&client, &other).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("partitions of the stream OTHER is None"),
+        "{error}"
+    );
+}
+
+/// A bucket in memory would lose the owners, and begin the epochs again, when the server restarts.
+#[tokio::test]
+async fn a_bucket_in_memory_is_refused() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let client = server.client().await;
+    let bucket = jetstream::kv::Config {
+        bucket: "WORK-owners".into(),
+        storage: stream::StorageType::Memory,
+        ..Default::default()
+    };
+    jetstream::new(client.clone())
+        .create_key_value(bucket)
+        .await
+        .unwrap();
+    let error = create(&client, &Config::default()).await.unwrap_err();
+    let said = "storage of the bucket WORK-owners is Memory, and the configuration has File";
+    assert_eq!(error.to_string(), said);
+}
+
+/// The last message of a key replaces the others, and keys keep their partitions.
+#[tokio::test]
+async fn the_server_keeps_the_last_message_of_each_key() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config::default();
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let batch = (0..3000).map(|n| (format!("key/{}", n % 100), n.to_string()));
+    let stored = producer.add_batch(batch).await;
+    let last = stored.into_iter().map(Result::unwrap).max().unwrap();
+    assert_eq!(last, 3000);
+    let stream = stream_of(&server, &config).await;
+    assert_eq!(stream.get_info().await.unwrap().state.messages, 100);
+    for sequence in 2901..=3000 {
+        let message = stream.get_raw_message(sequence).await.unwrap();
+        let token = format!("key%2F{}", (sequence - 1) % 100);
+        let tokens: Vec<_> = message.subject.split('.').collect();
+        assert_eq!(
+            (tokens.len(), tokens[0], tokens[1], tokens[3]),
+            (4, "work", "p", &*token)
+        );
+        assert!(tokens[2].parse::<u16>().unwrap() < 64);
+    }
+}
+
+/// N6: a stream that is full refuses new keys, and drops no other key's message. A key that is there
+/// can still be replaced.
+#[tokio::test]
+async fn a_full_stream_refuses_and_drops_nothing() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        max_messages: Some(10),
+        ..Config::default()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    for key in 0..10 {
+        producer.add(&key.to_string(), "first").await.unwrap();
+    }
+    let began = Instant::now();
+    let error = producer.add("one more", "first").await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { key, .. } if key == "one more"),
+        "{error:?}"
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "a refusal is not tried again"
+    );
+    producer.add("3", "second").await.unwrap();
+    assert_eq!(state(&server, &config).await.messages, 10);
+    let stream = stream_of(&server, &config).await;
+    let replaced = stream.get_raw_message(11).await.unwrap();
+    assert_eq!(
+        (&*replaced.payload, replaced.subject.ends_with(".3")),
+        (&b"second"[..], true)
+    );
+    let delayed = producer.add_after("3", "", Duration::from_secs(1)).await;
+    assert!(
+        matches!(delayed, Err(Error::Config { field: "delay", .. })),
+        "{delayed:?}"
+    );
+    let large = producer.add("0", vec![0; 2 << 20]).await.unwrap_err();
+    assert!(matches!(large, Error::Refused { .. }), "{large:?}");
+}
+
+#[tokio::test]
+async fn bad_keys_are_refused_before_anything_is_sent() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    // There is no stream: a message that is sent would not be confirmed.
+    let producer = Producer::new(server.client().await, &Config::default()).unwrap();
+    for key in [String::new(), "x".repeat(201)] {
+        assert!(matches!(
+            producer.add(&key, "").await,
+            Err(Error::Key { .. })
+        ));
+        let delayed = producer.add_after(&key, "", Duration::from_secs(1)).await;
+        assert!(matches!(delayed, Err(Error::Key { .. })));
+    }
+    let far = producer.add_after("key", "", Duration::MAX).await;
+    assert!(
+        matches!(far, Err(Error::Config { field: "delay", .. })),
+        "{far:?}"
+    );
+    let impatient = producer.patience(Duration::from_millis(300));
+    let error = impatient.add("key", "").await.unwrap_err();
+    assert!(matches!(error, Error::Server { .. }), "{error:?}");
+}
+
+/// N1: an add that the server has stored, and whose confirmation was lost, is not stored twice; one that was lost is
+/// published again.
+#[tokio::test]
+async fn adds_go_through_a_restart_of_the_server() {
+    let Some(mut server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..Config::default()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let adding = tokio::spawn(async move {
+        let batch = (0..20_000).map(|n| (format!("key-{}", n % 10), n.to_string()));
+        producer.add_batch(batch).await
+    });
+    eventually("some are stored", async || {
+        state(&server, &config).await.messages > 1000
+    })
+    .await;
+    server.kill().await;
+    server.restart().await;
+    let stored = adding.await.unwrap();
+    let sequences: std::collections::BTreeSet<u64> =
+        stored.into_iter().map(Result::unwrap).collect();
+    assert_eq!(sequences.len(), 20_000, "each has a sequence of its own");
+    assert_eq!(
+        state(&server, &config).await.messages,
+        20_000,
+        "each is stored once"
+    );
+}
+
+#[tokio::test]
+async fn a_delayed_message_comes_into_its_partition_and_the_last_one_wins() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    for coalesce in [Coalesce::Server, Coalesce::Never] {
+        let config = Config {
+            stream: format!("{coalesce:?}"),
+            subject: format!("{coalesce:?}"),
+            coalesce,
+            ..Config::default()
+        };
+        create(&server.client().await, &config).await.unwrap();
+        let producer = Producer::new(server.client().await, &config).unwrap();
+        let direct = producer.add("a.b", "now").await.unwrap();
+        let stream = stream_of(&server, &config).await;
+        let partition = stream.get_raw_message(direct).await.unwrap().subject;
+
+        let began = Instant::now();
+        producer
+            .add_after("a.b", "replaced", Duration::from_secs(3600))
+            .await
+            .unwrap();
+        let delay = Duration::from_millis(1200);
+        let scheduled = producer.add_after("a.b", "later", delay).await.unwrap();
+        eventually("the message is due", async || {
+            stream.get_info().await.unwrap().state.last_sequence > scheduled
+        })
+        .await;
+        assert!(began.elapsed() >= delay);
+        let due = stream.get_raw_message(scheduled + 1).await.unwrap();
+        assert_eq!((due.subject, &*due.payload), (partition, &b"later"[..]));
+        let immediately = producer.add_after("c", "", Duration::ZERO).await.unwrap();
+        let message = stream.get_raw_message(immediately).await.unwrap();
+        assert!(message.subject.contains(".p."), "{}", message.subject);
+    }
+}
