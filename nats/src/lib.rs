@@ -1,1 +1,3 @@
 //! A keyed work queue on many machines.
+
+mod ownership;
