@@ -78,7 +78,9 @@ use std::time::Duration;
 
 mod assign;
 mod member;
+mod requests;
 mod session;
+mod view;
 
 pub(crate) use member::Member;
 
