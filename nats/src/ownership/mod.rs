@@ -78,6 +78,8 @@ use std::time::Duration;
 
 mod assign;
 mod member;
+#[cfg(test)]
+mod model;
 mod requests;
 mod session;
 mod view;
