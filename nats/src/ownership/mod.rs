@@ -76,11 +76,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 mod assign;
 mod member;
+#[cfg(test)]
+mod model;
+mod requests;
 mod session;
+mod view;
 
 pub(crate) use member::Member;
 
@@ -104,8 +106,7 @@ pub(crate) enum Key {
     Partition(u16),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     /// Of a session; each renewal has a higher beat.
     Live { beat: u64 },

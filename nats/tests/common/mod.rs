@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 /// How long anything in a test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct Server {
+pub(crate) struct Server {
     program: PathBuf,
     port: u16,
     store: TempDir,
@@ -26,7 +26,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server. `None`: there is no nats-server, and the test says that it was not run.
-    pub async fn start() -> Option<Server> {
+    pub(crate) async fn start() -> Option<Server> {
         let program = program()?;
         let store = tempfile::tempdir().expect("a temporary directory");
         let port = free_port();
@@ -41,24 +41,24 @@ impl Server {
         Some(server)
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// Returns a new connection.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         async_nats::connect(self.url())
             .await
             .expect("the server runs")
     }
 
     /// Kills the server (SIGKILL). Its store stays.
-    pub async fn kill(&mut self) {
+    pub(crate) async fn kill(&mut self) {
         self.process.kill().await.expect("it runs");
     }
 
     /// Starts the server again, with the same port and store.
-    pub async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         self.process = spawn(&self.program, self.port, self.store.path());
         self.ready().await;
     }
@@ -106,7 +106,7 @@ fn free_port() -> u16 {
 }
 
 /// Waits until the condition holds.
-pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition().await {
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");

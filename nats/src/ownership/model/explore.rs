@@ -1,0 +1,114 @@
+//! Every order of moves within a horizon, with a limited number of faults.
+
+use stateright::{Checker, Model, Property};
+
+use super::world::{Event, Move, World};
+
+struct Explore {
+    partitions: u16,
+    /// Of the clocks, one list for each initial state.
+    rates: Vec<Vec<u64>>,
+    /// Replicas that are there in the beginning; the others join at any time.
+    launched: usize,
+    faults: u32,
+    horizon: u64,
+    expected: Vec<Property<Explore>>,
+}
+
+impl Model for Explore {
+    type State = World;
+    type Action = Move;
+
+    fn init_states(&self) -> Vec<World> {
+        let settled = |rates: &Vec<u64>| {
+            let mut world = World::new(self.partitions, rates);
+            for replica in 0..self.launched {
+                world.make(Move::Launch(replica));
+                world.settle();
+            }
+            assert!(world.is_quiet(), "{world:#?}");
+            world
+        };
+        self.rates.iter().map(settled).collect()
+    }
+
+    fn actions(&self, world: &World, moves: &mut Vec<Move>) {
+        if world.wrong.is_some() {
+            return;
+        }
+        match world.prompt().into_iter().next() {
+            Some(prompt) => moves.push(prompt),
+            None => {
+                moves.extend(world.free());
+                if world.time < self.horizon {
+                    moves.push(Move::Advance);
+                }
+            }
+        }
+        if world.faults < self.faults {
+            moves.extend(world.faults());
+        }
+    }
+
+    fn next_state(&self, world: &World, what: Move) -> Option<World> {
+        let mut world = world.clone();
+        world.make(what);
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Explore>> {
+        let always = Property::always("one owner, rising epochs", |_, world: &World| {
+            world.wrong.is_none()
+        });
+        let mut properties = vec![always];
+        properties.extend(self.expected.iter().cloned());
+        properties
+    }
+}
+
+impl Explore {
+    fn run(self) {
+        let began = std::time::Instant::now();
+        let checker = self.checker().threads(2).spawn_bfs().join();
+        let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+        println!("{states} states, depth {depth}, {:.1?}", began.elapsed());
+        for (name, path) in checker.discoveries() {
+            if name == "one owner, rising epochs" {
+                let wrong = path.last_state().wrong.clone();
+                panic!("{wrong:?} after {:#?}", path.into_actions());
+            }
+        }
+        checker.assert_properties();
+    }
+}
+
+fn sometimes(event: Event) -> Property<Explore> {
+    match event {
+        Event::TakenOver => Property::sometimes("taken over", |_, world: &World| {
+            world.events.contains(&Event::TakenOver)
+        }),
+        Event::HandedOver => Property::sometimes("handed over", |_, world: &World| {
+            world.events.contains(&Event::HandedOver)
+        }),
+        Event::Adopted => Property::sometimes("adopted", |_, world: &World| {
+            world.events.contains(&Event::Adopted)
+        }),
+        Event::Resumed => Property::sometimes("resumed", |_, world: &World| {
+            world.events.contains(&Event::Resumed)
+        }),
+    }
+}
+
+#[test]
+fn two_replicas_one_partition() {
+    let env = |k: &str, d: u64| std::env::var(k).map_or(d, |v| v.parse().unwrap());
+    Explore {
+        partitions: 1,
+        rates: vec![vec![6, 8], vec![8, 6]],
+        launched: 2,
+        faults: env("FAULTS", 1) as u32,
+        horizon: env("HORIZON", 7),
+        expected: vec![sometimes(Event::TakenOver), sometimes(Event::Resumed)],
+    }
+    .run();
+}

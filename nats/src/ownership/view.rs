@@ -1,0 +1,231 @@
+//! What a replica has seen of the records, other than that of its own session.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::assign::deal;
+use super::{Revision, Time, Value};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct View {
+    /// The watcher has shown the whole bucket: what has not been seen is missing.
+    complete: bool,
+    /// The sessions of others, and the earlier ones of this replica.
+    sessions: BTreeMap<String, Observed>,
+    partitions: Vec<Partition>,
+    /// Whether each partition is dealt to this replica; none if the records have changed since.
+    dealt: Option<Vec<bool>>,
+}
+
+/// The record of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Observed {
+    state: State,
+    revision: Revision,
+    /// Since when this version has been observed.
+    since: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// A partition names it.
+    Missing,
+    Live,
+    Leaving,
+    Ended,
+}
+
+/// The record of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Partition {
+    owner: Option<String>,
+    revision: Revision,
+}
+
+impl View {
+    pub(super) fn new(partitions: u16) -> View {
+        View {
+            complete: false,
+            sessions: BTreeMap::new(),
+            partitions: vec![Partition::default(); partitions.into()],
+            dealt: None,
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(super) fn session_revision(&self, name: &str) -> Revision {
+        self.sessions.get(name).map_or(0, |seen| seen.revision)
+    }
+
+    pub(super) fn partition_revision(&self, partition: u16) -> Revision {
+        let record = self.partitions.get(usize::from(partition));
+        record.map_or(0, |record| record.revision)
+    }
+
+    pub(super) fn complete(&mut self, now: Time, own: &str) {
+        self.complete = true;
+        for partition in 0..self.partitions.len() {
+            self.observe_owner(now, partition, own);
+        }
+    }
+
+    /// Starts all observations again.
+    pub(super) fn observe_again(&mut self, now: Time) {
+        for session in self.sessions.values_mut() {
+            session.since = now;
+        }
+    }
+
+    /// Takes in a new version of a session's record.
+    pub(super) fn session(
+        &mut self,
+        now: Time,
+        name: String,
+        value: Option<&Value>,
+        revision: Revision,
+    ) {
+        let state = match value {
+            Some(Value::Live { .. }) => State::Live,
+            Some(Value::Leaving { .. }) => State::Leaving,
+            Some(_) => State::Ended,
+            None => State::Missing,
+        };
+        if state == State::Missing && !self.is_named(&name) {
+            self.sessions.remove(&name);
+            self.dealt = None;
+            return;
+        }
+        let since = now;
+        let observed = Observed {
+            state,
+            revision,
+            since,
+        };
+        let before = self.sessions.insert(name, observed);
+        if before.is_none_or(|before| before.state != state) {
+            self.dealt = None;
+        }
+    }
+
+    /// Takes in a new version of a partition's record. Returns whether this replica's session owns
+    /// it.
+    pub(super) fn partition(
+        &mut self,
+        now: Time,
+        partition: u16,
+        value: Option<Value>,
+        revision: Revision,
+        own: &str,
+    ) -> bool {
+        let partition = usize::from(partition);
+        let Some(record) = self.partitions.get_mut(partition) else {
+            return false;
+        };
+        record.revision = revision;
+        record.owner = match value {
+            Some(Value::Owned { session }) => Some(session),
+            _ => None,
+        };
+        let ours = record.owner.as_deref() == Some(own);
+        self.dealt = None;
+        self.observe_owner(now, partition, own);
+        ours
+    }
+
+    /// Begins the observation of a partition's owner if its record is missing.
+    fn observe_owner(&mut self, now: Time, partition: usize, own: &str) {
+        if self.complete
+            && let Some(owner) = &self.partitions[partition].owner
+            && owner != own
+            && !self.sessions.contains_key(owner)
+        {
+            let state = State::Missing;
+            let observed = Observed {
+                state,
+                revision: 0,
+                since: now,
+            };
+            self.sessions.insert(owner.clone(), observed);
+        }
+    }
+
+    fn is_named(&self, session: &str) -> bool {
+        let mut owners = self.partitions.iter().map(|record| record.owner.as_deref());
+        owners.any(|owner| owner == Some(session))
+    }
+
+    /// The sessions that can be fenced, with the revisions to expect.
+    pub(super) fn fences(&mut self, now: Time, lease: Duration) -> Vec<(String, Revision)> {
+        let mut fences = Vec::new();
+        let mut unnamed = Vec::new();
+        for (name, session) in self.sessions.iter() {
+            if session.state == State::Ended || now < session.since + lease {
+                continue;
+            }
+            // The partition that named it has another owner since.
+            if session.state == State::Missing && !self.is_named(name) {
+                unnamed.push(name.clone());
+            } else {
+                fences.push((name.clone(), session.revision));
+            }
+        }
+        for name in unnamed {
+            self.sessions.remove(&name);
+        }
+        fences
+    }
+
+    /// Since when each session has been observed that has not ended.
+    pub(super) fn observed(&self) -> impl Iterator<Item = (&String, Time)> {
+        let sessions = self.sessions.iter();
+        sessions
+            .filter(|(_, seen)| seen.state != State::Ended)
+            .map(|(name, seen)| (name, seen.since))
+    }
+
+    /// The partitions that this replica should claim, with the revisions to expect.
+    pub(super) fn claims(&mut self, own: &str) -> Vec<(u16, Revision)> {
+        let dealt = self.dealt(own).to_vec();
+        let records = (0..).zip(&self.partitions).zip(dealt);
+        let free = |record: &Partition| {
+            record.owner.as_ref().is_none_or(|owner| {
+                let session = self.sessions.get(owner);
+                session.is_some_and(|session| session.state == State::Ended)
+            })
+        };
+        records
+            .filter(|((_, record), dealt)| *dealt && free(record))
+            .map(|((partition, record), _)| (partition, record.revision))
+            .collect()
+    }
+
+    /// Whether each partition is dealt to this replica, whose own session is live.
+    pub(super) fn dealt(&mut self, own: &str) -> &[bool] {
+        let dealt = self.dealt.take().unwrap_or_else(|| self.deal(own));
+        self.dealt.insert(dealt)
+    }
+
+    fn deal(&self, own: &str) -> Vec<bool> {
+        let live = self
+            .sessions
+            .iter()
+            .filter(|(_, seen)| seen.state == State::Live);
+        let mut members: Vec<&str> = live.map(|(name, _)| &**name).collect();
+        members.push(own);
+        members.sort_unstable();
+        let index = |name: &str| members.binary_search(&name).ok();
+        let owners = self
+            .partitions
+            .iter()
+            .map(|record| index(record.owner.as_ref()?));
+        let dealt = deal(&members, &owners.collect::<Vec<_>>());
+        let own = index(own);
+        dealt
+            .into_iter()
+            .map(|member| Some(member) == own)
+            .collect()
+    }
+}
