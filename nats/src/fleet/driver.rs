@@ -2,6 +2,7 @@
 //! its actions. All decisions are the member's.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -111,6 +112,10 @@ impl Driver {
     }
 
     fn step(&mut self, input: Input) {
+        let connects = self.shared.client.statistics().connects.load(Relaxed);
+        self.shared
+            .connects
+            .send_if_modified(|old| std::mem::replace(old, connects) != connects);
         let now = self.shared.lease.now();
         for action in self.member.step(now, input) {
             self.act(action);

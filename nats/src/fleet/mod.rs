@@ -32,7 +32,7 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{IntoVerdict, Workers};
 use keyqueue::{ValueQueue, WorkQueue};
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;
@@ -116,6 +116,8 @@ pub(crate) struct Shared {
     acks: Acks,
     series: Arc<Series>,
     events: broadcast::Sender<Event>,
+    /// How many times the client has connected.
+    connects: watch::Sender<u64>,
     owned: Mutex<BTreeMap<u16, Owned>>,
 }
 
@@ -182,6 +184,7 @@ impl Fleet {
                 acks,
                 series,
                 events: broadcast::Sender::new(EVENTS),
+                connects: watch::Sender::new(0),
                 owned: Mutex::default(),
                 config,
             }),

@@ -5,6 +5,11 @@
 //! of the same messages, so a new owner deletes its predecessors' and then creates its own, which
 //! gets everything that is not acknowledged. A predecessor that is late finds its consumer gone, or
 //! one with a higher epoch in its place, and stops.
+//!
+//! Messages that the server has sent into a connection that broke are on nobody's list until
+//! `ack_wait` has passed. So after every interruption the owner, too, deletes its consumer and creates
+//! it again, and gets again what it has not acknowledged. A message that it holds already is merged with
+//! its copy; only a key that is being processed is delivered once more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +34,18 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Receives until the caller drops the future, or until another replica's epoch is higher.
 pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
+    let mut connects = shared.connects.subscribe();
     loop {
         // A replica whose lease has lapsed leaves the partition's consumers alone.
         shared.lease.held().await;
+        connects.mark_unchanged();
         match consumer(&shared, &tenure).await {
-            Ok(Some(consumer)) => {
-                if let Err(error) = pull(&shared, &tenure, &consumer).await {
-                    tracing::warn!(fence = %tenure.fence, %error, "receiving is interrupted");
+            Ok(Some(consumer)) => tokio::select! {
+                end = pull(&shared, &tenure, &consumer) => {
+                    tracing::warn!(fence = %tenure.fence, ?end, "receiving is interrupted");
                 }
-            }
+                _ = connects.changed() => {}
+            },
             Ok(None) => {
                 tracing::warn!(fence = %tenure.fence, "a consumer with a higher epoch is there");
                 return;
@@ -47,6 +55,7 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
             }
         }
         sleep(PAUSE).await;
+        delete_consumer(&shared.stream, &tenure).await;
     }
 }
 
