@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Prints, for distinct keys and for keys that recur, messages per second as the median of interleaved
-//! rounds, and the ratio of the medians.
+//! rounds, and the ratio of the medians; then how fast one producer publishes, with the server's default and with
+//! `sync_interval: always`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -44,7 +45,46 @@ async fn main() -> Result<()> {
             fleet / plain
         );
     }
+    let Some(durable) = Server::start_with("sync_interval: always").await else {
+        return Ok(());
+    };
+    let (mut default, mut always) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        default.push(publish(&server, messages, messages).await?.1);
+        always.push(publish(&durable, messages, messages).await?.1);
+    }
+    let (default, always) = (median(default), median(always));
+    println!(
+        "publishing     default {default:>6.0} messages/s, sync_interval: always {always:>6.0} messages/s"
+    );
     Ok(())
+}
+
+/// Publishes the messages into a new stream, which it returns, and how many per second.
+async fn publish(server: &Server, messages: usize, keys: usize) -> Result<(Stream, f64)> {
+    let client = server.client().await;
+    let context = async_nats::jetstream::new(client.clone());
+    let config = config();
+    let _ = context.delete_stream(&config.stream).await;
+    let bucket = format!("{}-owners", config.stream);
+    let _ = context.delete_key_value(bucket).await;
+    create(&client, &config).await?;
+    let producer = Producer::new(client, &config)?;
+    let batch = (0..messages).map(|n| (format!("key-{}", n % keys), "payload"));
+    let began = Instant::now();
+    for stored in producer.add_batch(batch).await {
+        stored?;
+    }
+    let rate = messages as f64 / began.elapsed().as_secs_f64();
+    Ok((context.get_stream(&config.stream).await?, rate))
+}
+
+/// The same messages for both sides: with the server's coalescing there would be one for each key.
+fn config() -> Config {
+    Config {
+        coalesce: Coalesce::Client,
+        ..Config::default()
+    }
 }
 
 /// Publishes the messages, and returns how many per second `consume` takes out of the stream.
@@ -52,28 +92,11 @@ async fn round<F>(server: &Server, messages: usize, keys: usize, consume: F) -> 
 where
     F: AsyncFn(Client, Config, Stream, usize) -> Result<()>,
 {
+    let (stream, _) = publish(server, messages, keys).await?;
     let client = server.client().await;
-    let config = Config {
-        // The same messages for both: the plain consumer would get one for each key.
-        coalesce: Coalesce::Client,
-        ..Config::default()
-    };
-    create(&client, &config).await?;
-    let producer = Producer::new(client.clone(), &config)?;
-    let batch = (0..messages).map(|n| (format!("key-{}", n % keys), "payload"));
-    for stored in producer.add_batch(batch).await {
-        stored?;
-    }
-    let context = async_nats::jetstream::new(client.clone());
-    let stream = context.get_stream(&config.stream).await?;
     let began = Instant::now();
-    consume(client, config.clone(), stream, messages).await?;
-    let took = began.elapsed();
-    context.delete_stream(&config.stream).await?;
-    context
-        .delete_key_value(format!("{}-owners", config.stream))
-        .await?;
-    Ok(messages as f64 / took.as_secs_f64())
+    consume(client, config(), stream, messages).await?;
+    Ok(messages as f64 / began.elapsed().as_secs_f64())
 }
 
 async fn plain_consumer(_: Client, _: Config, stream: Stream, messages: usize) -> Result<()> {

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::env;
+use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,6 +15,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
+/// The server's configuration.
+const FILE: &str = "nats.conf";
 /// How long anything in a test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,8 +30,18 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server. `None`: there is no nats-server, and the test says that it was not run.
     pub(crate) async fn start() -> Option<Server> {
+        Self::start_with("").await
+    }
+
+    /// Starts a server with these settings of JetStream in its configuration file.
+    pub(crate) async fn start_with(settings: &str) -> Option<Server> {
         let program = program()?;
         let store = tempfile::tempdir().expect("a temporary directory");
+        let file = format!(
+            "jetstream {{ store_dir: {:?}, {settings} }}",
+            store.path().join("js")
+        );
+        fs::write(store.path().join(FILE), file).expect("the directory can be written");
         let port = free_port();
         let process = spawn(&program, port, store.path());
         let server = Server {
@@ -91,8 +104,8 @@ fn program() -> Option<PathBuf> {
 
 fn spawn(program: &Path, port: u16, store: &Path) -> Child {
     Command::new(program)
-        .args(["-js", "-a", "127.0.0.1", "-p", &port.to_string(), "-sd"])
-        .arg(store)
+        .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-c"])
+        .arg(store.join(FILE))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)

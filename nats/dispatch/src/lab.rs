@@ -1,0 +1,222 @@
+//! A fleet on one machine: servers, receiver, producer and replicas, each a process of its own, which can be
+//! killed, stopped and cut off.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use async_nats::jetstream;
+use keyqueue_nats::{Config, create, dead_letter};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::check::{self, Disturbed, Verdict};
+use crate::clock;
+use crate::receiver::{Behaviour, Report};
+use crate::servers::{self, Servers};
+
+/// How long anything may take to come to an end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+pub struct Lab {
+    directory: TempDir,
+    /// The program `dispatch`.
+    program: PathBuf,
+    pub servers: Servers,
+    pub config: Config,
+    receiver: Child,
+    address: String,
+    replicas: BTreeMap<String, Child>,
+    disturbed: Disturbed,
+}
+
+impl Lab {
+    /// Prepares servers, and starts the receiver. `None`: there is no nats-server.
+    pub async fn new(program: &Path, config: Config, behaviour: &Behaviour) -> Result<Option<Lab>> {
+        let Some(server) = servers::program() else {
+            println!("not run: no nats-server; nats/server.sh installs it");
+            return Ok(None);
+        };
+        let directory = tempfile::tempdir()?;
+        fs::write(
+            directory.path().join("config.json"),
+            serde_json::to_string(&config)?,
+        )?;
+        let servers = Servers::prepare(server, directory.path(), config.replicas)?;
+        let mut receiver = Command::new(program)
+            .args(["receiver", "--work", &behaviour.work.to_string()])
+            .args([
+                "--fail",
+                &behaviour.fail.to_string(),
+                "--poison",
+                &behaviour.poison,
+            ])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = receiver.stdout.take().context("its output")?;
+        let address = BufReader::new(output)
+            .lines()
+            .next_line()
+            .await?
+            .context("its address")?;
+        Ok(Some(Lab {
+            directory,
+            program: program.to_owned(),
+            servers,
+            config,
+            receiver,
+            address,
+            replicas: BTreeMap::new(),
+            disturbed: Disturbed::new(),
+        }))
+    }
+
+    /// Starts the servers, and creates stream and bucket.
+    pub async fn start(&mut self) -> Result<()> {
+        self.servers.start()?;
+        let client = timeout(PATIENCE, self.servers.ready()).await??;
+        // A cluster may take some time to elect.
+        let end = Instant::now() + PATIENCE;
+        while let Err(error) = create(&client, &self.config).await {
+            ensure!(Instant::now() < end, "{error}");
+            sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+
+    fn command(&self, name: &str, servers: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args([name, "--servers", servers, "--config"])
+            .arg(self.directory.path().join("config.json"))
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Starts a replica, on these servers or on all.
+    pub fn join(&mut self, name: &str, servers: Option<&str>) -> Result<()> {
+        let all = self.servers.addresses();
+        let child = self
+            .command("replica", servers.unwrap_or(&all))
+            .args(["--name", name, "--receiver", &self.address, "--log"])
+            .arg(self.directory.path().join(format!("{name}.begun")))
+            .spawn()?;
+        self.replicas.insert(name.to_owned(), child);
+        Ok(())
+    }
+
+    /// Starts a producer.
+    pub fn produce(&self, messages: usize, endpoints: usize, seconds: u64) -> Result<Child> {
+        let child = self
+            .command("producer", &self.servers.addresses())
+            .args([
+                "--messages",
+                &messages.to_string(),
+                "--endpoints",
+                &endpoints.to_string(),
+            ])
+            .args(["--seconds", &seconds.to_string(), "--log"])
+            .arg(self.directory.path().join("stored"))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(child)
+    }
+
+    fn signal(&self, name: &str, signal: Signal) -> Result<()> {
+        let id = self.replicas[name].id().context("it runs")?;
+        let pid = Pid::from_raw(i32::try_from(id)?).context("a process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// SIGKILL.
+    pub async fn kill(&mut self, name: &str) -> Result<()> {
+        self.signal(name, Signal::KILL)?;
+        self.disturbed.insert(name.to_owned(), clock::now());
+        if let Some(mut child) = self.replicas.remove(name) {
+            child.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// SIGSTOP for this long.
+    pub async fn pause(&mut self, name: &str, pause: Duration) -> Result<()> {
+        self.signal(name, Signal::STOP)?;
+        self.disturbed.insert(name.to_owned(), clock::now());
+        sleep(pause).await;
+        self.signal(name, Signal::CONT)
+    }
+
+    /// SIGTERM. Waits until the replica has ended, and returns whether it succeeded.
+    pub async fn terminate(&mut self, name: &str) -> Result<bool> {
+        self.signal(name, Signal::TERM)?;
+        let mut child = self.replicas.remove(name).context("a replica")?;
+        Ok(timeout(PATIENCE, child.wait()).await??.success())
+    }
+
+    /// The names of the replicas that run.
+    pub fn running(&self) -> Vec<String> {
+        self.replicas.keys().cloned().collect()
+    }
+
+    /// What the receiver has seen until now.
+    pub async fn report(&self) -> Result<Report> {
+        check::fetch(&self.address).await
+    }
+
+    /// The number of messages in the stream.
+    pub async fn left(&self) -> Result<u64> {
+        let client = self.servers.ready().await?;
+        let stream = jetstream::new(client)
+            .get_stream(&self.config.stream)
+            .await?;
+        Ok(stream.cached_info().state.messages)
+    }
+
+    async fn dead_letters(&self) -> Result<BTreeMap<String, u64>> {
+        let mut dead = BTreeMap::new();
+        if self.config.dead_letters.is_some() {
+            let context = jetstream::new(self.servers.ready().await?);
+            let stream = context
+                .get_stream(format!("{}-dead", self.config.stream))
+                .await?;
+            for sequence in 1..=stream.cached_info().state.messages {
+                let letter = stream.get_raw_message(sequence).await?;
+                let header = |name| letter.headers.get(name).context("a header");
+                let sequence = header(dead_letter::SEQUENCE)?.as_str().parse()?;
+                dead.insert(header(dead_letter::KEY)?.to_string(), sequence);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Waits until the stream is empty, and judges.
+    pub async fn check(&mut self) -> Result<Verdict> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = timeout(PATIENCE, self.left()).await;
+            if matches!(left, Ok(Ok(0))) {
+                break;
+            }
+            ensure!(
+                Instant::now() < end,
+                "the stream is not empty in the end: {left:?}"
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+        let report = self.report().await?;
+        ensure!(
+            self.receiver.try_wait()?.is_none(),
+            "the receiver has ended"
+        );
+        let dead = self.dead_letters().await?;
+        Verdict::of(self.directory.path(), &report, &self.disturbed, &dead)
+    }
+}

@@ -1,0 +1,98 @@
+//! `dispatch run`: everything on one machine, with a replica that is killed in the middle.
+
+use std::io::{IsTerminal, stdout};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use keyqueue_nats::Config;
+use tokio::time::{Instant, sleep};
+
+use crate::lab::Lab;
+use crate::receiver::Behaviour;
+
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// How many messages to add
+    #[arg(long, default_value_t = 20_000)]
+    messages: usize,
+    /// To how many endpoints
+    #[arg(long, default_value_t = 1000)]
+    endpoints: usize,
+    /// Over how many seconds
+    #[arg(long, default_value_t = 12)]
+    seconds: u64,
+    #[command(flatten)]
+    behaviour: Behaviour,
+}
+
+/// Runs, and fails if the check does.
+pub async fn run(options: Options) -> Result<()> {
+    let config = Config {
+        lease: Duration::from_secs(3),
+        ..Config::default()
+    };
+    let program = std::env::current_exe()?;
+    let Some(mut lab) = Lab::new(&program, config, &options.behaviour).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b", "c"] {
+        lab.join(name, None)?;
+    }
+    println!(
+        "nats-server on {}, replicas a, b, c",
+        lab.servers.addresses()
+    );
+    let mut producer = lab.produce(options.messages, options.endpoints, options.seconds)?;
+    let bar = progress();
+    let began = Instant::now();
+    let half = Duration::from_secs(options.seconds) / 2;
+    let mut killed = false;
+    loop {
+        if let Some(end) = producer.try_wait()? {
+            ensure!(end.success(), "the producer failed");
+            break;
+        }
+        if !killed && began.elapsed() > half {
+            killed = true;
+            lab.kill("b").await?;
+            bar.println("replica b is killed (SIGKILL); its partitions move when its lease of 3 s has run out");
+            lab.join("d", None)?;
+            bar.println("replica d joins");
+        }
+        show(&lab, &bar).await?;
+        sleep(Duration::from_millis(200)).await;
+    }
+    let verdict = lab.check().await?;
+    bar.finish_and_clear();
+    println!("{verdict}");
+    for name in lab.running() {
+        ensure!(lab.terminate(&name).await?, "replica {name} did not leave");
+    }
+    println!("the replicas have left");
+    ensure!(verdict.violations.is_empty(), "there are violations");
+    Ok(())
+}
+
+/// A line that changes, on a terminal only.
+fn progress() -> ProgressBar {
+    if !stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}
+
+async fn show(lab: &Lab, bar: &ProgressBar) -> Result<()> {
+    let report = lab.report().await?;
+    let calls: usize = report.values().map(Vec::len).sum();
+    let left = lab.left().await?;
+    bar.set_message(format!(
+        "{} endpoints called {calls} times, {left} messages wait",
+        report.len()
+    ));
+    bar.tick();
+    Ok(())
+}

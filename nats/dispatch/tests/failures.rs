@@ -1,0 +1,333 @@
+//! Each failure of docs/failures.md, with processes and a real server: nothing that was stored is lost, and no two
+//! calls of an endpoint overlap, but for calls of a process that was stopped or killed while it made them.
+//!
+//! They run one after the other: each loads the machine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dispatch::check::Verdict;
+use dispatch::lab::Lab;
+use dispatch::proxy::Proxy;
+use dispatch::receiver::Behaviour;
+use keyqueue_nats::Config;
+use tokio::process::Child;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+/// Held by the scenario that runs.
+static MACHINE: Mutex<()> = Mutex::const_new(());
+
+const LEASE: Duration = Duration::from_secs(2);
+
+fn config() -> Config {
+    Config {
+        partitions: 16,
+        lease: LEASE,
+        backoff: Duration::from_millis(20),
+        ..Config::default()
+    }
+}
+
+fn work(milliseconds: u64) -> Behaviour {
+    Behaviour {
+        work: milliseconds,
+        fail: 0,
+        poison: String::new(),
+    }
+}
+
+async fn lab(config: Config, behaviour: Behaviour) -> Result<Option<Lab>> {
+    let program = Path::new(env!("CARGO_BIN_EXE_dispatch"));
+    Lab::new(program, config, &behaviour).await
+}
+
+async fn stored(mut producer: Child) -> Result<()> {
+    ensure!(producer.wait().await?.success(), "the producer failed");
+    Ok(())
+}
+
+/// Waits until the receiver has seen this many calls.
+async fn calls(lab: &Lab, count: usize) -> Result<()> {
+    while lab.report().await?.values().map(Vec::len).sum::<usize>() < count {
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Waits until a replica has begun deliveries.
+async fn working(lab: &Lab, name: &str) -> Result<()> {
+    while !lab
+        .report()
+        .await?
+        .values()
+        .flatten()
+        .any(|call| call.replica == name)
+    {
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+fn sound(name: &str, verdict: &Verdict) {
+    println!("{name}:\n{verdict}");
+    assert_eq!(verdict.violations, [""; 0], "{verdict}");
+}
+
+/// N1, N2, N4: a replica is killed every two seconds for a minute, and others join.
+#[tokio::test]
+async fn kill() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(5)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["r0", "r1", "r2"] {
+        lab.join(name, None)?;
+    }
+    let mut producer = lab.produce(100_000, 1000, 60)?;
+    let mut joined = 3;
+    while producer.try_wait()?.is_none() {
+        sleep(Duration::from_secs(2)).await;
+        let running = lab.running();
+        lab.kill(&running[fastrand::usize(..running.len())]).await?;
+        // Two to four run.
+        for _ in 0..if running.len() <= 2 {
+            2
+        } else {
+            fastrand::usize(0..=2).min(5 - running.len())
+        } {
+            lab.join(&format!("r{joined}"), None)?;
+            joined += 1;
+        }
+    }
+    stored(producer).await?;
+    let verdict = lab.check().await?;
+    println!(
+        "{joined} replicas, {} of them killed",
+        joined - lab.running().len()
+    );
+    assert!(verdict.stored >= 100_000);
+    sound("kill", &verdict);
+    Ok(())
+}
+
+/// N3: a replica is stopped for longer than its lease, and begins nothing when it wakes. Its calls that ran when it was
+/// stopped carry the lower fence.
+#[tokio::test]
+async fn pause() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(20)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b"] {
+        lab.join(name, None)?;
+    }
+    let producer = lab.produce(15_000, 1000, 15)?;
+    working(&lab, "b").await?;
+    lab.pause("b", 4 * LEASE).await?;
+    stored(producer).await?;
+    sound("pause", &lab.check().await?);
+    Ok(())
+}
+
+/// N5: a replica that gets SIGTERM hands over, and repeats nothing.
+#[tokio::test]
+async fn term() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(10)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b"] {
+        lab.join(name, None)?;
+    }
+    let producer = lab.produce(8000, 1000, 8)?;
+    working(&lab, "b").await?;
+    let began = Instant::now();
+    assert!(lab.terminate("b").await?, "it succeeds");
+    println!("term: the replica has left after {:?}", began.elapsed());
+    stored(producer).await?;
+    let verdict = lab.check().await?;
+    sound("term", &verdict);
+    assert_eq!((verdict.repeated, verdict.cut), (0, 0));
+    Ok(())
+}
+
+/// N5: replicas join and leave under load.
+#[tokio::test]
+async fn rebalance() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(5)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    lab.join("a", None)?;
+    let producer = lab.produce(16_000, 1000, 16)?;
+    for (joins, leaves) in [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d")] {
+        lab.join(joins, None)?;
+        working(&lab, joins).await?;
+        assert!(lab.terminate(leaves).await?, "{leaves} succeeds");
+    }
+    stored(producer).await?;
+    let verdict = lab.check().await?;
+    sound("rebalance", &verdict);
+    assert_eq!((verdict.repeated, verdict.cut), (0, 0));
+    Ok(())
+}
+
+/// A replica's connection stalls for twice its lease, without an end.
+#[tokio::test]
+async fn cut() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(10)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    let proxy = Proxy::start(lab.servers.addresses()).await?;
+    lab.join("a", None)?;
+    lab.join("b", Some(&proxy.address()))?;
+    let producer = lab.produce(15_000, 1000, 15)?;
+    working(&lab, "b").await?;
+    proxy.stall(true);
+    sleep(2 * LEASE).await;
+    proxy.stall(false);
+    stored(producer).await?;
+    sound("cut", &lab.check().await?);
+    Ok(())
+}
+
+/// The connection stalls for less than the lease: nobody takes over, and nothing waits for `ack_wait`.
+#[tokio::test]
+async fn blink() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(10)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    let proxy = Proxy::start(lab.servers.addresses()).await?;
+    lab.join("b", Some(&proxy.address()))?;
+    let producer = lab.produce(6000, 1000, 6)?;
+    working(&lab, "b").await?;
+    proxy.stall(true);
+    sleep(LEASE / 2).await;
+    proxy.stall(false);
+    stored(producer).await?;
+    sound("blink", &lab.check().await?);
+    Ok(())
+}
+
+/// The server is killed, and restarted after a second more than a lease.
+#[tokio::test]
+async fn server() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(10)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b"] {
+        lab.join(name, None)?;
+    }
+    let producer = lab.produce(12_000, 1000, 12)?;
+    calls(&lab, 1000).await?;
+    lab.servers.kill(0).await?;
+    sleep(LEASE + Duration::from_secs(1)).await;
+    lab.servers.start()?;
+    stored(producer).await?;
+    sound("server", &lab.check().await?);
+    Ok(())
+}
+
+/// The server is not there when the replicas start.
+#[tokio::test]
+async fn down() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(5)).await? else {
+        return Ok(());
+    };
+    lab.join("a", None)?;
+    sleep(Duration::from_secs(1)).await;
+    lab.start().await?;
+    stored(lab.produce(1000, 100, 1)?).await?;
+    sound("down", &lab.check().await?);
+    Ok(())
+}
+
+/// Three servers; the one that leads the stream is killed.
+#[tokio::test]
+async fn cluster() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let config = Config {
+        replicas: 3,
+        partitions: 8,
+        lease: 2 * LEASE,
+        ..config()
+    };
+    let Some(mut lab) = lab(config, work(10)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b"] {
+        lab.join(name, None)?;
+    }
+    let producer = lab.produce(15_000, 1000, 20)?;
+    calls(&lab, 500).await?;
+    let client = lab.servers.ready().await?;
+    let leader = lab.servers.leader_of(&client, &lab.config.stream).await?;
+    lab.servers.kill(leader).await?;
+    sleep(Duration::from_secs(5)).await;
+    lab.servers.start()?;
+    stored(producer).await?;
+    sound("cluster", &lab.check().await?);
+    Ok(())
+}
+
+/// Calls that take longer than the lease.
+#[tokio::test]
+async fn slow() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(3000)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b"] {
+        lab.join(name, None)?;
+    }
+    stored(lab.produce(300, 40, 3)?).await?;
+    let verdict = lab.check().await?;
+    sound("slow", &verdict);
+    assert_eq!(verdict.repeated, 0);
+    Ok(())
+}
+
+/// N6: an endpoint that fails always becomes a dead letter; others, which fail now and then, are retried.
+#[tokio::test]
+async fn poison() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let config = Config {
+        max_retries: Some(8),
+        dead_letters: Some("dead".into()),
+        max_backoff: Duration::from_millis(200),
+        ..config()
+    };
+    let behaviour = Behaviour {
+        work: 2,
+        fail: 4,
+        poison: "endpoint-7".into(),
+    };
+    let Some(mut lab) = lab(config, behaviour).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    lab.join("a", None)?;
+    stored(lab.produce(3000, 100, 3)?).await?;
+    let verdict = lab.check().await?;
+    sound("poison", &verdict);
+    assert!(verdict.failed > 100, "{verdict}");
+    let report = lab.report().await?;
+    let poisoned = report.get("endpoint-7").context("it was called")?;
+    assert!(poisoned.len() >= 9, "{}", poisoned.len());
+    Ok(())
+}
