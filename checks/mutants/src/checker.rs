@@ -27,8 +27,9 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// shutdown`, `miri visibility canceller`, `model`. The second word is the test binary, or for unit
-/// tests the filter; the third selects the tests that have it in their name.
+/// shutdown`, `miri visibility canceller`, `nats ownership`, `model`. The second word is the test
+/// binary, or for unit tests and those of keyqueue-nats the filter; the third selects the tests that
+/// have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checker<'a> {
     kind: &'a str,
@@ -43,7 +44,7 @@ impl<'a> Checker<'a> {
         let (kind, part, filter) = (word(), word(), word());
         let known = match kind {
             "model" => part.is_empty(),
-            "loom" | "shuttle" | "unit" | "test" | "miri" => !part.is_empty(),
+            "loom" | "shuttle" | "unit" | "test" | "miri" | "nats" => !part.is_empty(),
             _ => false,
         };
         ensure!(known && words.next().is_none(), "`{text}` is no checker");
@@ -94,6 +95,8 @@ impl<'a> Checker<'a> {
                 kind,
                 format!("+nightly miri test -p keyqueue --test {part}"),
             ),
+            // The model is explored a hundred times slower without optimisation.
+            "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
             _ => {
                 let tests = match kind {
                     "unit" => format!("keyqueue --lib {part}"),

@@ -81,3 +81,97 @@ fn score(name: u64, partition: u16) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::deal;
+
+    fn names(members: usize) -> Vec<String> {
+        (0..members)
+            .map(|member| format!("replica-{member:02}.x.0"))
+            .collect()
+    }
+
+    fn dealt(names: &[String], owners: &[Option<usize>]) -> Vec<usize> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        deal(&names, owners)
+    }
+
+    fn counts(members: usize, dealt: &[usize]) -> Vec<usize> {
+        (0..members)
+            .map(|member| dealt.iter().filter(|to| **to == member).count())
+            .collect()
+    }
+
+    /// Some members, and an owner or none for each partition.
+    fn owners() -> impl Strategy<Value = (usize, Vec<Option<usize>>)> {
+        (1_usize..12).prop_flat_map(|members| {
+            let owner = proptest::option::of(0..members);
+            (Just(members), vec(owner, 1..100))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_member_gets_its_share((members, owners) in owners()) {
+            let dealt = dealt(&names(members), &owners);
+            prop_assert_eq!(dealt.len(), owners.len());
+            let even = owners.len() / members;
+            for count in counts(members, &dealt) {
+                prop_assert!(count == even || count == even + 1, "{} of {}", count, even);
+            }
+        }
+
+        #[test]
+        fn a_deal_stays_while_it_is_carried_out(
+            (members, mut owners) in owners(),
+            steps in vec((any::<prop::sample::Index>(), any::<bool>()), 0..200),
+        ) {
+            let names = names(members);
+            let first = dealt(&names, &owners);
+            for (partition, claimed) in steps {
+                let partition = partition.index(owners.len());
+                let to = Some(first[partition]);
+                // What is owned by another member becomes free first.
+                owners[partition] = match owners[partition] {
+                    owner if owner == to => to,
+                    Some(_) => None,
+                    None if claimed => to,
+                    None => None,
+                };
+                prop_assert_eq!(&dealt(&names, &owners), &first);
+            }
+        }
+
+        #[test]
+        fn a_join_and_a_leave_move_few(members in 1_usize..12, partitions in 1_usize..200) {
+            let (few, more) = (names(members), names(members + 1));
+            let before = dealt(&few, &vec![None; partitions]);
+            let owners: Vec<_> = before.iter().copied().map(Some).collect();
+            let joined = dealt(&more, &owners);
+            let moved = before.iter().zip(&joined).filter(|(was, is)| was != is).count();
+            prop_assert!(moved <= partitions / (members + 1), "{} moves", moved);
+
+            // The last member leaves again.
+            let owners: Vec<_> = joined.iter().map(|is| Some(*is).filter(|is| *is < members)).collect();
+            let left = dealt(&few, &owners);
+            let kept = |(owner, is): (&Option<usize>, &usize)| owner.is_none_or(|owner| owner == *is);
+            prop_assert!(owners.iter().zip(&left).all(kept));
+        }
+    }
+
+    #[test]
+    fn without_members_nothing_is_dealt() {
+        assert!(deal(&[], &[None, None]).is_empty());
+    }
+
+    /// All replicas have to compute the same, whatever version they run.
+    #[test]
+    fn the_deal_is_fixed() {
+        let dealt = dealt(&names(3), &[None; 12]);
+        assert_eq!(dealt, [1, 2, 2, 2, 0, 2, 1, 0, 0, 1, 0, 1]);
+    }
+}

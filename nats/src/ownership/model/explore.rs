@@ -87,8 +87,8 @@ fn sometimes(event: Event) -> Property<Explore> {
         Event::TakenOver => Property::sometimes("taken over", |_, world: &World| {
             world.events.contains(&Event::TakenOver)
         }),
-        Event::HandedOver => Property::sometimes("handed over", |_, world: &World| {
-            world.events.contains(&Event::HandedOver)
+        Event::Moved => Property::sometimes("moved", |_, world: &World| {
+            world.events.contains(&Event::Moved)
         }),
         Event::Adopted => Property::sometimes("adopted", |_, world: &World| {
             world.events.contains(&Event::Adopted)
@@ -100,15 +100,53 @@ fn sometimes(event: Event) -> Property<Explore> {
 }
 
 #[test]
-fn two_replicas_one_partition() {
-    let env = |k: &str, d: u64| std::env::var(k).map_or(d, |v| v.parse().unwrap());
+fn an_owner_and_another_replica() {
     Explore {
         partitions: 1,
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 2,
-        faults: env("FAULTS", 1) as u32,
-        horizon: env("HORIZON", 7),
+        faults: 2,
+        horizon: 6,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Resumed)],
+    }
+    .run();
+}
+
+#[test]
+fn a_replica_joins_an_owner_of_two_partitions() {
+    Explore {
+        partitions: 2,
+        rates: vec![vec![6, 8], vec![8, 6]],
+        launched: 1,
+        faults: 1,
+        horizon: 7,
+        expected: vec![sometimes(Event::TakenOver), sometimes(Event::Moved)],
+    }
+    .run();
+}
+
+#[test]
+fn two_replicas_start() {
+    Explore {
+        partitions: 1,
+        rates: vec![vec![6, 8], vec![8, 6]],
+        launched: 0,
+        faults: 1,
+        horizon: 7,
+        expected: vec![sometimes(Event::TakenOver), sometimes(Event::Adopted)],
+    }
+    .run();
+}
+
+#[test]
+fn three_replicas_and_two_partitions() {
+    Explore {
+        partitions: 2,
+        rates: vec![vec![6, 8, 7], vec![8, 6, 7]],
+        launched: 3,
+        faults: 1,
+        horizon: 8,
+        expected: vec![sometimes(Event::TakenOver), sometimes(Event::Moved)],
     }
     .run();
 }

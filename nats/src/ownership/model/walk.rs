@@ -22,9 +22,11 @@ fn walks() {
             .map(|_| random.u64(6..=8))
             .collect();
         let mut world = World::new(random.u16(1..=3), &rates);
+        // Of a hundred moves.
+        let (faults, free) = (random.u32(1..=8), random.u32(2..=20));
         let mut made = Vec::new();
         for _ in 0..MOVES {
-            let next = choose(&world, &mut random);
+            let next = choose(&world, faults, free, &mut random);
             made.push(next.clone());
             world.make(next);
             for event in &world.events {
@@ -35,20 +37,22 @@ fn walks() {
             }
         }
         recover(&mut world);
-        let wrong = &world.wrong;
-        let quiet = world.is_quiet();
+        let (quiet, wrong) = (world.is_quiet(), &world.wrong);
         assert!(
             quiet && wrong.is_none(),
             "seed {seed}: {wrong:?} {world:#?}"
         );
     }
+    println!("{events:?} in {WALKS} walks");
+    assert_eq!(events.len(), 4, "{events:?}");
 }
 
-fn choose(world: &World, random: &mut fastrand::Rng) -> Move {
+fn choose(world: &World, faults: u32, free: u32, random: &mut fastrand::Rng) -> Move {
     let moves = match random.u32(0..100) {
-        0..8 => world.faults(),
-        8..25 => world.free(),
-        25..28 => Vec::new(),
+        share if share < faults => world.faults(),
+        share if share < faults + free => world.free(),
+        // Everything is slow.
+        97.. => Vec::new(),
         _ => world.prompt(),
     };
     random.choice(moves).unwrap_or(Move::Advance)
@@ -58,11 +62,41 @@ fn recover(world: &mut World) {
     world.heal();
     for _ in 0..RECOVERY {
         world.settle();
-        while let Some(over) = world.handing_over() {
-            world.make(over);
-            world.settle();
-        }
         world.make(Move::Advance);
     }
     world.settle();
+}
+
+/// The first replica that reaches the server again does not fence the others.
+#[test]
+fn an_absence_of_the_server_ends_no_session() {
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let rates: Vec<u64> = (0..3).map(|_| random.u64(6..=8)).collect();
+        let mut world = World::new(4, &rates);
+        for replica in 0..rates.len() {
+            world.make(Move::Launch(replica));
+        }
+        recover(&mut world);
+        let begun = world.begun.clone();
+        for _ in 0..random.u64(1..10) {
+            world.make(Move::Advance);
+            for replica in 0..rates.len() {
+                let tick = Move::Tick(replica);
+                if world.prompt().contains(&tick) {
+                    world.make(tick);
+                }
+            }
+            world.lose_writes();
+        }
+        for _ in 0..RECOVERY {
+            while let Some(next) = random.choice(world.prompt()) {
+                world.make(next);
+            }
+            world.make(Move::Advance);
+        }
+        world.settle();
+        assert!(world.is_quiet(), "seed {seed}: {world:#?}");
+        assert_eq!(world.begun, begun, "seed {seed}");
+    }
 }

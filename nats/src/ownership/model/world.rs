@@ -17,7 +17,7 @@ pub(super) struct World {
     pub(super) flights: Vec<Flight>,
     /// For each partition, the highest epoch under which a delivery could have begun, and the
     /// replica.
-    begun: Vec<(u64, usize)>,
+    pub(super) begun: Vec<(u64, usize)>,
     /// What is worth seeing in the last move.
     pub(super) events: BTreeSet<Event>,
     pub(super) wrong: Option<String>,
@@ -72,8 +72,8 @@ pub(super) struct Flight {
 pub(super) enum Event {
     /// A partition of a killed replica was started by another.
     TakenOver,
-    /// A partition was started by another replica than that which handed it over.
-    HandedOver,
+    /// A partition was started by another replica than before, which is still there.
+    Moved,
     /// A claim whose end was unknown was found to be applied.
     Adopted,
     /// A late renewal was applied.
@@ -97,6 +97,8 @@ pub(super) enum Move {
     Continue(usize),
     Rewatch(usize),
     Read(usize, Key),
+    /// The read fails.
+    LoseRead(usize, Key),
     HandedOver(usize, u16),
     Pause(usize),
     Wake(usize),
@@ -109,7 +111,7 @@ pub(super) enum Move {
 
 impl Move {
     pub(super) fn is_fault(&self) -> bool {
-        use Move::{Expire, Hold, HoldAck, Kill, Leave, Pause, Rewatch, Stall};
+        use Move::{Expire, Hold, HoldAck, Kill, Leave, LoseRead, Pause, Rewatch, Stall};
         matches!(
             self,
             Hold(_)
@@ -120,6 +122,7 @@ impl Move {
                 | Kill(_)
                 | Leave(_)
                 | Expire(..)
+                | LoseRead(..)
         )
     }
 }
@@ -243,6 +246,14 @@ impl World {
                 });
             }
         }
+        for (index, replica) in self.replicas.iter().enumerate() {
+            moves.extend(
+                replica
+                    .reads
+                    .iter()
+                    .map(|key| Move::LoseRead(index, key.clone())),
+            );
+        }
         for (key, (value, _)) in &self.bucket.records {
             if *value == Some(Value::Ended) {
                 moves.push(Move::Expire(key.clone(), false));
@@ -282,6 +293,9 @@ impl World {
                 self.replicas[replica].reads.remove(&key);
                 let record = self.bucket.get(&key);
                 self.show(replica, key, record);
+            }
+            Move::LoseRead(replica, key) => {
+                self.replicas[replica].reads.remove(&key);
             }
             Move::HandedOver(replica, partition) => {
                 if let Some(was) = self.replicas[replica].receiving.remove(&partition) {
@@ -514,7 +528,7 @@ impl World {
         if epoch > 0 && before != index {
             let before = &self.replicas[before];
             self.events.insert(match before.member {
-                Some(_) => Event::HandedOver,
+                Some(_) => Event::Moved,
                 None => Event::TakenOver,
             });
         }
@@ -550,12 +564,25 @@ impl World {
         }
     }
 
-    /// Makes prompt moves until there are none.
+    /// Makes prompt moves and ends hand-overs until there are none.
     pub(super) fn settle(&mut self) {
+        let over = |over: &Move| matches!(over, Move::HandedOver(..));
+        let next = |world: &World| {
+            let prompt = world.prompt().into_iter().next();
+            prompt.or_else(|| world.free().into_iter().find(over))
+        };
         while self.wrong.is_none()
-            && let Some(next) = self.prompt().into_iter().next()
+            && let Some(next) = next(self)
         {
             self.make(next);
+        }
+    }
+
+    /// The server is away: every write ends as unknown, and is not applied.
+    pub(super) fn lose_writes(&mut self) {
+        while let Some(Flight { replica, key, .. }) = self.flights.pop() {
+            let end = WriteEnd::Unknown;
+            self.step(replica, Input::Wrote { key, end });
         }
     }
 
@@ -568,12 +595,6 @@ impl World {
             replica.paused = false;
             replica.watcher.stalled = false;
         }
-    }
-
-    /// The end of a hand-over.
-    pub(super) fn handing_over(&self) -> Option<Move> {
-        let over = |over: &Move| matches!(over, Move::HandedOver(..));
-        self.free().into_iter().find(over)
     }
 
     /// Whether each partition is received by a replica that may begin its deliveries, and no
