@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::receiver::{End, Report};
+use crate::receiver::{Call, End, Report};
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -115,14 +115,9 @@ impl Verdict {
         Ok(())
     }
 
-    fn check_calls(
-        &mut self,
-        endpoint: &str,
-        calls: &[crate::receiver::Call],
-        disturbed: &Disturbed,
-    ) {
-        let mut highest = 0;
+    fn check_calls(&mut self, endpoint: &str, calls: &[Call], disturbed: &Disturbed) {
         for (index, call) in calls.iter().enumerate() {
+            let (before, after) = (&calls[..index], &calls[index + 1..]);
             self.calls += 1;
             match call.end {
                 End::Open => self.cut += 1,
@@ -130,37 +125,29 @@ impl Verdict {
                 End::Fenced => self.fenced += 1,
                 End::Done => {}
             }
-            if call.epoch < highest && call.end != End::Fenced {
-                self.violations.push(format!(
-                    "{endpoint}: epoch {} after {highest}: {call:?}",
-                    call.epoch
-                ));
-            }
-            highest = highest.max(call.epoch);
-            let again = |other: &&crate::receiver::Call| {
-                other.sequence == call.sequence && other.end == End::Done
-            };
-            if call.end == End::Done && calls[..index].iter().any(|other| again(&other)) {
+            if call.end == End::Done && before.iter().any(|other| other.takes_effect_of(call)) {
                 self.repeated += 1;
             }
-            if call.end == End::Fenced {
-                continue;
+            // A call that takes effect has the highest fence of all that began before it ended.
+            let ended = call.ended.unwrap_or(u64::MAX);
+            let overlapping = after.iter().take_while(|other| other.began < ended);
+            let mut seen = before.iter().chain(overlapping.clone());
+            if call.end == End::Done && seen.any(|other| other.epoch > call.epoch) {
+                self.violations.push(format!(
+                    "{endpoint}: took effect under an old fence: {call:?}"
+                ));
             }
-            for earlier in calls[..index]
-                .iter()
-                .filter(|other| other.end != End::Fenced)
+            for later in
+                overlapping.filter(|other| other.epoch != call.epoch || call.end != End::Fenced)
             {
-                if earlier.ended.is_some_and(|ended| ended <= call.began) {
-                    continue;
-                }
                 // It ran when its process was stopped, and its fence is lower.
-                let stopped = disturbed.get(&earlier.replica);
-                let running = stopped.is_some_and(|stopped| earlier.began <= *stopped);
-                if running && earlier.epoch < call.epoch {
+                let stopped = disturbed.get(&call.replica);
+                let ran = stopped.is_some_and(|stopped| call.began <= *stopped);
+                if ran && call.epoch < later.epoch {
                     self.excused += 1;
                 } else {
                     self.violations
-                        .push(format!("{endpoint}: {earlier:?} overlaps {call:?}"));
+                        .push(format!("{endpoint}: {call:?} overlaps {later:?}"));
                 }
             }
         }

@@ -1,5 +1,6 @@
-//! The receiver of the webhooks, and the witness: it records when each call begins and ends, and refuses
-//! calls with a fence that is lower than one that it has seen for the endpoint.
+//! The receiver of the webhooks, and the witness: it records when each call begins and ends. It refuses
+//! calls with a fence that is lower than one that it has seen for the endpoint, when they begin and before
+//! they would take effect.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,6 +31,13 @@ pub struct Call {
     /// `None`: it has not ended yet.
     pub ended: Option<u64>,
     pub end: End,
+}
+
+impl Call {
+    /// Whether this call, too, has delivered the other's message with success.
+    pub fn takes_effect_of(&self, other: &Call) -> bool {
+        self.end == End::Done && self.sequence == other.sequence
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +120,10 @@ async fn hook(
     }
     let behaviour = &witness.behaviour;
     sleep(Duration::from_millis(behaviour.work)).await;
+    if running.is_fenced() {
+        running.end = End::Fenced;
+        return Err(StatusCode::CONFLICT);
+    }
     let turn = running.index + 1;
     let mut answer = HeaderMap::new();
     let status = if running.endpoint == behaviour.poison {
@@ -157,7 +169,7 @@ impl Running {
 
     fn is_fenced(&self) -> bool {
         let report = self.witness.report.lock().expect("no call panics");
-        let calls = &report[&self.endpoint][..=self.index];
+        let calls = &report[&self.endpoint];
         calls
             .iter()
             .any(|call| call.epoch > calls[self.index].epoch)

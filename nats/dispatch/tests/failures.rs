@@ -113,8 +113,47 @@ async fn kill() -> Result<()> {
     Ok(())
 }
 
+/// Whether another replica has called endpoints of this one, under higher fences.
+async fn was_taken_over(lab: &Lab, name: &str) -> Result<bool> {
+    let report = lab.report().await?;
+    Ok(report.values().any(|calls| {
+        let its = calls
+            .iter()
+            .filter(|call| call.replica == name)
+            .map(|call| call.epoch)
+            .max();
+        its.is_some_and(|its| {
+            calls
+                .iter()
+                .any(|call| call.replica != name && call.epoch > its)
+        })
+    }))
+}
+
 /// N3: a replica is stopped for longer than its lease, and begins nothing when it wakes. Its calls that ran when it was
-/// stopped carry the lower fence.
+/// stopped overlap those of the next owner; they carry the lower fence, and the receiver refuses them.
+#[tokio::test]
+async fn pause_of_long_calls() -> Result<()> {
+    let _machine = MACHINE.lock().await;
+    let Some(mut lab) = lab(config(), work(6000)).await? else {
+        return Ok(());
+    };
+    lab.start().await?;
+    for name in ["a", "b"] {
+        lab.join(name, None)?;
+    }
+    // Fewer endpoints than tasks: the next owner calls them at once.
+    let producer = lab.produce(2000, 24, 10)?;
+    working(&lab, "b").await?;
+    lab.pause("b", 4 * LEASE).await?;
+    stored(producer).await?;
+    let verdict = lab.check().await?;
+    sound("pause of long calls", &verdict);
+    assert!(verdict.excused > 0 && verdict.fenced > 0, "{verdict}");
+    Ok(())
+}
+
+/// N3: the same under load, with short calls.
 #[tokio::test]
 async fn pause() -> Result<()> {
     let _machine = MACHINE.lock().await;
@@ -128,6 +167,10 @@ async fn pause() -> Result<()> {
     let producer = lab.produce(15_000, 1000, 15)?;
     working(&lab, "b").await?;
     lab.pause("b", 4 * LEASE).await?;
+    assert!(
+        was_taken_over(&lab, "b").await?,
+        "its partitions have moved"
+    );
     stored(producer).await?;
     sound("pause", &lab.check().await?);
     Ok(())
@@ -194,6 +237,10 @@ async fn cut() -> Result<()> {
     proxy.stall(true);
     sleep(2 * LEASE).await;
     proxy.stall(false);
+    assert!(
+        was_taken_over(&lab, "b").await?,
+        "its partitions have moved"
+    );
     stored(producer).await?;
     sound("cut", &lab.check().await?);
     Ok(())
