@@ -1,4 +1,5 @@
-//! The bucket: one version of each record, one revision for all of them.
+//! The bucket: one version of each record, one revision for all of them. Watchers that lag still
+//! show the versions that have been replaced meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ pub(super) type Record = (Option<Value>, Revision);
 pub(super) struct Bucket {
     pub(super) records: BTreeMap<Key, Record>,
     pub(super) last: Revision,
+    /// The changes that a watcher has not shown yet, in order.
+    changes: Vec<(Key, Record)>,
 }
 
 impl Bucket {
@@ -24,14 +27,27 @@ impl Bucket {
             return WriteEnd::Conflict;
         }
         self.last += 1;
-        self.records.insert(key, (value, self.last));
+        let record = (value, self.last);
+        self.changes.push((key.clone(), record.clone()));
+        self.records.insert(key, record);
         WriteEnd::Written(self.last)
     }
 
     /// What a watcher shows next that has shown everything up to this revision.
-    pub(super) fn after(&self, shown: Revision) -> Option<(Key, Record)> {
-        let newer = self.records.iter().filter(|(_, record)| record.1 > shown);
+    pub(super) fn change_after(&self, shown: Revision) -> Option<&(Key, Record)> {
+        self.changes.iter().find(|(_, record)| record.1 > shown)
+    }
+
+    /// What a watcher shows next that is at this revision of the snapshot with which it begins.
+    pub(super) fn record_after(&self, shown: Revision, last: Revision) -> Option<(Key, Record)> {
+        let records = self.records.iter();
+        let newer = records.filter(|(_, record)| record.1 > shown && record.1 <= last);
         let next = newer.min_by_key(|(_, record)| record.1);
         next.map(|(key, record)| (key.clone(), record.clone()))
+    }
+
+    /// All watchers have shown everything up to this revision.
+    pub(super) fn forget(&mut self, shown: Revision) {
+        self.changes.retain(|(_, record)| record.1 > shown);
     }
 }

@@ -2,7 +2,8 @@
 
 use stateright::{Checker, Model, Property};
 
-use super::world::{Event, Move, World};
+use super::moves::Move;
+use super::world::{Event, World};
 
 struct Explore {
     partitions: u16,
@@ -11,6 +12,8 @@ struct Explore {
     /// Replicas that are there in the beginning; the others join at any time.
     launched: usize,
     faults: u32,
+    /// Which faults.
+    which: fn(&Move) -> bool,
     horizon: u64,
     expected: Vec<Property<Explore>>,
 }
@@ -46,7 +49,7 @@ impl Model for Explore {
             }
         }
         if world.faults < self.faults {
-            moves.extend(world.faults());
+            moves.extend(world.faults().into_iter().filter(self.which));
         }
     }
 
@@ -106,8 +109,23 @@ fn an_owner_and_another_replica() {
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 2,
         faults: 2,
+        which: |_| true,
         horizon: 6,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Resumed)],
+    }
+    .run();
+}
+
+#[test]
+fn an_owner_whose_renewals_end_as_unknown() {
+    Explore {
+        partitions: 1,
+        rates: vec![vec![6, 8]],
+        launched: 2,
+        faults: 3,
+        which: |fault| matches!(fault, Move::HoldAck(_) | Move::Stall(0) | Move::Pause(0)),
+        horizon: 5,
+        expected: vec![sometimes(Event::Moved)],
     }
     .run();
 }
@@ -119,6 +137,7 @@ fn a_replica_joins_an_owner_of_two_partitions() {
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 1,
         faults: 1,
+        which: |_| true,
         horizon: 7,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Moved)],
     }
@@ -132,6 +151,7 @@ fn two_replicas_start() {
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 0,
         faults: 1,
+        which: |_| true,
         horizon: 7,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Adopted)],
     }
@@ -145,6 +165,7 @@ fn three_replicas_and_two_partitions() {
         rates: vec![vec![6, 8, 7], vec![8, 6, 7]],
         launched: 3,
         faults: 1,
+        which: |_| true,
         horizon: 8,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Moved)],
     }

@@ -1,6 +1,6 @@
 //! Explores the protocol: real members, a simulated bucket, simulated drivers, clocks and faults.
 //!
-//! `world` is the state and its moves. `explore` tries every order of moves within a horizon, with
+//! `world` is the state, `moves` what can happen. `explore` tries every order of moves within a horizon, with
 //! a limited number of faults; `walk` makes long random walks with many faults, and at the end of
 //! each requires that everything is owned again.
 //!
@@ -10,5 +10,6 @@
 
 mod bucket;
 mod explore;
+mod moves;
 mod walk;
 mod world;

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::world::{Move, World};
+use super::moves::Move;
+use super::world::World;
 
 const WALKS: u64 = 3000;
 const MOVES: u32 = 400;

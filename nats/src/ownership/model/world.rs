@@ -1,9 +1,10 @@
-//! The state of the model, and its moves.
+//! The state of the model, the drivers of the members, and what must always hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::bucket::{Bucket, Record};
+use super::bucket::Bucket;
+use super::moves::Move;
 use crate::ownership::{Action, Input, Key, Member, Revision, Settings, Time, Value, WriteEnd};
 
 /// Of each replica's clock, however fast it runs.
@@ -29,43 +30,43 @@ pub(super) struct Replica {
     /// None: killed.
     pub(super) member: Option<Member>,
     /// Processes that it has had.
-    runs: u32,
+    pub(super) runs: u32,
     /// Ticks of its clock in a unit of true time.
-    rate: u64,
+    pub(super) rate: u64,
     pub(super) paused: bool,
     pub(super) left: bool,
-    watcher: Watcher,
-    reads: BTreeSet<Key>,
+    pub(super) watcher: Watcher,
+    pub(super) reads: BTreeSet<Key>,
     /// What its driver receives messages of.
-    receiving: BTreeMap<u16, Receiving>,
+    pub(super) receiving: BTreeMap<u16, Receiving>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Watcher {
-    stalled: bool,
-    shown: Revision,
+pub(super) struct Watcher {
+    pub(super) stalled: bool,
+    pub(super) shown: Revision,
     /// The last revision when it began, until all up to there has been shown.
-    snapshot: Option<Revision>,
+    pub(super) snapshot: Option<Revision>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Receiving {
-    epoch: u64,
-    handing_over: bool,
+pub(super) struct Receiving {
+    pub(super) epoch: u64,
+    pub(super) handing_over: bool,
 }
 
 /// A write on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flight {
-    replica: usize,
-    key: Key,
-    value: Value,
-    expect: Revision,
-    held: bool,
+    pub(super) replica: usize,
+    pub(super) key: Key,
+    pub(super) value: Value,
+    pub(super) expect: Revision,
+    pub(super) held: bool,
     /// Its end on the server.
-    applied: Option<WriteEnd>,
+    pub(super) applied: Option<WriteEnd>,
     /// Its replica does not wait for it any more.
-    orphan: bool,
+    pub(super) orphan: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,53 +79,6 @@ pub(super) enum Event {
     Adopted,
     /// A late renewal was applied.
     Resumed,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    Advance,
-    Tick(usize),
-    /// Apply a write, and acknowledge it.
-    Apply(usize),
-    /// Hold a write, or only its acknowledgement.
-    Hold(usize),
-    HoldAck(usize),
-    Acknowledge(usize),
-    /// End a write as unknown. It may still be applied.
-    TimeOut(usize),
-    Watch(usize),
-    Stall(usize),
-    Continue(usize),
-    Rewatch(usize),
-    Read(usize, Key),
-    /// The read fails.
-    LoseRead(usize, Key),
-    HandedOver(usize, u16),
-    Pause(usize),
-    Wake(usize),
-    Kill(usize),
-    Launch(usize),
-    Leave(usize),
-    /// The record of an ended session vanishes, with or without a marker.
-    Expire(Key, bool),
-}
-
-impl Move {
-    pub(super) fn is_fault(&self) -> bool {
-        use Move::{Expire, Hold, HoldAck, Kill, Leave, LoseRead, Pause, Rewatch, Stall};
-        matches!(
-            self,
-            Hold(_)
-                | HoldAck(_)
-                | Stall(_)
-                | Rewatch(_)
-                | Pause(_)
-                | Kill(_)
-                | Leave(_)
-                | Expire(..)
-                | LoseRead(..)
-        )
-    }
 }
 
 impl World {
@@ -152,185 +106,24 @@ impl World {
         }
     }
 
-    fn now(&self, replica: usize) -> Time {
+    pub(super) fn now(&self, replica: usize) -> Time {
         Duration::from_nanos(self.time * self.replicas[replica].rate)
     }
 
-    fn runs(&self, replica: usize) -> bool {
+    pub(super) fn runs(&self, replica: usize) -> bool {
         let replica = &self.replicas[replica];
         replica.member.is_some() && !replica.paused && !replica.left
     }
 
-    /// The moves that are made before time advances.
-    pub(super) fn prompt(&self) -> Vec<Move> {
-        let mut moves = Vec::new();
-        for (index, flight) in self.flights.iter().enumerate() {
-            match flight.applied {
-                _ if flight.held => {}
-                None => moves.push(Move::Apply(index)),
-                Some(_) if self.runs(flight.replica) => moves.push(Move::Acknowledge(index)),
-                Some(_) => {}
-            }
-        }
-        for (index, replica) in self.replicas.iter().enumerate() {
-            if !self.runs(index) {
-                continue;
-            }
-            let member = replica.member.as_ref();
-            if member.is_some_and(|member| member.next_tick() <= self.now(index)) {
-                moves.push(Move::Tick(index));
-            }
-            let watcher = &replica.watcher;
-            let watches = watcher.snapshot.is_some() || self.bucket.after(watcher.shown).is_some();
-            if !watcher.stalled && watches {
-                moves.push(Move::Watch(index));
-            }
-            moves.extend(
-                replica
-                    .reads
-                    .iter()
-                    .map(|key| Move::Read(index, key.clone())),
-            );
-        }
-        moves
-    }
-
-    /// The moves that nothing waits for, other than faults.
-    pub(super) fn free(&self) -> Vec<Move> {
-        let mut moves = Vec::new();
-        for (index, flight) in self.flights.iter().enumerate() {
-            if !flight.held {
-                continue;
-            }
-            if flight.applied.is_none() {
-                moves.push(Move::Apply(index));
-            } else if self.runs(flight.replica) {
-                moves.push(Move::Acknowledge(index));
-            }
-            if !flight.orphan && self.runs(flight.replica) {
-                moves.push(Move::TimeOut(index));
-            }
-        }
-        for (index, replica) in self.replicas.iter().enumerate() {
-            if replica.paused {
-                moves.push(Move::Wake(index));
-            } else if self.runs(index) {
-                if replica.watcher.stalled {
-                    moves.push(Move::Continue(index));
-                }
-                for (partition, receiving) in &replica.receiving {
-                    if receiving.handing_over {
-                        moves.push(Move::HandedOver(index, *partition));
-                    }
-                }
-            } else {
-                moves.push(Move::Launch(index));
-            }
-        }
-        moves
-    }
-
-    pub(super) fn faults(&self) -> Vec<Move> {
-        let mut moves = Vec::new();
-        for (index, flight) in self.flights.iter().enumerate() {
-            if !flight.held && flight.applied.is_none() {
-                moves.extend([Move::Hold(index), Move::HoldAck(index)]);
-            }
-        }
-        for (index, replica) in self.replicas.iter().enumerate() {
-            if self.runs(index) {
-                moves.extend([Move::Pause(index), Move::Kill(index), Move::Leave(index)]);
-                moves.push(match replica.watcher.stalled {
-                    true => Move::Rewatch(index),
-                    false => Move::Stall(index),
-                });
-            }
-        }
-        for (index, replica) in self.replicas.iter().enumerate() {
-            moves.extend(
-                replica
-                    .reads
-                    .iter()
-                    .map(|key| Move::LoseRead(index, key.clone())),
-            );
-        }
-        for (key, (value, _)) in &self.bucket.records {
-            if *value == Some(Value::Ended) {
-                moves.push(Move::Expire(key.clone(), false));
-                moves.push(Move::Expire(key.clone(), true));
-            }
-        }
-        moves
-    }
-
-    pub(super) fn make(&mut self, what: Move) {
-        self.events.clear();
-        self.faults += u32::from(what.is_fault());
-        match what {
-            Move::Advance => self.time += 1,
-            Move::Tick(replica) => self.step(replica, Input::Tick),
-            Move::Apply(index) => {
-                self.apply(index);
-                let flight = &self.flights[index];
-                if flight.orphan {
-                    self.flights.remove(index);
-                } else if self.runs(flight.replica) {
-                    self.acknowledge(index);
-                }
-            }
-            Move::Hold(index) => self.flights[index].held = true,
-            Move::HoldAck(index) => {
-                self.apply(index);
-                self.flights[index].held = true;
-            }
-            Move::Acknowledge(index) => self.acknowledge(index),
-            Move::TimeOut(index) => self.time_out(index),
-            Move::Watch(replica) => self.watch(replica),
-            Move::Stall(replica) => self.replicas[replica].watcher.stalled = true,
-            Move::Continue(replica) => self.replicas[replica].watcher.stalled = false,
-            Move::Rewatch(replica) => self.rewatch(replica),
-            Move::Read(replica, key) => {
-                self.replicas[replica].reads.remove(&key);
-                let record = self.bucket.get(&key);
-                self.show(replica, key, record);
-            }
-            Move::LoseRead(replica, key) => {
-                self.replicas[replica].reads.remove(&key);
-            }
-            Move::HandedOver(replica, partition) => {
-                if let Some(was) = self.replicas[replica].receiving.remove(&partition) {
-                    let epoch = was.epoch;
-                    self.step(replica, Input::HandedOver { partition, epoch });
-                }
-            }
-            Move::Pause(replica) => self.replicas[replica].paused = true,
-            Move::Wake(replica) => self.replicas[replica].paused = false,
-            Move::Kill(replica) => self.kill(replica),
-            Move::Launch(replica) => self.launch(replica),
-            Move::Leave(replica) => self.step(replica, Input::Leave),
-            Move::Expire(key, marked) => {
-                let revision = self.bucket.get(&key).1;
-                self.bucket.write(key.clone(), None, revision);
-                if !marked {
-                    self.bucket.records.remove(&key);
-                }
-            }
-        }
-        self.flights
-            .sort_by_key(|flight| (flight.replica, flight.key.clone(), flight.expect));
-        self.absorb();
-        self.check();
-    }
-
     /// Watchers show at once what changes nothing, such as a replica's own acknowledged writes.
-    fn absorb(&mut self) {
+    pub(super) fn absorb(&mut self) {
         for index in 0..self.replicas.len() {
             let now = self.now(index);
             while self.runs(index)
                 && !self.replicas[index].watcher.stalled
                 && self.replicas[index].watcher.snapshot.is_none()
                 && let Some((key, (value, revision))) =
-                    self.bucket.after(self.replicas[index].watcher.shown)
+                    (self.bucket.change_after(self.replicas[index].watcher.shown)).cloned()
             {
                 let replica = &mut self.replicas[index];
                 let mut after = replica.member.clone();
@@ -346,102 +139,16 @@ impl World {
                 replica.watcher.shown = revision;
             }
         }
-    }
-
-    fn apply(&mut self, index: usize) {
-        let Flight {
-            key, value, expect, ..
-        } = self.flights[index].clone();
-        self.flights[index].applied = Some(self.bucket.write(key, Some(value), expect));
-    }
-
-    fn acknowledge(&mut self, index: usize) {
-        let Flight {
-            replica,
-            key,
-            applied,
-            ..
-        } = self.flights.remove(index);
-        if let Some(end) = applied {
-            self.step(replica, Input::Wrote { key, end });
-        }
-    }
-
-    fn time_out(&mut self, index: usize) {
-        let flight = &mut self.flights[index];
-        let (replica, key) = (flight.replica, flight.key.clone());
-        flight.orphan = true;
-        if flight.applied.is_some() {
-            self.flights.remove(index);
-        }
-        let end = WriteEnd::Unknown;
-        self.step(replica, Input::Wrote { key, end });
-    }
-
-    fn watch(&mut self, replica: usize) {
-        let watcher = &mut self.replicas[replica].watcher;
-        let next = self.bucket.after(watcher.shown);
-        let begins = |last| next.as_ref().is_none_or(|(_, record)| record.1 > last);
-        if watcher.snapshot.is_some_and(begins) {
-            watcher.snapshot = None;
-            self.step(replica, Input::Snapshot);
-        } else if let Some((key, record)) = next {
-            watcher.shown = record.1;
-            self.show(replica, key, record);
-        }
-    }
-
-    fn rewatch(&mut self, replica: usize) {
-        self.replicas[replica].watcher = Watcher {
-            snapshot: Some(self.bucket.last),
-            ..Watcher::default()
-        };
-    }
-
-    fn show(&mut self, replica: usize, key: Key, (value, revision): Record) {
-        self.step(
-            replica,
-            Input::Seen {
-                key,
-                value,
-                revision,
-            },
-        );
-    }
-
-    fn kill(&mut self, replica: usize) {
-        let killed = &mut self.replicas[replica];
-        killed.member = None;
-        killed.reads.clear();
-        killed.receiving.clear();
-        self.flights
-            .retain(|flight| flight.replica != replica || flight.applied.is_none());
-        for flight in self
-            .flights
-            .iter_mut()
-            .filter(|flight| flight.replica == replica)
-        {
-            flight.orphan = true;
-        }
-    }
-
-    fn launch(&mut self, replica: usize) {
-        self.kill(replica);
-        let now = self.now(replica);
-        let launched = &mut self.replicas[replica];
-        launched.runs += 1;
-        launched.left = false;
-        let settings = Settings {
-            partitions: u16::try_from(self.begun.len()).unwrap(),
-            lease: Duration::from_nanos(LEASE),
-        };
-        let (name, nonce) = (format!("r{replica}"), launched.runs.to_string());
-        launched.member = Some(Member::new(&name, &nonce, settings, now));
-        self.rewatch(replica);
+        let live = self
+            .replicas
+            .iter()
+            .filter(|replica| replica.member.is_some());
+        let shown = live.map(|replica| replica.watcher.snapshot.unwrap_or(replica.watcher.shown));
+        self.bucket.forget(shown.min().unwrap_or(self.bucket.last));
     }
 
     /// A step of a member, and what its driver does then.
-    fn step(&mut self, index: usize, input: Input) {
+    pub(super) fn step(&mut self, index: usize, input: Input) {
         let now = self.now(index);
         let seen = matches!(input, Input::Seen { .. });
         let Some(member) = &mut self.replicas[index].member else {
@@ -535,7 +242,7 @@ impl World {
     }
 
     /// What must always hold: see the properties of `explore`.
-    fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         for partition in 0..self.begun.len() {
             let mut owners = Vec::new();
             for (index, replica) in self.replicas.iter().enumerate() {
@@ -571,10 +278,15 @@ impl World {
             let prompt = world.prompt().into_iter().next();
             prompt.or_else(|| world.free().into_iter().find(over))
         };
+        let mut moves = 0;
         while self.wrong.is_none()
             && let Some(next) = next(self)
         {
             self.make(next);
+            moves += 1;
+            if moves > 1000 {
+                self.wrong = Some("no end".to_owned());
+            }
         }
     }
 
