@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Runs the two set-up commands of README.md, as they are written in its first `sh` block.
+# Runs the two set-up commands of README.md, or of another page, as they are written in its first `sh` block.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+page=${1:-README.md}
 
 mapfile -t commands < <(awk '
     /^```sh$/ { inside = 1; next }
     inside && /^```$/ { exit }
-    inside' README.md)
+    inside' "$page")
 if [[ ${#commands[@]} -ne 2 ]]; then
-    echo "ci: the first \`sh\` block of README.md has ${#commands[@]} lines, not 2 commands" >&2
+    echo "ci: the first \`sh\` block of $page has ${#commands[@]} lines, not 2 commands" >&2
     exit 1
 fi
 for command in "${commands[@]}"; do

@@ -251,15 +251,15 @@ mod tests {
         refused("max_bytes", &|config| config.max_bytes = Some(u64::MAX));
         refused("backoff", &|config| config.backoff = Duration::ZERO);
         refused("max_backoff", &|config| {
-            config.max_backoff = Duration::from_millis(99)
+            config.max_backoff = Duration::from_millis(99);
         });
         refused("max_backoff", &|config| config.max_backoff = Duration::MAX);
         refused("max_retries", &|config| config.max_retries = Some(3));
         refused("dead_letters", &|config| {
-            config.dead_letters = Some("a.b".into())
+            config.dead_letters = Some("a.b".into());
         });
         refused("dead_letters", &|config| {
-            config.dead_letters = Some("work".into())
+            config.dead_letters = Some("work".into());
         });
         Config::default().check().unwrap();
     }

@@ -66,6 +66,20 @@ pub struct Behaviour {
     /// The endpoint that fails always
     #[arg(long, default_value = "")]
     pub poison: String,
+    /// Where to listen; port 0: any
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Behaviour {
+            work: 5,
+            fail: 0,
+            poison: String::new(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        }
+    }
 }
 
 struct Witness {
@@ -75,6 +89,7 @@ struct Witness {
 
 /// Serves until the process is killed. Prints its address.
 pub async fn run(behaviour: Behaviour) -> Result<()> {
+    let listener = TcpListener::bind(behaviour.listen).await?;
     let witness = Arc::new(Witness {
         behaviour,
         report: Mutex::default(),
@@ -83,7 +98,6 @@ pub async fn run(behaviour: Behaviour) -> Result<()> {
         .route("/hook/{endpoint}", post(hook))
         .route("/report", get(report))
         .with_state(witness);
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     println!("{}", listener.local_addr()?);
     axum::serve(listener, routes).await?;
     Ok(())

@@ -33,8 +33,7 @@ fn config() -> Config {
 fn work(milliseconds: u64) -> Behaviour {
     Behaviour {
         work: milliseconds,
-        fail: 0,
-        poison: String::new(),
+        ..Behaviour::default()
     }
 }
 
@@ -145,6 +144,7 @@ async fn pause_of_long_calls() -> Result<()> {
     // Fewer endpoints than tasks: the next owner calls them at once.
     let producer = lab.produce(2000, 24, 10)?;
     working(&lab, "b").await?;
+    calls(&lab, 20).await?;
     lab.pause("b", 4 * LEASE).await?;
     stored(producer).await?;
     let verdict = lab.check().await?;
@@ -164,7 +164,7 @@ async fn pause() -> Result<()> {
     for name in ["a", "b"] {
         lab.join(name, None)?;
     }
-    let producer = lab.produce(15_000, 1000, 15)?;
+    let producer = lab.produce(10_000, 1000, 10)?;
     working(&lab, "b").await?;
     lab.pause("b", 4 * LEASE).await?;
     assert!(
@@ -208,7 +208,7 @@ async fn rebalance() -> Result<()> {
     };
     lab.start().await?;
     lab.join("a", None)?;
-    let producer = lab.produce(16_000, 1000, 16)?;
+    let producer = lab.produce(10_000, 1000, 10)?;
     for (joins, leaves) in [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d")] {
         lab.join(joins, None)?;
         working(&lab, joins).await?;
@@ -232,7 +232,7 @@ async fn cut() -> Result<()> {
     let proxy = Proxy::start(lab.servers.addresses()).await?;
     lab.join("a", None)?;
     lab.join("b", Some(&proxy.address()))?;
-    let producer = lab.produce(15_000, 1000, 15)?;
+    let producer = lab.produce(10_000, 1000, 10)?;
     working(&lab, "b").await?;
     proxy.stall(true);
     sleep(2 * LEASE).await;
@@ -277,7 +277,7 @@ async fn server() -> Result<()> {
     for name in ["a", "b"] {
         lab.join(name, None)?;
     }
-    let producer = lab.produce(12_000, 1000, 12)?;
+    let producer = lab.produce(8000, 1000, 8)?;
     calls(&lab, 1000).await?;
     lab.servers.kill(0).await?;
     sleep(LEASE + Duration::from_secs(1)).await;
@@ -319,7 +319,7 @@ async fn cluster() -> Result<()> {
     for name in ["a", "b"] {
         lab.join(name, None)?;
     }
-    let producer = lab.produce(15_000, 1000, 20)?;
+    let producer = lab.produce(10_000, 1000, 12)?;
     calls(&lab, 500).await?;
     let client = lab.servers.ready().await?;
     let leader = lab.servers.leader_of(&client, &lab.config.stream).await?;
@@ -363,6 +363,7 @@ async fn poison() -> Result<()> {
         work: 2,
         fail: 4,
         poison: "endpoint-7".into(),
+        ..Behaviour::default()
     };
     let Some(mut lab) = lab(config, behaviour).await? else {
         return Ok(());
