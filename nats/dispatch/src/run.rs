@@ -57,9 +57,11 @@ pub async fn run(options: Options) -> Result<()> {
         if !killed && began.elapsed() > half {
             killed = true;
             lab.kill("b").await?;
-            bar.println("replica b is killed (SIGKILL); its partitions move when its lease of 3 s has run out");
             lab.join("d", None)?;
-            bar.println("replica d joins");
+            bar.suspend(|| {
+                println!("replica b is killed (SIGKILL): its partitions move when its lease of 3 s has run out");
+                println!("replica d joins");
+            });
         }
         show(&lab, &bar).await?;
         sleep(Duration::from_millis(200)).await;
