@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::bucket::Bucket;
 use super::moves::Move;
-use crate::ownership::{Action, Input, Key, Member, Revision, Settings, Time, Value, WriteEnd};
+use crate::ownership::{Action, Input, Key, Member, Revision, Time, Value, WriteEnd};
 
 /// Of each replica's clock, however fast it runs.
 pub(super) const LEASE: u64 = 24;
