@@ -282,8 +282,8 @@ impl Member {
         self.renew(now, out);
     }
 
-    /// Fences the sessions whose lease is over, claims what is dealt to this replica, and hands over
-    /// what is not.
+    /// Fences the sessions whose lease is over, claims what is dealt to this replica, and hands
+    /// over what is not.
     fn take(&mut self, now: Time, out: &mut Vec<Action>) {
         for (name, revision) in self.view.fences(now, self.lease) {
             self.requests

@@ -1,4 +1,4 @@
-//! Every order of moves within a horizon, with a limited number of faults.
+//! All faults at all points within a horizon, up to a limited number of them.
 
 use stateright::{Checker, Model, Property};
 

@@ -1,12 +1,13 @@
 //! Explores the protocol: real members, a simulated bucket, simulated drivers, clocks and faults.
 //!
-//! `world` is the state, `moves` what can happen. `explore` tries every order of moves within a horizon, with
-//! a limited number of faults; `walk` makes long random walks with many faults, and at the end of
-//! each requires that everything is owned again.
+//! `world` is the state, `moves` what can happen. `explore` tries all faults at all points within a
+//! horizon, up to a limited number of them. `walk` makes long random walks with many faults, and at
+//! the end of each requires that everything is owned again.
 //!
-//! Moves that are no faults are prompt: true time advances only when all of them are made. A
-//! fault holds something back (a write, its acknowledgement, a watcher, a replica), or ends a
-//! replica; what is held back goes on at any later time, for free.
+//! Moves that are no faults are prompt: true time advances only when all of them are made, in
+//! `explore` in a fixed order, in `walk` in any order. A fault holds something back (a write, its
+//! acknowledgement, a watcher, a replica), or ends a replica. What is held back goes on for free:
+//! in `explore` when nothing prompt is left to do, in `walk` at any point.
 
 mod bucket;
 mod explore;
