@@ -67,9 +67,9 @@ async fn the_dashboard_asks_for_series_that_a_fleet_has() {
             "README.md does not have {name}"
         );
     }
-    // The queue inside, under the stream's name.
-    assert!(
-        text.contains(r#"workqueue_adds_total{name="WORK"} 10"#),
-        "{text}"
-    );
+    // The queue inside, under the stream's name. It reports twice a second.
+    eventually("the queue reports", async || {
+        exporter.render().contains(r#"workqueue_adds_total{name="WORK"} 10"#)
+    })
+    .await;
 }
