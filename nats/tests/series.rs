@@ -69,7 +69,9 @@ async fn the_dashboard_asks_for_series_that_a_fleet_has() {
     }
     // The queue inside, under the stream's name. It reports twice a second.
     eventually("the queue reports", async || {
-        exporter.render().contains(r#"workqueue_adds_total{name="WORK"} 10"#)
+        exporter
+            .render()
+            .contains(r#"workqueue_adds_total{name="WORK"} 10"#)
     })
     .await;
 }

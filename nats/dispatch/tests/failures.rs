@@ -42,6 +42,18 @@ async fn lab(config: Config, behaviour: Behaviour) -> Result<Option<Lab>> {
     Lab::new(program, config, &behaviour).await
 }
 
+/// Starts the servers and these replicas.
+async fn started(config: Config, behaviour: Behaviour, replicas: &[&str]) -> Result<Option<Lab>> {
+    let Some(mut lab) = lab(config, behaviour).await? else {
+        return Ok(None);
+    };
+    lab.start().await?;
+    for name in replicas {
+        lab.join(name, None)?;
+    }
+    Ok(Some(lab))
+}
+
 async fn stored(mut producer: Child) -> Result<()> {
     ensure!(producer.wait().await?.success(), "the producer failed");
     Ok(())
@@ -78,13 +90,9 @@ fn sound(name: &str, verdict: &Verdict) {
 #[tokio::test]
 async fn kill() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(5)).await? else {
+    let Some(mut lab) = started(config(), work(5), &["r0", "r1", "r2"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["r0", "r1", "r2"] {
-        lab.join(name, None)?;
-    }
     let mut producer = lab.produce(100_000, 1000, 60)?;
     let mut joined = 3;
     while producer.try_wait()?.is_none() {
@@ -134,13 +142,9 @@ async fn was_taken_over(lab: &Lab, name: &str) -> Result<bool> {
 #[tokio::test]
 async fn pause_of_long_calls() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(6000)).await? else {
+    let Some(mut lab) = started(config(), work(6000), &["a", "b"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["a", "b"] {
-        lab.join(name, None)?;
-    }
     // Fewer endpoints than tasks: the next owner calls them at once.
     let producer = lab.produce(2000, 24, 10)?;
     working(&lab, "b").await?;
@@ -157,13 +161,9 @@ async fn pause_of_long_calls() -> Result<()> {
 #[tokio::test]
 async fn pause() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(20)).await? else {
+    let Some(mut lab) = started(config(), work(20), &["a", "b"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["a", "b"] {
-        lab.join(name, None)?;
-    }
     let producer = lab.produce(10_000, 1000, 10)?;
     working(&lab, "b").await?;
     lab.pause("b", 4 * LEASE).await?;
@@ -180,13 +180,9 @@ async fn pause() -> Result<()> {
 #[tokio::test]
 async fn term() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(10)).await? else {
+    let Some(mut lab) = started(config(), work(10), &["a", "b"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["a", "b"] {
-        lab.join(name, None)?;
-    }
     let producer = lab.produce(8000, 1000, 8)?;
     working(&lab, "b").await?;
     let began = Instant::now();
@@ -203,11 +199,9 @@ async fn term() -> Result<()> {
 #[tokio::test]
 async fn rebalance() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(5)).await? else {
+    let Some(mut lab) = started(config(), work(5), &["a"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    lab.join("a", None)?;
     let producer = lab.produce(10_000, 1000, 10)?;
     for (joins, leaves) in [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d")] {
         lab.join(joins, None)?;
@@ -270,13 +264,9 @@ async fn blink() -> Result<()> {
 #[tokio::test]
 async fn server() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(10)).await? else {
+    let Some(mut lab) = started(config(), work(10), &["a", "b"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["a", "b"] {
-        lab.join(name, None)?;
-    }
     let producer = lab.produce(8000, 1000, 8)?;
     calls(&lab, 1000).await?;
     lab.servers.kill(0).await?;
@@ -312,13 +302,9 @@ async fn cluster() -> Result<()> {
         lease: 2 * LEASE,
         ..config()
     };
-    let Some(mut lab) = lab(config, work(10)).await? else {
+    let Some(mut lab) = started(config, work(10), &["a", "b"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["a", "b"] {
-        lab.join(name, None)?;
-    }
     let producer = lab.produce(10_000, 1000, 12)?;
     calls(&lab, 500).await?;
     let client = lab.servers.ready().await?;
@@ -335,13 +321,9 @@ async fn cluster() -> Result<()> {
 #[tokio::test]
 async fn slow() -> Result<()> {
     let _machine = MACHINE.lock().await;
-    let Some(mut lab) = lab(config(), work(3000)).await? else {
+    let Some(mut lab) = started(config(), work(3000), &["a", "b"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    for name in ["a", "b"] {
-        lab.join(name, None)?;
-    }
     stored(lab.produce(300, 40, 3)?).await?;
     let verdict = lab.check().await?;
     sound("slow", &verdict);
@@ -365,11 +347,9 @@ async fn poison() -> Result<()> {
         poison: "endpoint-7".into(),
         ..Behaviour::default()
     };
-    let Some(mut lab) = lab(config, behaviour).await? else {
+    let Some(mut lab) = started(config, behaviour, &["a"]).await? else {
         return Ok(());
     };
-    lab.start().await?;
-    lab.join("a", None)?;
     stored(lab.produce(3000, 100, 3)?).await?;
     let verdict = lab.check().await?;
     sound("poison", &verdict);
