@@ -507,3 +507,52 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
     drained(&server, &config).await;
     replica.leave().await;
 }
+
+#[tokio::test]
+async fn leaving_before_running_ends_the_run_that_follows() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let fleet = Fleet::join(client, config, "a").await.unwrap();
+    fleet.leave(Duration::MAX).await;
+    fleet.run(1, |_| async {}).await.unwrap();
+}
+
+/// Dropping `run` cancels the handlers; other replicas take the partitions when the lease has run out.
+#[tokio::test]
+async fn a_run_that_is_dropped_leaves_its_keys_to_others() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let began = Arc::new(Notify::new());
+    let stuck = Replica::start(&server, &config, "stuck", {
+        let began = Arc::clone(&began);
+        move |_| {
+            let began = Arc::clone(&began);
+            async move {
+                began.notify_one();
+                std::future::pending().await
+            }
+        }
+    })
+    .await;
+    producer.add("key", "payload").await.unwrap();
+    began.notified().await;
+    stuck.running.abort();
+    let _ = stuck.running.await;
+    assert_eq!(stuck.fleet.owned(), []);
+    // Nobody is there to leave.
+    stuck.fleet.leave(Duration::MAX).await;
+
+    let log = Log::default();
+    let next = Replica::logging(&server, &config, "stuck", &log).await;
+    drained(&server, &config).await;
+    assert_eq!(seen(&log).len(), 1);
+    next.leave().await;
+}

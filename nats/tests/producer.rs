@@ -169,6 +169,27 @@ async fn a_full_stream_refuses_and_drops_nothing() {
     assert!(matches!(large, Error::Refused { .. }), "{large:?}");
 }
 
+/// N6: the same when the server has no room left.
+#[tokio::test]
+async fn a_full_disk_refuses() {
+    let Some(server) = Server::start_with("max_file_store: 1000000").await else {
+        return;
+    };
+    let config = Config::default();
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let mut stored = 0;
+    let error = loop {
+        match producer.add(&stored.to_string(), vec![0; 100_000]).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 20, "there is room for ten");
+    };
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert_eq!(state(&server, &config).await.messages, stored);
+}
+
 #[tokio::test]
 async fn bad_keys_are_refused_before_anything_is_sent() {
     let Some(server) = Server::start().await else {

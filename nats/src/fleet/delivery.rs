@@ -76,6 +76,7 @@ pub struct Delivery {
     pub(super) key: Key,
     pub(super) tenure: Arc<Tenure>,
     pub(super) messages: Arc<Vec<Message>>,
+    pub(super) covered: usize,
     pub(super) lease: Arc<Lease>,
     pub(super) attempt: u32,
 }
@@ -99,6 +100,14 @@ impl Delivery {
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// Returns how many messages of the key this delivery stands for, of those that this replica has received. The
+    /// server replaces others before a replica receives them, with
+    /// [`Coalesce::Server`](crate::Coalesce::Server).
+    #[must_use]
+    pub fn covered(&self) -> usize {
+        self.covered
     }
 
     /// Returns the fencing token.

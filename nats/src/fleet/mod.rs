@@ -21,6 +21,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -93,8 +94,15 @@ const CANCEL: Duration = Duration::from_secs(1);
 pub struct Fleet {
     shared: Arc<Shared>,
     leave: mpsc::Sender<Leave>,
-    /// Taken by `run`.
-    seat: Arc<Mutex<Option<Seat>>>,
+    stage: Arc<Mutex<Stage>>,
+}
+
+enum Stage {
+    /// `run` was not called yet.
+    Joined(Seat),
+    Running,
+    /// `leave` was called before `run`.
+    Left,
 }
 
 /// What only `run` has.
@@ -189,7 +197,7 @@ impl Fleet {
                 config,
             }),
             leave,
-            seat: Arc::new(Mutex::new(Some(Seat {
+            stage: Arc::new(Mutex::new(Stage::Joined(Seat {
                 bucket,
                 leaves,
                 outbox,
@@ -237,13 +245,17 @@ impl Fleet {
     {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::new(handler));
         let (mut seat, workers) = {
-            let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-            if seat.is_none() {
-                return Err(Error::Config {
-                    field: "run",
-                    value: "a second call".into(),
-                    reason: "a membership is run once".into(),
-                });
+            let mut stage = self.stage();
+            match *stage {
+                Stage::Joined(_) => {}
+                Stage::Left => return Ok(()),
+                Stage::Running => {
+                    return Err(Error::Config {
+                        field: "run",
+                        value: "a second call".into(),
+                        reason: "a membership is run once".into(),
+                    });
+                }
             }
             let workers = Workers::shared(Arc::clone(&shared.queue))
                 .tasks(tasks)
@@ -260,14 +272,17 @@ impl Fleet {
                     value: tasks.to_string(),
                     reason: error.to_string().into(),
                 })?;
-            (seat.take().expect("checked above"), workers)
+            let Stage::Joined(seat) = mem::replace(&mut *stage, Stage::Running) else {
+                unreachable!("checked above");
+            };
+            (seat, workers)
         };
+        let _end = End(&shared);
         let mut background = JoinSet::new();
         background.spawn(seat.outbox.send(shared.client.clone()));
         Driver::new(Arc::clone(&shared), seat.bucket)
             .run(&mut seat.leaves)
             .await;
-        shared.queue.shut_down_now();
         workers.abort();
         let _ = timeout(CANCEL, workers.join()).await;
         // Acknowledgements that the client has not sent yet.
@@ -283,17 +298,28 @@ impl Fleet {
     /// partitions are not released: other replicas take them when the lease has run out, and
     /// deliver these keys again.
     ///
-    /// Returns immediately if `run` is not running.
+    /// Returns immediately if `run` has returned. If it was not called yet, it will return immediately.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the leaving.
     pub async fn leave(&self, deadline: Duration) -> Left {
+        {
+            let mut stage = self.stage();
+            if !matches!(*stage, Stage::Running) {
+                *stage = Stage::Left;
+                return Left::default();
+            }
+        }
         let (left, end) = oneshot::channel();
         if self.leave.send(Leave { deadline, left }).await.is_err() {
             return Left::default();
         }
         end.await.unwrap_or_default()
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the partitions that this replica owns, with their epochs, in the order of the
@@ -312,6 +338,16 @@ impl Fleet {
     pub fn events(&self) -> impl futures_util::Stream<Item = Event> + Send + use<> {
         let events = BroadcastStream::new(self.shared.events.subscribe());
         events.filter_map(|event| async { event.ok() })
+    }
+}
+
+/// Ends the deliveries when `run` returns, or is dropped.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+        self.0.queue.shut_down_now();
     }
 }
 
@@ -342,7 +378,7 @@ impl Shared {
 
     /// Ends all tenures without handing over. Returns those that were left.
     fn abandon(&self) -> Vec<Fence> {
-        let all = std::mem::take(&mut *self.owned());
+        let all = mem::take(&mut *self.owned());
         self.series.owned(0);
         let end = |owned: Owned| {
             owned.tenure.lose();

@@ -53,6 +53,7 @@ where
         key: key.clone(),
         tenure: Arc::clone(&load.tenure),
         messages: Arc::clone(&load.messages),
+        covered: load.covered,
         lease: Arc::clone(&shared.lease),
         attempt,
     };
