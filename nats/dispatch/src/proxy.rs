@@ -1,4 +1,5 @@
-//! A TCP proxy that can stall: it stays connected, and lets no byte through.
+//! A TCP proxy that can stall, which means that it stays connected and lets no byte through, and that can break its
+//! connections.
 
 use std::net::SocketAddr;
 
@@ -12,16 +13,23 @@ use tokio::task::JoinSet;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    stalled: watch::Sender<bool>,
+    state: watch::Sender<State>,
     /// Dropping it aborts the task and its connections.
     _accept: JoinSet<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    stalled: bool,
+    /// How many times the connections were broken.
+    breaks: usize,
 }
 
 impl Proxy {
     pub async fn start(target: String) -> Result<Proxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let (stalled, state) = watch::channel(false);
+        let (sender, state) = watch::channel(State::default());
         let mut accept = JoinSet::new();
         accept.spawn(async move {
             let mut connections = JoinSet::new();
@@ -37,7 +45,7 @@ impl Proxy {
         });
         Ok(Proxy {
             address,
-            stalled,
+            state: sender,
             _accept: accept,
         })
     }
@@ -47,15 +55,33 @@ impl Proxy {
     }
 
     pub fn stall(&self, stalled: bool) {
-        self.stalled.send_replace(stalled);
+        self.state.send_modify(|state| state.stalled = stalled);
+    }
+
+    /// Breaks all connections. What is on its way is lost.
+    pub fn break_all(&self) {
+        self.state.send_modify(|state| state.breaks += 1);
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut stalled: watch::Receiver<bool>) {
+async fn copy(from: OwnedReadHalf, to: OwnedWriteHalf, state: watch::Receiver<State>) {
+    let mut broken = state.clone();
+    let breaks = broken.borrow().breaks;
+    tokio::select! {
+        () = copy_all(from, to, state) => {}
+        _ = broken.wait_for(|state| state.breaks > breaks) => {}
+    }
+}
+
+async fn copy_all(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<State>,
+) {
     let mut bytes = vec![0; 64 << 10];
     loop {
         let read = from.read(&mut bytes).await;
-        if stalled.wait_for(|stalled| !stalled).await.is_err() {
+        if state.wait_for(|state| !state.stalled).await.is_err() {
             return;
         }
         match read {

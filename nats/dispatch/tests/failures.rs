@@ -240,9 +240,10 @@ async fn cut() -> Result<()> {
     Ok(())
 }
 
-/// The connection stalls for less than the lease: nobody takes over, and nothing waits for `ack_wait`.
+/// A replica's connections break, with messages on their way, and are back within the lease: nobody takes over, and nothing
+/// waits for `ack_wait`.
 #[tokio::test]
-async fn blink() -> Result<()> {
+async fn reconnect() -> Result<()> {
     let _machine = MACHINE.lock().await;
     let Some(mut lab) = lab(config(), work(10)).await? else {
         return Ok(());
@@ -250,13 +251,17 @@ async fn blink() -> Result<()> {
     lab.start().await?;
     let proxy = Proxy::start(lab.servers.addresses()).await?;
     lab.join("b", Some(&proxy.address()))?;
-    let producer = lab.produce(6000, 1000, 6)?;
+    let producer = lab.produce(8000, 1000, 8)?;
     working(&lab, "b").await?;
-    proxy.stall(true);
-    sleep(LEASE / 2).await;
-    proxy.stall(false);
+    for _ in 0..5 {
+        proxy.stall(true);
+        sleep(Duration::from_millis(300)).await;
+        proxy.break_all();
+        proxy.stall(false);
+        sleep(Duration::from_millis(700)).await;
+    }
     stored(producer).await?;
-    sound("blink", &lab.check().await?);
+    sound("reconnect", &lab.check().await?);
     Ok(())
 }
 
