@@ -220,11 +220,14 @@ pub(crate) async fn open(
     Ok((context, stream, store))
 }
 
-/// The number of partitions, if the stream has any.
-fn partitions(config: &stream::Config) -> Option<u16> {
-    let transform = config.subject_transform.as_ref()?;
-    let (_, rest) = transform.destination.split_once("{{partition(")?;
-    rest.split_once(',')?.0.trim().parse().ok()
+/// The number of partitions; 0 if the stream has none.
+fn partitions(config: &stream::Config) -> u16 {
+    let transform = config.subject_transform.as_ref();
+    let count = transform.and_then(|transform| {
+        let (_, rest) = transform.destination.split_once("{{partition(")?;
+        rest.split_once(',')?.0.trim().parse().ok()
+    });
+    count.unwrap_or(0)
 }
 
 fn same<T: PartialEq + Debug>(what: String, found: &T, wanted: &T) -> Result<(), Error> {

@@ -39,7 +39,7 @@ async fn create_can_be_repeated_and_names_what_is_different() {
                 partitions: 16,
                 ..config.clone()
             },
-            "partitions of the stream WORK is Some(64), and the configuration has Some(16)",
+            "partitions of the stream WORK is 64, and the configuration has 16",
         ),
         (
             Config {
@@ -73,7 +73,7 @@ async fn create_can_be_repeated_and_names_what_is_different() {
     assert!(
         error
             .to_string()
-            .starts_with("partitions of the stream OTHER is None"),
+            .starts_with("partitions of the stream OTHER is 0"),
         "{error}"
     );
 }

@@ -89,6 +89,7 @@ impl Bucket {
                 Ok(Ok((empty, watch))) => {
                     return Watcher {
                         watch,
+                        limit: self.limit,
                         complete: empty.then_some(false),
                     };
                 }
@@ -103,6 +104,9 @@ impl Bucket {
 /// The changes of the bucket, after what is in it.
 pub(super) struct Watcher {
     watch: Watch,
+    /// The bucket counts as delivered if nothing comes for this long: its last record may have vanished
+    /// since it was counted.
+    limit: Duration,
     /// `Some(false)`: everything that was in the bucket was delivered. `Some(true)`: and the caller
     /// knows it.
     complete: Option<bool>,
@@ -120,7 +124,18 @@ impl Watcher {
                 self.complete = Some(true);
                 return Some(Input::Snapshot);
             }
-            let entry = match self.watch.next().await? {
+            let next = self.watch.next();
+            let entry = match self.complete {
+                Some(_) => next.await,
+                None => match timeout(self.limit, next).await {
+                    Ok(entry) => entry,
+                    Err(_) => {
+                        self.complete = Some(false);
+                        continue;
+                    }
+                },
+            };
+            let entry = match entry? {
                 Ok(entry) => entry,
                 Err(error) => {
                     tracing::debug!(%error, "the watcher ends");

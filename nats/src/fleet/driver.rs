@@ -116,6 +116,7 @@ impl Driver {
         self.shared
             .connects
             .send_if_modified(|old| std::mem::replace(old, connects) != connects);
+        self.handed_over += usize::from(matches!(input, Input::HandedOver { .. }));
         let now = self.shared.lease.now();
         for action in self.member.step(now, input) {
             self.act(action);
@@ -169,7 +170,6 @@ impl Driver {
         };
         owned.receiver.abort();
         let shared = Arc::clone(&self.shared);
-        self.handed_over += 1;
         self.steps.push(Box::pin(async move {
             let began = tokio::time::Instant::now();
             let Owned { tenure, .. } = owned;

@@ -92,10 +92,12 @@ async fn consumer(
         match stream::consumer_fence(&name) {
             Some(other) if other.partition != tenure.fence.partition => {}
             Some(other) if other > tenure.fence => return Ok(None),
-            _ => {
-                tracing::info!(fence = %tenure.fence, consumer = name, "deletes the consumer of the former owner");
+            Some(_) => {
+                tracing::info!(fence = %tenure.fence, consumer = name, "deletes the former owner's consumer");
                 shared.stream.delete_consumer(&name).await?;
             }
+            // Somebody else's. If it takes messages of this partition, the server refuses ours.
+            None => tracing::warn!(consumer = name, "a consumer that is not of this fleet"),
         }
     }
     Ok(Some(shared.stream.create_consumer(wanted).await?))
