@@ -99,7 +99,7 @@ pub struct Fleet {
 
 enum Stage {
     /// `run` was not called yet.
-    Joined(Seat),
+    Joined(Box<Seat>),
     Running,
     /// `leave` was called before `run`.
     Left,
@@ -197,11 +197,11 @@ impl Fleet {
                 config,
             }),
             leave,
-            stage: Arc::new(Mutex::new(Stage::Joined(Seat {
+            stage: Arc::new(Mutex::new(Stage::Joined(Box::new(Seat {
                 bucket,
                 leaves,
                 outbox,
-            }))),
+            })))),
         })
     }
 

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod replica;
+
 use std::env;
 use std::fs;
 use std::net::TcpListener;

@@ -1,0 +1,110 @@
+//! Replicas in the process of a test.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use keyqueue::worker::{Outcome, Verdict};
+use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet};
+use tokio::task::JoinHandle;
+
+use super::{Server, eventually};
+
+/// A configuration for tests: a short lease, few partitions, quick retries.
+pub(crate) fn config() -> Config {
+    Config {
+        partitions: 4,
+        lease: Duration::from_secs(2),
+        backoff: Duration::from_millis(10),
+        max_backoff: Duration::from_millis(100),
+        ..Config::default()
+    }
+}
+
+/// A delivery as a handler saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) payloads: Vec<String>,
+    pub(crate) sequence: u64,
+    pub(crate) fence: Fence,
+    pub(crate) attempt: u32,
+}
+
+impl Seen {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        let payloads = delivery.messages().iter();
+        Seen {
+            key: delivery.key().to_owned(),
+            payloads: payloads
+                .map(|message| String::from_utf8_lossy(&message.payload).into_owned())
+                .collect(),
+            sequence: delivery.latest().sequence,
+            fence: delivery.fence(),
+            attempt: delivery.attempt(),
+        }
+    }
+}
+
+pub(crate) type Log = Arc<Mutex<Vec<Seen>>>;
+
+pub(crate) fn seen(log: &Log) -> Vec<Seen> {
+    log.lock().unwrap().clone()
+}
+
+/// A replica that runs in a task.
+pub(crate) struct Replica {
+    pub(crate) fleet: Fleet,
+    pub(crate) running: JoinHandle<Result<(), Error>>,
+}
+
+impl Replica {
+    pub(crate) async fn start<F, R>(
+        server: &Server,
+        config: &Config,
+        name: &str,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output = Verdict<String>> + Send + 'static,
+    {
+        let fleet = Fleet::join(server.client().await, config.clone(), name)
+            .await
+            .unwrap();
+        let running = tokio::spawn({
+            let fleet = fleet.clone();
+            async move { fleet.run(8, handler).await }
+        });
+        Replica { fleet, running }
+    }
+
+    /// A replica that logs its deliveries and succeeds.
+    pub(crate) async fn logging(server: &Server, config: &Config, name: &str, log: &Log) -> Self {
+        let log = Arc::clone(log);
+        Self::start(server, config, name, move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async { Verdict::Ok(Outcome::Done) }
+        })
+        .await
+    }
+
+    pub(crate) async fn leave(self) {
+        let left = self.fleet.leave(Duration::from_secs(10)).await;
+        assert!(left.abandoned.is_empty(), "{left:?}");
+        self.running.await.unwrap().unwrap();
+    }
+}
+
+pub(crate) async fn messages(server: &Server, config: &Config) -> u64 {
+    let context = async_nats::jetstream::new(server.client().await);
+    let stream = context.get_stream(&config.stream).await.unwrap();
+    stream.get_info().await.unwrap().state.messages
+}
+
+/// Waits until the stream is empty: acknowledgements are processed some time after they are sent.
+pub(crate) async fn drained(server: &Server, config: &Config) {
+    eventually("the stream is empty", async || {
+        messages(server, config).await == 0
+    })
+    .await;
+}

@@ -1,0 +1,249 @@
+//! What a handler gets, and what its verdict does, on a real server.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use keyqueue::worker::{Outcome, Verdict};
+use keyqueue_nats::{Coalesce, Config, Event, Producer, create};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use common::replica::{Log, Replica, Seen, config, drained, messages, seen};
+use common::{Server, eventually};
+
+#[tokio::test]
+async fn each_key_is_delivered_and_its_message_is_acknowledged() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let keys: Vec<String> = (0..50).map(|n| format!("key {n} / ü.*>")).collect();
+    let sequences = producer
+        .add_batch(keys.iter().map(|key| (key, "state")))
+        .await;
+
+    let log = Log::default();
+    let replica = Replica::logging(&server, &config, "a", &log).await;
+    drained(&server, &config).await;
+    let mut deliveries = seen(&log);
+    deliveries.sort_by_key(|delivery| delivery.sequence);
+    assert_eq!(deliveries.len(), keys.len());
+    for ((delivery, key), sequence) in deliveries.iter().zip(&keys).zip(sequences) {
+        assert_eq!(&delivery.key, key);
+        assert_eq!(delivery.payloads, ["state"]);
+        assert_eq!(delivery.sequence, sequence.unwrap());
+        assert_eq!(delivery.attempt, 1);
+    }
+    let owned = replica.fleet.owned();
+    assert_eq!(owned.len(), 4);
+    assert!(
+        deliveries
+            .iter()
+            .all(|delivery| owned.contains(&delivery.fence))
+    );
+    replica.leave().await;
+}
+
+/// N1: a message that comes while the key is processed causes one more delivery, after it.
+#[tokio::test]
+async fn a_message_that_comes_during_a_delivery_causes_one_more() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    for coalesce in [Coalesce::Server, Coalesce::Client, Coalesce::Never] {
+        let config = Config {
+            stream: format!("{coalesce:?}"),
+            subject: format!("{coalesce:?}"),
+            coalesce,
+            ..config()
+        };
+        create(&server.client().await, &config).await.unwrap();
+        let producer = Producer::new(server.client().await, &config).unwrap();
+        let (log, began, release) = (
+            Log::default(),
+            Arc::new(Notify::new()),
+            Arc::new(Notify::new()),
+        );
+        let replica = Replica::start(&server, &config, "a", {
+            let (log, began, release) =
+                (Arc::clone(&log), Arc::clone(&began), Arc::clone(&release));
+            move |delivery| {
+                let (began, release) = (Arc::clone(&began), Arc::clone(&release));
+                log.lock().unwrap().push(Seen::of(&delivery));
+                async move {
+                    began.notify_one();
+                    release.notified().await;
+                    Verdict::Ok(Outcome::Done)
+                }
+            }
+        })
+        .await;
+        producer.add("key", "0").await.unwrap();
+        began.notified().await;
+        for payload in ["1", "2", "3"] {
+            producer.add("key", payload).await.unwrap();
+        }
+        // The replica has them all, or the server has replaced them.
+        eventually("the messages have come", async || {
+            let left = messages(&server, &config).await;
+            left == if coalesce == Coalesce::Never { 4 } else { 2 } || left == 1
+        })
+        .await;
+        assert_eq!(seen(&log).len(), 1, "{coalesce:?}: two deliveries at once");
+        release.notify_one();
+        began.notified().await;
+        release.notify_one();
+        if coalesce == Coalesce::Never {
+            // All payloads, in order, in as many deliveries as it takes.
+            eventually("all payloads are seen", async || {
+                release.notify_one();
+                let payloads: Vec<_> = seen(&log)
+                    .into_iter()
+                    .flat_map(|seen| seen.payloads)
+                    .collect();
+                payloads == ["0", "1", "2", "3"]
+            })
+            .await;
+        } else {
+            eventually("the last payload is seen", async || {
+                release.notify_one();
+                seen(&log).last().unwrap().payloads == ["3"]
+            })
+            .await;
+        }
+        drained(&server, &config).await;
+        replica.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_failure_is_retried_and_then_a_dead_letter() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        max_retries: Some(2),
+        dead_letters: Some("dead".into()),
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let log = Log::default();
+    let replica = Replica::start(&server, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async move {
+                match (delivery.key(), delivery.attempt()) {
+                    ("panics", _) => panic!("on\npurpose"),
+                    ("recovers", 3) => Verdict::Ok(Outcome::Done),
+                    ("refused", _) => Verdict::GiveUp("never".to_owned()),
+                    _ => Verdict::Retry("not yet".to_owned()),
+                }
+            }
+        }
+    })
+    .await;
+    let events = replica.fleet.events();
+    for key in ["fails", "panics", "recovers", "refused"] {
+        producer
+            .add(key, format!("payload of {key}"))
+            .await
+            .unwrap();
+    }
+    drained(&server, &config).await;
+
+    let tries = |key: &str| seen(&log).iter().filter(|seen| seen.key == key).count();
+    assert_eq!(
+        ["fails", "panics", "recovers", "refused"].map(tries),
+        [3, 3, 3, 1]
+    );
+    let given_up = events
+        .filter_map(|event| async {
+            match event {
+                Event::GivenUp {
+                    key,
+                    error,
+                    attempts,
+                    ..
+                } => Some((key, error, attempts)),
+                _ => None,
+            }
+        })
+        .take(3)
+        .collect::<BTreeSet<_>>()
+        .await;
+    let wanted = [
+        ("fails", "not yet", 3),
+        ("panics", "panicked: on\npurpose", 3),
+        ("refused", "never", 1),
+    ];
+    let wanted = wanted.map(|(key, error, attempts)| (key.to_owned(), error.to_owned(), attempts));
+    assert_eq!(given_up, BTreeSet::from(wanted));
+
+    let context = async_nats::jetstream::new(client);
+    let stream = context.get_stream("WORK-dead").await.unwrap();
+    let letters = stream.get_info().await.unwrap().state.messages;
+    assert_eq!(letters, 3);
+    for sequence in 1..=letters {
+        let letter = stream.get_raw_message(sequence).await.unwrap();
+        let key = letter.headers.get(keyqueue_nats::dead_letter::KEY).unwrap();
+        assert_eq!(letter.payload, format!("payload of {key}"));
+        let attempts = letter
+            .headers
+            .get(keyqueue_nats::dead_letter::ATTEMPTS)
+            .unwrap();
+        assert_eq!(
+            attempts.as_str(),
+            if key.as_str() == "refused" { "1" } else { "3" }
+        );
+    }
+    replica.leave().await;
+}
+
+/// A 429: neither the retry nor a later message is delivered before the time that the handler asked for.
+#[tokio::test]
+async fn a_key_that_is_to_be_retried_later_is_not_delivered_sooner() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let pause = Duration::from_millis(700);
+    let log: Arc<Mutex<Vec<(Instant, Seen)>>> = Arc::default();
+    let replica = Replica::start(&server, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock()
+                .unwrap()
+                .push((Instant::now(), Seen::of(&delivery)));
+            async move {
+                match delivery.attempt() {
+                    1 => Verdict::RetryAfter("too many requests".to_owned(), pause),
+                    _ => Verdict::Ok(Outcome::Done),
+                }
+            }
+        }
+    })
+    .await;
+    producer.add("key", "first").await.unwrap();
+    eventually("the first try", async || log.lock().unwrap().len() == 1).await;
+    producer.add("key", "second").await.unwrap();
+    drained(&server, &config).await;
+    let log = log.lock().unwrap().clone();
+    assert_eq!(log.len(), 2);
+    assert!(log[1].0 - log[0].0 >= pause);
+    assert_eq!(
+        (&*log[1].1.payloads, log[1].1.attempt),
+        (&["second".to_owned()][..], 2)
+    );
+    replica.leave().await;
+}
