@@ -2,38 +2,36 @@
 
 use std::time::{Duration, SystemTime};
 
-use async_nats::Client;
-use async_nats::header::{NATS_SCHEDULE, NATS_SCHEDULE_TARGET};
-use async_nats::jetstream::context::{
-    Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind,
-};
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::client::RequestErrorKind;
+use async_nats::header::{NATS_MESSAGE_ID, NATS_SCHEDULE, NATS_SCHEDULE_TARGET};
+use async_nats::jetstream::publish::PublishAck;
+use async_nats::jetstream::response::Response;
 use async_nats::jetstream::{self, ErrorCode};
+use async_nats::{Client, HeaderMap, Request};
 use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use std::error::Error as _;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::time::{Instant, sleep};
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{Config, Error, key};
 
 /// How many messages of one batch may wait for the server at once.
 const WINDOW: usize = 1000;
-/// The client's own limit, for all adds of a producer: out of the way. Adds that waited for each other's
-/// confirmations could wait forever.
-const MOST_WAITING: usize = 1 << 20;
 /// How long one try waits for the server.
 const TRY: Duration = Duration::from_secs(2);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
-/// A message id is recognised for 120 s. The last try begins before that.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(100);
+/// Between two tries; doubled with each, up to [`TRY`].
+const PAUSE: Duration = Duration::from_millis(50);
+/// The last try begins while the server still recognises the message's id, see
+/// [`DUPLICATES`](crate::stream::DUPLICATES).
+const LONGEST_PATIENCE: Duration = Duration::from_secs(50);
 
 /// Adds keys to a fleet, from any process.
 ///
 /// An add returns once the server has stored the message. Until then the producer publishes it again with
-/// the same message id, which the server recognises, so it is stored once.
+/// the same message id, which the server recognises, so it is stored once. (A server that was killed recognises only the
+/// ids of messages that are still in the stream: one that was delivered or replaced before may be stored again.)
 ///
 /// A key is any text of 1 to 200 bytes. In subjects, and only there, every ASCII character but letters,
 /// digits, `-` and `_` is written as `%` and two hexadecimal digits, which count as three bytes.
@@ -46,7 +44,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(100);
 /// Dropping the future of an add leaves open whether the message is stored.
 #[derive(Clone, Debug)]
 pub struct Producer {
-    context: Context,
+    client: Client,
     config: Config,
     patience: Duration,
 }
@@ -59,19 +57,15 @@ impl Producer {
     /// [`Error::Config`] if the configuration is out of range.
     pub fn new(client: Client, config: &Config) -> Result<Self, Error> {
         config.check()?;
-        let context = ContextBuilder::new()
-            .timeout(TRY)
-            .max_ack_inflight(MOST_WAITING)
-            .build(client);
         Ok(Producer {
-            context,
+            client,
             config: config.clone(),
             patience: Duration::from_secs(30),
         })
     }
 
-    /// Sets for how long an add tries to reach the server: 30 s by default, 100 s at most, for the server
-    /// recognises a message id for 120 s. Longer ones count as 100 s.
+    /// Sets for how long an add tries to reach the server: 30 s by default, 50 s at most, because the server
+    /// recognises a message id for 60 s. Longer ones count as 50 s.
     #[must_use]
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit.min(LONGEST_PATIENCE);
@@ -86,10 +80,12 @@ impl Producer {
     /// # Errors
     ///
     /// [`Error::Key`] if the key is empty or too long, [`Error::Refused`] if the server refuses the message: then
-    /// it is not stored. [`Error::Server`] if the server has not confirmed it in time: then it may be stored or not.
+    /// it is not stored. [`Error::Server`] if the server has not confirmed it in time, also if there is no stream:
+    /// then it may be stored or not, or still be stored when a lost connection is back.
     pub async fn add(&self, key: &str, payload: impl Into<Bytes>) -> Result<u64, Error> {
-        let sent = self.send(key, payload.into()).await?;
-        self.stored(sent).await
+        let subject = self.config.subject_in(&key::encode(key)?);
+        self.store(key, subject, HeaderMap::new(), payload.into())
+            .await
     }
 
     /// Adds a key with a message after a delay, which the server keeps: it survives this process. Returns
@@ -97,6 +93,9 @@ impl Producer {
     ///
     /// The delay is rounded up to the next full second of the server's clock. A key has one pending delay: a later call
     /// replaces it. A delay of zero is [`add`](Self::add).
+    ///
+    /// The message is added when it is due, not before: with [`Coalesce::Server`](crate::Coalesce::Server) it then replaces
+    /// the one that waits, also if that was added later than this call.
     ///
     /// # Errors
     ///
@@ -124,19 +123,19 @@ impl Producer {
             value: format!("{delay:?}"),
             reason: "ends in the year 9999 or before".into(),
         })?;
-        let message = PublishMessage::build()
-            .payload(payload.into())
-            .header(NATS_SCHEDULE, format!("@at {due}"))
-            .header(NATS_SCHEDULE_TARGET, self.config.subject_in(&token));
-        let sent = self
-            .publish(key, self.config.subject_at(&token), message)
-            .await;
-        self.stored(sent).await
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_SCHEDULE, format!("@at {due}"));
+        headers.insert(NATS_SCHEDULE_TARGET, self.config.subject_in(&token));
+        let subject = self.config.subject_at(&token);
+        self.store(key, subject, headers, payload.into()).await
     }
 
     /// Adds many keys, as [`add`](Self::add) does, up to 1000 at once, and returns the result of each, in
     /// their order. The messages are published in their order, so the last one of a key wins, unless one has to be
     /// published again.
+    ///
+    /// Once the server has not confirmed one of them in time, those that were not published yet are not tried:
+    /// each has an [`Error::Server`], too. So a batch of any size returns soon after patience has run out.
     pub async fn add_batch<K, P>(
         &self,
         messages: impl IntoIterator<Item = (K, P)>,
@@ -145,15 +144,26 @@ impl Producer {
         K: AsRef<str>,
         P: Into<Bytes>,
     {
-        // They are sent one after the other; only the confirmations are awaited together.
         let mut waiting = FuturesOrdered::new();
         let mut results = Vec::new();
+        let mut silent = false;
         for (key, payload) in messages {
             if waiting.len() == WINDOW {
-                results.extend(waiting.next().await);
+                let result = waiting.next().await;
+                silent |= matches!(result, Some(Err(Error::Server { .. })));
+                results.extend(result);
             }
-            let sent = self.send(key.as_ref(), payload.into()).await;
-            waiting.push_back(async { self.stored(sent?).await });
+            let payload = payload.into();
+            // They are published in the order of their first polls. Without `unconstrained` tokio would
+            // postpone some of these, and then wake the last one first.
+            waiting.push_back(unconstrained(async move {
+                if silent {
+                    let doing = format!("adding {:?}, which was not tried", key.as_ref());
+                    let why = "the server has not confirmed an earlier message of the batch";
+                    return Err(Error::server(doing)(why));
+                }
+                self.add(key.as_ref(), payload).await
+            }));
         }
         while let Some(result) = waiting.next().await {
             results.push(result);
@@ -161,83 +171,105 @@ impl Producer {
         results
     }
 
-    async fn send(&self, key: &str, payload: Bytes) -> Result<Sent, Error> {
-        let subject = self.config.subject_in(&key::encode(key)?);
-        let message = PublishMessage::build().payload(payload);
-        Ok(self.publish(key, subject, message).await)
-    }
-
-    async fn publish(&self, key: &str, subject: String, message: PublishMessage) -> Sent {
-        let message = message.message_id(nuid::next().to_string());
+    /// Publishes the message again and again, with one id, until the server has stored or refused it or
+    /// patience runs out.
+    async fn store(
+        &self,
+        key: &str,
+        subject: String,
+        mut headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<u64, Error> {
+        headers.insert(NATS_MESSAGE_ID, &*nuid::next());
         let end = Instant::now() + self.patience;
-        let first = self.context.send_publish(subject.clone(), message.clone());
-        Sent {
-            key: key.to_owned(),
-            last: first.await,
-            subject,
-            message,
-            end,
-        }
-    }
-
-    /// Waits until the server has stored or refused the message, and publishes it again until patience runs out.
-    async fn stored(&self, mut sent: Sent) -> Result<u64, Error> {
+        let mut pause = PAUSE;
+        // Whether a try that the server has not replied to may have stored the message.
+        let mut open = false;
         loop {
-            let stored = match sent.last {
-                Ok(confirmation) => confirmation.await,
-                Err(error) => Err(error),
+            let publishing = self.publish(&subject, &headers, &payload);
+            // Also bounds the time in the client's buffer, which is full while there is no connection.
+            let reply = timeout_at(end.min(Instant::now() + TRY), publishing).await;
+            let error = match reply {
+                Ok(Ok(sequence)) => return Ok(sequence),
+                Ok(Err(Failure::Refused(reason))) if !open => {
+                    return Err(Error::Refused {
+                        key: key.to_owned(),
+                        reason,
+                    });
+                }
+                Ok(Err(Failure::Refused(reason))) => return Err(unconfirmed(key, reason)),
+                Ok(Err(Failure::NotStored(error))) => error,
+                Ok(Err(Failure::Unknown(error))) => {
+                    open = true;
+                    error
+                }
+                Err(elapsed) => {
+                    open = true;
+                    elapsed.into()
+                }
             };
-            let error = match stored {
-                Ok(ack) => return Ok(ack.sequence),
-                Err(error) => error,
-            };
-            if let Some(reason) = refusal(&error) {
-                let key = sent.key;
-                return Err(Error::Refused { key, reason });
+            let next = Instant::now() + pause;
+            if next >= end {
+                return Err(unconfirmed(key, error));
             }
-            if Instant::now() + PAUSE >= sent.end {
-                let doing = format!("adding {:?}, which may be stored or not", sent.key);
-                return Err(Error::server(doing)(error));
+            sleep_until(next).await;
+            pause = (2 * pause).min(TRY);
+        }
+    }
+
+    /// Publishes the message once.
+    async fn publish(
+        &self,
+        subject: &str,
+        headers: &HeaderMap,
+        payload: &Bytes,
+    ) -> Result<u64, Failure> {
+        let request = Request::new()
+            .headers(headers.clone())
+            .payload(payload.clone())
+            .timeout(None);
+        let reply = self.client.send_request(subject.to_owned(), request).await;
+        let reply = reply.map_err(|error| match error.kind() {
+            RequestErrorKind::MaxPayloadExceeded => Failure::Refused(error.to_string()),
+            // No stream, or one without a leader at the moment.
+            RequestErrorKind::NoResponders => Failure::NotStored(error.into()),
+            _ => Failure::Unknown(error.into()),
+        })?;
+        match serde_json::from_slice(&reply.payload) {
+            Ok(Response::Ok(PublishAck { sequence, .. })) => Ok(sequence),
+            Ok(Response::Err { error }) if is_final(&error) => {
+                Err(Failure::Refused(error.to_string()))
             }
-            sleep(PAUSE).await;
-            let again = self
-                .context
-                .send_publish(sent.subject.clone(), sent.message.clone());
-            sent.last = again.await;
+            Ok(Response::Err { error }) => Err(Failure::NotStored(error.into())),
+            Err(error) => Err(Failure::Unknown(error.into())),
         }
     }
 }
 
-/// A message that was sent, and may have to be sent again.
-struct Sent {
-    key: String,
-    subject: String,
-    message: PublishMessage,
-    /// When patience runs out.
-    end: Instant,
-    /// The last try.
-    last: Result<PublishAckFuture, PublishError>,
+/// Why a message that was published once is not confirmed.
+enum Failure {
+    /// The server refuses it, and would refuse it again.
+    Refused(String),
+    /// The server has not stored it, and may do so later.
+    NotStored(async_nats::Error),
+    /// It may be stored or not.
+    Unknown(async_nats::Error),
 }
 
-/// What the server says, if it has refused the message for good. Everything else may pass: a server that
-/// restarts, a stream without a leader, a lost connection.
-fn refusal(error: &PublishError) -> Option<String> {
-    if error.kind() == PublishErrorKind::MaxPayloadExceeded {
-        return Some(error.to_string());
+fn unconfirmed(key: &str, error: impl Into<async_nats::Error>) -> Error {
+    Error::server(format!("adding {key:?}, which may be stored or not"))(error)
+}
+
+/// Whether the server would refuse the message again.
+fn is_final(error: &jetstream::Error) -> bool {
+    match error.error_code() {
+        // The stream's limit of messages or bytes; the server's limit of storage.
+        ErrorCode::STREAM_STORE_FAILED | ErrorCode::INSUFFICIENT_RESOURCES => true,
+        // The same message is being stored.
+        ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => false,
+        // The rest as in HTTP: what the client has sent, or the server's state. 429 is an overload.
+        _ => (400..500).contains(&error.code()) && error.code() != 429,
     }
-    let said = error.source()?.downcast_ref::<jetstream::Error>()?;
-    let refused = [
-        // The stream's limit of messages or bytes, or the disk.
-        ErrorCode::STREAM_STORE_FAILED,
-        ErrorCode::INSUFFICIENT_RESOURCES,
-        ErrorCode::STORAGE_RESOURCES_EXCEEDED,
-        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM,
-        ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM,
-        ErrorCode::STREAM_SEALED,
-    ];
-    refused
-        .contains(&said.error_code())
-        .then(|| said.to_string())
 }
 
 /// The time of a schedule: never earlier than the delay.

@@ -20,8 +20,9 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 
 use crate::{Coalesce, Config, Error, Fence};
 
-/// For how long the server recognises a message id: longer than a producer publishes a message again.
-pub(crate) const DUPLICATES: Duration = Duration::from_secs(120);
+/// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
+/// all ids of this time in memory, about 200 bytes each.
+pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
 
 impl Config {
     pub(crate) fn subject_in(&self, token: &str) -> String {
