@@ -11,6 +11,7 @@
 
 use super::Core;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
+use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
 use crate::queue::added::Added;
 
@@ -51,16 +52,48 @@ impl<K> Core<K> {
     where
         K: Eq,
     {
+        self.add_at(hash, self.default_level(), key)
+    }
+
+    /// Returns the level of an add that names none.
+    pub(crate) fn default_level(&self) -> Level {
+        self.lanes().map_or(0, |lanes| lanes.default_level)
+    }
+
+    /// Returns this level, or the least urgent one if there are not so many.
+    pub(crate) fn clamp_level(&self, level: usize) -> Level {
+        let last = self.lanes().map_or(0, |lanes| lanes.last_level);
+        Level::try_from(level).map_or(last, |level| level.min(last))
+    }
+
+    /// Adds a key at a level.
+    pub(crate) fn add_at(&self, hash: u64, level: Level, key: K) -> Added
+    where
+        K: Eq,
+    {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
         let shard = self.keys.lock(hash);
-        if let Some(added) = self.add_known(&shard, hash, |interned| *interned == key) {
+        if let Some(added) = self.add_known(&shard, hash, level, |interned| *interned == key) {
             drop(shard);
             // As in `add`.
             return self.settle_slow(added);
         }
-        self.add_new(shard.pack(), hash, key)
+        if self.lanes().is_none() {
+            return self.add_new(shard.pack(), hash, key);
+        }
+        let mut shard = shard;
+        // As in `add_new`.
+        if self.closing.has_begun() {
+            return Added::ShutDown;
+        }
+        let (entry, swept) = shard.insert_queued(hash, key);
+        entry.state().set_level(level);
+        drop(shard);
+        self.enqueue(entry);
+        drop(swept);
+        Added::Queued
     }
 
     /// Adds a key that is not interned to its shard.
@@ -110,7 +143,7 @@ impl<K> Core<K> {
             return Added::ShutDown;
         }
         let shard = self.keys.lock(hash);
-        let added = self.add_known(&shard, hash, eq);
+        let added = self.add_known(&shard, hash, self.default_level(), eq);
         drop(shard);
         match added {
             Some(added) => self.settle_slow(added),
@@ -124,20 +157,31 @@ impl<K> Core<K> {
         &self,
         shard: &Shard<'_, K>,
         hash: u64,
+        level: Level,
         eq: impl FnMut(&K) -> bool,
     ) -> Option<node::Added<K>> {
         let node = shard.find(hash, eq)?;
-        Some(self.add_found(shard, node))
+        Some(self.add_found(shard, node, level))
     }
 
     /// Like [`add_known`](Self::add_known), for a key of this shard.
-    pub(crate) fn add_found(&self, _locked: &Shard<'_, K>, node: NodeRef<K>) -> node::Added<K> {
+    pub(crate) fn add_found(
+        &self,
+        _locked: &Shard<'_, K>,
+        node: NodeRef<K>,
+        level: Level,
+    ) -> node::Added<K> {
         // SAFETY: found under the lock, which is held during the call.
         if self.supersede && unsafe { node.get() }.delay.cancel() {
             self.note_cancelled();
         }
         // SAFETY: as above.
-        let added = unsafe { node::add_locked(node) };
+        let added = match self.lanes() {
+            // SAFETY: as above.
+            None => unsafe { node::add_locked(node) },
+            // SAFETY: as above.
+            Some(_) => unsafe { node::add_at(node, level) },
+        };
         // SAFETY: as above.
         unsafe { self.note_added(&added) };
         added
@@ -154,15 +198,19 @@ impl<K> Core<K> {
 
     #[cold]
     fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
+        self.add_pinned_at(pin, hash, self.default_level())
+    }
+
+    pub(crate) fn add_pinned_at(&self, pin: &Pin<K>, hash: u64, level: Level) -> Added {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let added = self.mark_pinned(pin, hash);
+        let added = self.mark_pinned(pin, hash, level);
         self.settle_slow(added)
     }
 
     /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
-    pub(crate) fn mark_pinned(&self, pin: &Pin<K>, hash: u64) -> node::Added<K> {
+    pub(crate) fn mark_pinned(&self, pin: &Pin<K>, hash: u64, level: Level) -> node::Added<K> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
         let supersedes = self.supersede && pin.delay().due().is_some();
@@ -170,7 +218,7 @@ impl<K> Core<K> {
         if shard.is_some() && pin.delay().cancel() {
             self.note_cancelled();
         }
-        let added = pin.add();
+        let added = pin.add_at(level);
         drop(shard);
         // SAFETY: the key is pinned.
         unsafe { self.note_added(&added) };
@@ -199,16 +247,27 @@ impl<K> Core<K> {
 
     // Always: a call that is not needed for a merged add costs handles a seventh.
     #[inline(always)]
-    fn settle(&self, added: node::Added<K>) -> Added {
+    pub(crate) fn settle(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => self.push_apart(entry),
             node::Added::Deferred(_) => Added::Deferred,
             node::Added::Merged => Added::Merged,
+            node::Added::Raised(pin) => self.raise(&pin),
             node::Added::Closed => Added::ShutDown,
         }
     }
 
-    /// Like [`settle`](Self::settle), for a queue that may be timed.
+    /// Moves the entry of a key that has become more urgent.
+    #[cold]
+    fn raise(&self, pin: &Pin<K>) -> Added {
+        if let Some(lanes) = self.lanes() {
+            lanes.raise(pin);
+        }
+        pin.unpin();
+        Added::Merged
+    }
+
+    /// Like [`settle`](Self::settle), for a queue that may have extras.
     fn settle_slow(&self, added: node::Added<K>) -> Added {
         if let node::Added::Queued(entry) = added {
             self.enqueue(entry);
@@ -250,6 +309,28 @@ impl<K> Core<K> {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.fifo.push(entry);
+        self.push_extras(entry);
+    }
+
+    /// Pushes an entry to the FIFO, or to the lanes.
+    pub(super) fn push_extras(&self, entry: Queued<K>) {
+        match self.lanes() {
+            None => self.fifo.push(entry),
+            Some(lanes) => lanes.push(entry),
+        }
+    }
+
+    /// Does what an add has left to do, without a notification. Returns whether the key was queued.
+    pub(super) fn settle_unannounced(&self, added: node::Added<K>) -> bool {
+        match added {
+            node::Added::Queued(entry) => {
+                self.enqueue_unannounced(entry);
+                true
+            }
+            added => {
+                self.settle(added);
+                false
+            }
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! What a key carries: the steps of the engine that concern the values of a queue that has some.
 //!
 //! The engine knows nothing of values but this trait; [`crate::values`] implements it. A queue
-//! without values has no [`Cargo`], and a queue with neither values nor times has no [`Extras`]:
-//! each operation checks whether there are any, and that is all.
+//! without values has no [`Cargo`], and a queue with neither values nor times nor levels has no
+//! [`Extras`]: each operation checks whether there are any, and that is all.
 
 use crate::engine::Core;
 use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
+use crate::fifo::lanes::Lanes;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
@@ -19,6 +20,8 @@ pub(crate) struct Extras<K> {
     pub(crate) watch: Option<Watch>,
     /// `None` unless the keys carry values.
     pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
+    /// Instead of the FIFO; `None` unless the queue has levels.
+    pub(crate) lanes: Option<Lanes<K>>,
 }
 
 /// The values of the keys. Each key has a lock for its value; the calls below that take a closure
@@ -86,6 +89,11 @@ impl<K> Extras<K> {
 }
 
 impl<K> Core<K> {
+    #[inline]
+    pub(crate) fn lanes(&self) -> Option<&Lanes<K>> {
+        self.extras.as_ref()?.lanes.as_ref()
+    }
+
     pub(crate) fn cargo(&self) -> Option<&dyn Cargo<K>> {
         self.extras.as_ref()?.cargo.as_deref()
     }

@@ -5,7 +5,8 @@
 //! queue itself, so it does not keep the queue from being dropped.
 
 use crate::engine::Core;
-use crate::keys::node::{Added, Pin};
+use crate::keys::node::Pin;
+use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Mutex, ThreadParker};
@@ -101,9 +102,9 @@ impl<K> Core<K> {
     fn turn(&self) -> (usize, Turn) {
         let mut fired = 0;
         let mut queued = 0;
-        let turn = self.timer.turn(|pin| {
+        let turn = self.timer.turn(|pin, level| {
             fired += 1;
-            queued += self.add_and_unpin(&pin);
+            queued += self.add_and_unpin(&pin, level);
         });
         self.getters.notify(queued);
         (fired, turn)
@@ -126,22 +127,18 @@ impl<K> Core<K> {
     pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
         // Before the wheel is taken away: the thread finds it gone only once it has to stop.
         self.driver.stop(&self.timer);
-        let add = |pin: Pin<K>| _ = self.add_and_unpin(&pin);
+        let add = |pin: Pin<K>, level| _ = self.add_and_unpin(&pin, level);
         self.timer.end(deliver.then_some(add))
     }
 
     /// Adds a key whose delay has ended, and returns the number of keys that this queued. Notifies
     /// no getter.
-    fn add_and_unpin(&self, pin: &Pin<K>) -> usize {
-        let added = pin.add();
+    fn add_and_unpin(&self, pin: &Pin<K>, level: Level) -> usize {
+        let added = pin.add_at(level);
         // SAFETY: the key is pinned.
         unsafe { self.note_added(&added) };
         // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();
-        let Added::Queued(entry) = added else {
-            return 0;
-        };
-        self.enqueue_unannounced(entry);
-        1
+        usize::from(self.settle_unannounced(added))
     }
 }

@@ -41,11 +41,14 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
+use crate::fifo::lanes::{Lanes, Order};
 use crate::fifo::ring::Missed;
 use crate::keys::Keys;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Held, Node, Pin, Queued};
-use crate::keys::state::Begun;
+use crate::keys::place::Laned;
+use crate::keys::slab::Annex;
+use crate::keys::state::{Begun, Level};
 use crate::metrics::{Recorder, Tally};
 use crate::queue::added::Added;
 use crate::sync::Arc;
@@ -60,7 +63,7 @@ pub(crate) struct Core<K> {
     fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
-    /// `None` if the queue is not timed and its keys carry no values.
+    /// `None` if the queue is not timed, its keys carry no values, and it has one level.
     extras: Option<Box<Extras<K>>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
@@ -87,6 +90,7 @@ pub(crate) struct Settings {
     pub(crate) timing: Option<bool>,
     /// The bound of what waits, of a queue whose keys carry values.
     pub(crate) capacity: Option<usize>,
+    pub(crate) order: Order,
     pub(crate) recorder: Recorder,
 }
 
@@ -103,7 +107,7 @@ pub(crate) enum Taken<K> {
 pub(crate) enum Unfinished<K> {
     /// The ring is empty, or another thread was faster.
     Pop(Missed),
-    /// The key is popped, and the queue is timed, or its keys carry values.
+    /// The key is popped, and the queue is timed, or its keys carry values. Not if it has lanes.
     Begin(Queued<K>),
     /// The delivery has begun, and a shut-down had closed the key.
     Closed(Held<K>, Begun),
@@ -143,14 +147,28 @@ impl<K> Core<K> {
     }
 
     fn with(settings: Settings, watch: Option<Watch>, cargo: Option<Box<dyn Cargo<K>>>) -> Self {
-        let is_timed = watch.is_some();
-        let has_extras = is_timed || cargo.is_some();
+        let annex = Annex {
+            timed: watch.is_some(),
+            laned: settings.order.has_lanes(),
+        };
+        let has_extras = !annex.is_empty() || cargo.is_some();
+        let lanes = annex.laned.then(|| {
+            // SAFETY: the nodes have what `annex` says.
+            let laned = unsafe { Laned::new(annex.timed) };
+            Lanes::new(settings.order, settings.ring, laned)
+        });
         Core {
-            keys: Keys::new(settings.shards, is_timed),
-            fifo: Fifo::new(settings.ring),
+            keys: Keys::new(settings.shards, annex),
+            fifo: Fifo::new(if lanes.is_some() { 1 } else { settings.ring }),
             getters: WaitList::new(),
             closing: Closing::new(has_extras || settings.supersede),
-            extras: has_extras.then(|| Box::new(Extras { watch, cargo })),
+            extras: has_extras.then(|| {
+                Box::new(Extras {
+                    watch,
+                    cargo,
+                    lanes,
+                })
+            }),
             supersede: settings.supersede,
             drain_delays: settings.drain_delays,
             name: settings.name,
@@ -175,20 +193,26 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, hash: u64, delay: Duration) -> Added
+    pub(crate) fn delay(
+        self: &Arc<Self>,
+        pin: Pin<K>,
+        hash: u64,
+        level: Level,
+        delay: Duration,
+    ) -> Added
     where
         K: Send + Sync + 'static,
     {
         if delay.is_zero() || self.is_shutting_down() {
             // A queue that is shut down refuses this, too.
-            let added = self.add_pinned(&pin, hash);
+            let added = self.add_pinned_at(&pin, hash, level);
             pin.unpin();
             if added.is_accepted() {
                 self.note(Event::Retried);
             }
             return added;
         }
-        if !self.timer.delay(pin, delay) {
+        if !self.timer.delay(pin, level, delay) {
             return Added::ShutDown;
         }
         self.note(Event::Retried);
@@ -251,12 +275,25 @@ impl<K> Core<K> {
     #[cold]
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
-            Unfinished::Pop(missed) => match self.fifo.pop_missed(missed) {
-                Some(entry) => self.begin(entry),
-                None => self.nothing(),
-            },
+            Unfinished::Pop(missed) => {
+                let popped = match self.lanes() {
+                    None => self.fifo.pop_missed(missed),
+                    Some(lanes) => lanes.pop(),
+                };
+                match popped {
+                    Some(entry) => self.begin(entry),
+                    None => self.nothing(),
+                }
+            }
             Unfinished::Begin(entry) => self.begin(entry),
             Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
+        }
+    }
+
+    fn pop(&self) -> Option<Queued<K>> {
+        match self.lanes() {
+            None => self.fifo.pop(),
+            Some(lanes) => lanes.pop(),
         }
     }
 
@@ -303,7 +340,7 @@ impl<K> Core<K> {
             } else {
                 self.finish(held);
             }
-            let Some(entry) = self.fifo.pop() else {
+            let Some(entry) = self.pop() else {
                 return self.nothing();
             };
             (held, begun, loaded) = self.begin_one(entry);
@@ -315,14 +352,25 @@ impl<K> Core<K> {
     pub(crate) fn finish(&self, held: Held<K>) {
         match &self.extras {
             None => self.finished(held.finish()),
-            Some(extras) => self.finished(extras.finish(held)),
+            Some(extras) => self.finished_extras(extras.finish(held)),
+        }
+    }
+
+    #[cold]
+    fn finished_extras(&self, (entry, closed): (Option<Queued<K>>, bool)) {
+        match entry {
+            // Not `enqueue`: in a timed queue the entry already has its time.
+            Some(entry) => {
+                self.push_extras(entry);
+                self.getters.notify(1);
+            }
+            None => self.finished((None, closed)),
         }
     }
 
     #[inline]
     fn finished(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         if let Some(entry) = entry {
-            // Not `enqueue`: in a timed queue the entry already has its time.
             self.push_apart(entry);
         } else if closed && self.closing.finished() {
             self.closing.drainers.notify_all();
@@ -334,10 +382,28 @@ impl<K> Core<K> {
         if self.closing.all_delivered() {
             return 0;
         }
-        self.fifo.len()
+        match self.lanes() {
+            None => self.fifo.len(),
+            Some(lanes) => lanes.len(),
+        }
+    }
+
+    pub(crate) fn len_by_level(&self) -> Vec<usize> {
+        match self.lanes() {
+            Some(lanes) if !self.closing.all_delivered() => lanes.depths(),
+            Some(lanes) => vec![0; usize::from(lanes.last_level) + 1],
+            None => vec![self.len()],
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.closing.all_delivered() || self.fifo.is_empty()
+        self.closing.all_delivered() || self.nothing_queued()
+    }
+
+    fn nothing_queued(&self) -> bool {
+        match self.lanes() {
+            None => self.fifo.is_empty(),
+            Some(lanes) => lanes.len() == 0,
+        }
     }
 }

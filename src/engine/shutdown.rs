@@ -229,10 +229,10 @@ impl<K> Core<K> {
         let mut census = Census::default();
         let mut owed = Vec::new();
         for shard in self.keys.shards() {
-            shard.close(deliver, &mut census, |entry| owed.push(entry));
+            shard.close(deliver, &mut census, |added| owed.push(added));
         }
-        for entry in owed {
-            self.enqueue_unannounced(entry);
+        for added in owed {
+            self.settle_unannounced(added);
         }
         self.timer.clear(ended);
         self.closing.walked(&census);

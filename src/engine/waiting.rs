@@ -96,7 +96,7 @@ impl<K> Core<K> {
     pub(crate) fn take_back(&self, waiter: Waiter) -> Taken<K> {
         let overtaken = self.getters.come_back(waiter);
         let taken = self.take();
-        if overtaken > 0 && !self.fifo.is_empty() {
+        if overtaken > 0 && !self.nothing_queued() {
             self.getters.notify(overtaken);
         }
         taken
@@ -113,7 +113,7 @@ impl<K> Core<K> {
     /// Takes a getter that stops waiting off the list, and passes on a notification that it may
     /// have received.
     pub(crate) fn leave(&self, waiter: Waiter) {
-        if self.getters.cancel(waiter) && !self.fifo.is_empty() {
+        if self.getters.cancel(waiter) && !self.nothing_queued() {
             self.getters.notify(1);
         }
     }

@@ -35,6 +35,7 @@
 //! was empty in between, because entries leave it only by a refill, and each refill changes the
 //! word.
 
+pub(crate) mod lanes;
 pub(crate) mod overflow;
 pub(crate) mod ring;
 

@@ -5,7 +5,8 @@
 //! | bits | meaning |
 //! | --- | --- |
 //! | 63 | closed: the queue is shut down, and refuses delays |
-//! | 48..63 | a generation, which changes with each delay that is set |
+//! | 51..63 | a generation, which changes with each delay that is set |
+//! | 48..51 | the level at which the key is added, in a queue with levels |
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
 //! In a closed word no delay is pending. Its other bits are those of the delay that the shut-down
@@ -17,7 +18,9 @@
 //! the entry is *stale* and nothing happens. Each delay ends in exactly one way, by the exchange
 //! that succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
 //!
-//! The generation wraps around after 32 768 delays; then a stale entry with the same due tick may
+//! A delay that is kept becomes as urgent as the one that was not: it is set again, for the same tick.
+//!
+//! The generation wraps around after 4096 delays; then a stale entry with the same due tick may
 //! fire instead of the valid one, at the same tick, and the valid one is stale.
 //!
 //! # Orderings
@@ -33,13 +36,15 @@
 //!     reads the pending delay: kept        adds; the delivery reads data
 //! ```
 
+use crate::keys::state::{LEVEL_BITS, Level};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fence_after_rmw;
 
 const CLOSED: u64 = 1 << 63;
 const TICK_BITS: u32 = 48;
 const TICK: u64 = (1 << TICK_BITS) - 1;
-const GENERATION: u64 = 1 << TICK_BITS;
+const LEVEL: u64 = 1 << TICK_BITS;
+const GENERATION: u64 = LEVEL << LEVEL_BITS;
 
 /// The latest tick that a delay can have.
 pub(crate) const LAST_TICK: u64 = TICK - 1;
@@ -77,6 +82,18 @@ impl DelayPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
+impl Stamp {
+    /// Returns the tick at which the delay ends.
+    pub(crate) fn due(self) -> u64 {
+        (self.0 & TICK).saturating_sub(1)
+    }
+
+    /// Returns the level at which the key is added then.
+    pub(crate) fn level(self) -> Level {
+        level_of(self.0)
+    }
+}
+
 /// The result of setting a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
@@ -99,13 +116,18 @@ fn due_of(word: u64) -> Option<u64> {
     (word & TICK).checked_sub(1)
 }
 
+fn level_of(word: u64) -> Level {
+    (word % GENERATION / LEVEL) as Level
+}
+
 impl Delay {
     pub(crate) fn new(closed: bool) -> Self {
         Delay(AtomicU64::new(if closed { CLOSED } else { 0 }))
     }
 
-    /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `policy`.
-    pub(crate) fn set(&self, due: u64, policy: DelayPolicy) -> Set {
+    /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `policy`. The key will be added at
+    /// `level`, or that of the pending delay if it is more urgent.
+    pub(crate) fn set(&self, due: u64, level: Level, policy: DelayPolicy) -> Set {
         debug_assert!(due <= LAST_TICK, "due {due}");
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = self.0.load(Ordering::Relaxed);
@@ -114,7 +136,8 @@ impl Delay {
                 return Set::Closed;
             }
             let pending = due_of(seen);
-            if pending.is_some_and(|pending| !policy.replaces(due, pending)) {
+            let kept = pending.filter(|&pending| !policy.replaces(due, pending));
+            if kept.is_some() && level >= level_of(seen) {
                 // Ordering: SeqCst; pairs with the fence in `clear`: see the header.
                 fence(Ordering::SeqCst);
                 // Ordering: Relaxed; ordered by the fence.
@@ -125,8 +148,9 @@ impl Delay {
                 seen = now;
                 continue;
             }
-            let generation = (seen & !TICK).wrapping_add(GENERATION) & !CLOSED;
-            let stamp = generation | (due + 1);
+            let level = pending.map_or(level, |_| level.min(level_of(seen)));
+            let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
+            let stamp = generation | u64::from(level) * LEVEL | (kept.unwrap_or(due) + 1);
             let word = &self.0;
             // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
@@ -170,7 +194,7 @@ impl Delay {
 
     /// Ends the delay if the word is `seen`, and otherwise returns the word.
     fn clear(&self, seen: u64) -> Result<u64, u64> {
-        let none = seen & !TICK;
+        let none = seen & !(GENERATION - 1);
         let word = &self.0;
         // Ordering: Acquire; pairs with the Release in `set`: the caller sees what it published.
         let ended = word.compare_exchange(seen, none, Ordering::Acquire, Ordering::Relaxed);
@@ -180,13 +204,13 @@ impl Delay {
     }
 
     /// Refuses delays from now on, and ends the pending one, for a drain that delivers it. Returns
-    /// whether there was one.
-    pub(crate) fn close(&self) -> bool {
+    /// the level of that one.
+    pub(crate) fn close(&self) -> Option<Level> {
         // Ordering: Acquire; pairs with the Release in `set`.
         let was = self.0.swap(CLOSED, Ordering::Acquire);
         // Ordering: SeqCst; as in `clear`.
         fence_after_rmw();
-        due_of(was).is_some()
+        due_of(was).map(|_| level_of(was))
     }
 
     /// Refuses delays from now on, and drops the pending one. Returns whether there was one.
@@ -254,8 +278,8 @@ mod tests {
             (KeepFirst, 15, 10),
         ] {
             let delay = Delay::new(false);
-            pending(delay.set(10, policy));
-            let moved = matches!(delay.set(new, policy), Set::Pending { moved: true, .. });
+            pending(delay.set(10, 0, policy));
+            let moved = matches!(delay.set(new, 0, policy), Set::Pending { moved: true, .. });
             assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
             assert_eq!(moved, due != 10, "{policy:?} {new}");
         }
@@ -265,8 +289,8 @@ mod tests {
     #[test]
     fn a_delay_that_was_moved_leaves_a_stale_stamp() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, DelayPolicy::Replace));
-        let second = pending(delay.set(5, DelayPolicy::Replace));
+        let first = pending(delay.set(10, 0, DelayPolicy::Replace));
+        let second = pending(delay.set(5, 0, DelayPolicy::Replace));
         assert!(!delay.is(first) && delay.is(second));
         assert!(!delay.end(first));
         assert!(delay.end(second));
@@ -278,10 +302,10 @@ mod tests {
     #[test]
     fn a_cancelled_delay_does_not_fire_in_place_of_its_successor() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, DelayPolicy::Earliest));
+        let first = pending(delay.set(10, 0, DelayPolicy::Earliest));
         assert!(delay.cancel());
         assert!(!delay.cancel());
-        let second = pending(delay.set(10, DelayPolicy::Earliest));
+        let second = pending(delay.set(10, 0, DelayPolicy::Earliest));
         assert!(!delay.end(first));
         assert!(delay.end(second));
     }
@@ -290,11 +314,11 @@ mod tests {
     #[test]
     fn a_closed_delay_takes_none_and_tells_once_what_it_dropped() {
         let delay = Delay::new(false);
-        let stamp = pending(delay.set(0, DelayPolicy::Earliest));
-        assert!(delay.close());
-        assert!(!delay.close() && !delay.close_and_drop());
+        let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest));
+        assert_eq!(delay.close(), Some(0));
+        assert!(delay.close().is_none() && !delay.close_and_drop());
         assert!(!delay.end(stamp) && !delay.cancel());
-        assert_eq!(delay.set(1, DelayPolicy::Replace), Set::Closed);
+        assert_eq!(delay.set(1, 0, DelayPolicy::Replace), Set::Closed);
         assert!(!delay.claim_dropped(stamp), "it was delivered");
     }
 
@@ -302,8 +326,8 @@ mod tests {
     #[test]
     fn the_delay_that_was_dropped_is_claimed_once_and_is_not_pending() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, DelayPolicy::Replace));
-        let second = pending(delay.set(5, DelayPolicy::Replace));
+        let first = pending(delay.set(10, 0, DelayPolicy::Replace));
+        let second = pending(delay.set(5, 0, DelayPolicy::Replace));
         assert!(!delay.claim_dropped(second), "it is pending");
         assert!(delay.close_and_drop());
         assert!(!delay.close_and_drop());
@@ -320,7 +344,7 @@ mod tests {
     fn generations_come_round_without_touching_the_flag() {
         let delay = Delay::new(false);
         for round in 0..40_000_u64 {
-            let stamp = pending(delay.set(LAST_TICK, DelayPolicy::Replace));
+            let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace));
             assert!(delay.is(stamp), "round {round}");
             assert!(delay.cancel());
         }

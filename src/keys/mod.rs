@@ -15,6 +15,7 @@ mod ghosts;
 pub(crate) mod hash;
 pub(crate) mod hasher;
 pub(crate) mod node;
+pub(crate) mod place;
 pub(crate) mod slab;
 pub(crate) mod state;
 mod sweep;
@@ -31,7 +32,7 @@ use sweep::{CLEAN, FEWEST_RESIDENTS, Next, RESIDENTS};
 use crate::keys::ghosts::Ghosts;
 use crate::keys::hash::ShortHash;
 use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
-use crate::keys::slab::{NodeIndex, Slab};
+use crate::keys::slab::{Annex, NodeIndex, Slab};
 use crate::keys::state::State;
 use crate::keys::table::{Table, Tables};
 use crate::sync::atomic::AtomicUsize;
@@ -82,11 +83,11 @@ pub(crate) struct PackedShard<'a, K> {
 }
 
 impl<K> Keys<K> {
-    /// `shards` must be a power of two above one. `timed` says whether the nodes have times.
-    pub(crate) fn new(shards: usize, timed: bool) -> Self {
+    /// `shards` must be a power of two above one. The nodes have `annex` beside them.
+    pub(crate) fn new(shards: usize, annex: Annex) -> Self {
         let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
         let store = || Store {
-            slab: Slab::new(timed),
+            slab: Slab::new(annex),
             limit: residents,
             fresh: 0,
             ghosts: Ghosts::default(),

@@ -20,8 +20,9 @@ use std::ptr::NonNull;
 use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
+use crate::keys::place::{Laned, Place};
 use crate::keys::slab::Slab;
-use crate::keys::state::{Begun, KeyState, Marked, State};
+use crate::keys::state::{Begun, KeyState, Level, Marked, State};
 use crate::keys::times::{Timed, Times};
 
 /// One key with its state.
@@ -82,6 +83,12 @@ impl<K> NodeRef<K> {
         // SAFETY: in a slab that has times, by `Timed`; interned, by the caller's promise.
         unsafe { Slab::times_of(self).as_ref() }
     }
+
+    /// Returns the address of the node's place. `Laned` belongs to the node's queue.
+    #[inline]
+    pub(crate) fn place(self, laned: &Laned) -> NonNull<Place<K>> {
+        Slab::place_of(self, laned.is_timed())
+    }
 }
 
 /// The result of an add to a node; see [`Marked`].
@@ -89,15 +96,22 @@ pub(crate) enum Added<K> {
     Queued(Queued<K>),
     Deferred(NodeRef<K>),
     Merged,
+    /// Merged; the caller must move the entry of the queued key ([`crate::fifo::lanes`]).
+    Raised(Pin<K>),
     Closed,
 }
 
 impl<K> Added<K> {
-    fn new(marked: Marked, node: NodeRef<K>) -> Self {
+    /// # Safety
+    ///
+    /// As for [`NodeRef::get`], during the call.
+    unsafe fn new(marked: Marked, node: NodeRef<K>) -> Self {
         match marked {
             Marked::Queued => Added::Queued(Queued(node)),
             Marked::Deferred => Added::Deferred(node),
             Marked::Merged => Added::Merged,
+            // SAFETY: by the caller's promise.
+            Marked::Raised => Added::Raised(unsafe { Pin::new(node) }),
             Marked::Closed => Added::Closed,
         }
     }
@@ -109,7 +123,17 @@ impl<K> Added<K> {
 #[inline]
 pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
     // SAFETY: by the caller's promise.
-    Added::new(unsafe { node.get() }.state.add_locked(), node)
+    unsafe { Added::new(node.get().state.add_locked(), node) }
+}
+
+/// Adds at a level, in a queue with levels, or at level 0.
+///
+/// # Safety
+///
+/// The caller holds the node's shard's lock, or a pin.
+pub(crate) unsafe fn add_at<K>(node: NodeRef<K>, level: Level) -> Added<K> {
+    // SAFETY: by the caller's promise.
+    unsafe { Added::new(node.get().state.add_at(level), node) }
 }
 
 /// The one FIFO entry of a queued key.
@@ -129,6 +153,20 @@ impl<K> Queued<K> {
     pub(crate) fn times(&self, timed: &Timed) -> &Times {
         // SAFETY: the token; a queued node stays interned.
         unsafe { self.0.times(timed) }
+    }
+
+    /// Creates the entry of a key that is popped from a lane.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the key's one entry.
+    pub(crate) unsafe fn of_popped(node: NodeRef<K>) -> Self {
+        Queued(node)
+    }
+
+    pub(crate) fn state(&self) -> &KeyState {
+        // SAFETY: the token; a queued node stays interned.
+        &unsafe { self.0.get() }.state
     }
 
     /// Begins the delivery. Returns also whether a shut-down had closed or abandoned the key.
@@ -175,6 +213,13 @@ impl<K> Held<K> {
         unsafe { self.0.times(timed) }
     }
 
+    /// Returns the level at which the key was delivered.
+    pub(crate) fn level(&self, laned: &Laned) -> Level {
+        // SAFETY: the popper wrote it, and passed the token on; it is written again only after the
+        // delivery has ended.
+        unsafe { (*self.0.place(laned).as_ptr()).delivered }
+    }
+
     pub(crate) fn pin(&self) -> Pin<K> {
         // SAFETY: the token; a node being processed stays interned.
         unsafe { Pin::new(self.0) }
@@ -212,7 +257,23 @@ impl<K> Pin<K> {
     #[inline]
     pub(crate) fn add(&self) -> Added<K> {
         // SAFETY: pinned.
-        Added::new(unsafe { self.0.get() }.state.add_pinned(), self.0)
+        unsafe { Added::new(self.0.get().state.add_pinned(), self.0) }
+    }
+
+    /// Adds at a level, in a queue with levels, or at level 0.
+    pub(crate) fn add_at(&self, level: Level) -> Added<K> {
+        // SAFETY: pinned.
+        unsafe { add_at(self.0, level) }
+    }
+
+    pub(crate) fn node(&self) -> NodeRef<K> {
+        self.0
+    }
+
+    /// Returns the level of the key, if it is queued or dirty.
+    pub(crate) fn level(&self) -> Level {
+        // SAFETY: pinned.
+        unsafe { self.0.get() }.state.level()
     }
 
     pub(crate) fn delay(&self) -> &Delay {

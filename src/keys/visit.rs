@@ -2,7 +2,7 @@
 
 use super::{Keys, Shard};
 use crate::engine::shutdown::Census;
-use crate::keys::node::{self, Added, Node, NodeRef, Queued};
+use crate::keys::node::{self, Added, Node, NodeRef};
 
 impl<K> Keys<K> {
     /// Counts the keys by state, and the pending delays, each as of some moment.
@@ -30,22 +30,15 @@ impl<K> Shard<'_, K> {
     }
 
     /// Closes every key of the shard, and counts the keys by state in `census`. A pending delay is
-    /// dropped and counted; with `deliver`, the key is added first instead, and the entries to push
-    /// to the FIFO are passed to `owed`.
-    pub(crate) fn close(
-        &self,
-        deliver: bool,
-        census: &mut Census,
-        mut owed: impl FnMut(Queued<K>),
-    ) {
+    /// dropped and counted; with `deliver`, the key is added first instead, and what is left to do for
+    /// that is passed to `owed`.
+    pub(crate) fn close(&self, deliver: bool, census: &mut Census, mut owed: impl FnMut(Added<K>)) {
         self.visit(0, usize::MAX, |node_ref| {
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { node_ref.get() };
-            if deliver && node.delay.close() {
+            if deliver && let Some(level) = node.delay.close() {
                 // SAFETY: as above.
-                if let Added::Queued(entry) = unsafe { node::add_locked(node_ref) } {
-                    owed(entry);
-                }
+                owed(unsafe { node::add_at(node_ref, level) });
             }
             if let Some(phase) = node.state.close() {
                 census.count(phase);

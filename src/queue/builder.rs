@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::engine::cargo::Cargo;
 use crate::engine::{Core, Settings};
+use crate::fifo::lanes::Order;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
 use crate::values::Merger;
@@ -31,7 +32,7 @@ const MOST_SHARDS: usize = 1 << 16;
 pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     limiter: L,
     hasher: S,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// How values are merged, if the keys carry some.
     cargo: Option<Box<dyn Cargo<K>>>,
     _keys: PhantomData<fn(K)>,
@@ -216,6 +217,7 @@ impl<K, L, S> Builder<K, L, S> {
         }
         ConfigError::check_range("queue", "ring", 1..=LARGEST_RING, ring)?;
         ConfigError::check_range("queue", "tick", SHORTEST_TICK..=LONGEST_TICK, tick)?;
+        self.settings.order.check()?;
         if let Some(capacity) = self.settings.capacity {
             ConfigError::check_range("queue", "capacity", 1..=usize::MAX, capacity)?;
         }
@@ -281,6 +283,7 @@ impl Default for Settings {
             manual: false,
             timing: None,
             capacity: None,
+            order: Order::default(),
             recorder: Recorder::default(),
         }
     }

@@ -56,7 +56,8 @@ impl<K> KeyHandle<K> {
     where
         K: Send + Sync + 'static,
     {
-        self.core.delay(self.pin.clone(), self.hash, delay)
+        let core = &self.core;
+        core.delay(self.pin.clone(), self.hash, core.default_level(), delay)
     }
 
     pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>, u64) {
@@ -82,7 +83,7 @@ impl<K> RefUnwindSafe for KeyHandle<K> {}
 impl<K> Clone for KeyHandle<K> {
     /// # Panics
     ///
-    /// Panics if 2^31 handles to the key are alive.
+    /// Panics if 2^28 handles to the key are alive.
     fn clone(&self) -> Self {
         KeyHandle::new(Arc::clone(&self.core), self.pin.clone(), self.hash)
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::engine::Taken;
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
+use crate::keys::state::Level;
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::sync::Arc;
 use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
@@ -94,6 +95,18 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         Some(watch.duration(queued, began))
     }
 
+    /// Returns the level at which the key was delivered; 0 in a queue without
+    /// [levels](crate::Builder::levels). A retry keeps it (P4).
+    #[must_use]
+    pub fn level(&self) -> usize {
+        self.own_level().into()
+    }
+
+    fn own_level(&self) -> Level {
+        let lanes = self.queue.core.lanes();
+        lanes.map_or(0, |lanes| self.held.level(lanes.laned()))
+    }
+
     /// Finishes the key.
     ///
     /// If the key was added meanwhile, it is queued again, at the tail; otherwise it is idle.
@@ -130,7 +143,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
         let hash = hash_of(&self.queue.hasher, self.key());
         self.queue.core.put_back(&self.held, || {
             let pin = self.held.pin();
-            let added = self.queue.core.add_pinned(&pin, hash);
+            let added = self.queue.core.add_pinned_at(&pin, hash, self.own_level());
             pin.unpin();
             added
         })
@@ -143,7 +156,8 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
         }
         let hash = hash_of(&self.queue.hasher, self.key());
         self.queue.core.put_back(&self.held, || {
-            self.queue.core.delay(self.held.pin(), hash, delay)
+            let pin = self.held.pin();
+            self.queue.core.delay(pin, hash, self.own_level(), delay)
         })
     }
 

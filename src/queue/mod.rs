@@ -11,6 +11,7 @@ pub(crate) mod handle;
 pub(crate) mod item;
 pub(crate) mod iter;
 mod lookup;
+mod order;
 pub(crate) mod owned;
 mod remove;
 pub(crate) mod retry_on_drop;
@@ -110,6 +111,40 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         self.core.add(hash_of(&self.hasher, &key), key)
     }
 
+    /// Adds a key at a level, 0 being the most urgent, of a queue with
+    /// [levels](Builder::levels) (P1 to P4). Otherwise like [`add`](Self::add), which adds at the
+    /// [default level](Builder::default_level).
+    ///
+    /// If the key is queued at a less urgent level, it is moved to the tail of this one. If it is
+    /// queued at a more urgent one, nothing changes. A key that is added while it is processing is
+    /// queued at the most urgent level at which it was added meanwhile.
+    ///
+    /// A level that the queue does not have counts as the least urgent one; a queue without levels has
+    /// only level 0.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// let queue = WorkQueue::builder().levels(3).build()?; // `add` adds at level 1
+    /// queue.add_all(["a", "b", "c"]);
+    /// assert_eq!(queue.add_at(2, "later"), Added::Queued);
+    /// assert_eq!(queue.add_at(0, "c"), Added::Merged); // urgent now
+    /// assert_eq!(queue.add_at(2, "a"), Added::Merged); // not less urgent
+    ///
+    /// let order = [(); 4].map(|()| queue.get().map(|item| (*item, item.level())));
+    /// assert_eq!(order.map(Option::unwrap), [("c", 0), ("a", 1), ("b", 1), ("later", 2)]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`add`](Self::add) would.
+    #[doc(alias("add_with_priority", "priority", "urgent"))]
+    pub fn add_at(&self, level: usize, key: K) -> Added {
+        let core = &*self.core;
+        let hash = hash_of(&self.hasher, &key);
+        core.add_at(hash, core.clamp_level(level), key)
+    }
+
     /// Adds many keys, in order. Returns the number of keys that became queued; the others were
     /// merged, deferred, or refused after a shut-down.
     ///
@@ -139,7 +174,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     ///
     /// # Panics
     ///
-    /// Panics if [`add`](Self::add) would, or if 2^31 handles to the key are alive.
+    /// Panics if [`add`](Self::add) would, or if 2^28 handles to the key are alive.
     #[must_use = "the key stays interned while the handle lives, and is not added by this"]
     pub fn handle(&self, key: K) -> KeyHandle<K> {
         let core = &self.core;
@@ -195,7 +230,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         }
         let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
-        let added = core.delay(pin, hash, delay);
+        let added = core.delay(pin, hash, core.default_level(), delay);
         drop(known);
         added
     }
@@ -299,6 +334,22 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()
+    }
+
+    /// Returns the number of queued keys of each level, as [`len`](Self::len) does for all of them: of
+    /// level 0 only, if the queue has no [levels](Builder::levels) (P4).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::builder().levels(3).build()?;
+    /// queue.add_all(["a", "b"]);
+    /// queue.add_at(0, "c");
+    /// assert_eq!(queue.len_by_level(), [1, 2, 0]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn len_by_level(&self) -> Vec<usize> {
+        self.core.len_by_level()
     }
 
     /// Returns whether no key is queued. A snapshot, like [`len`](Self::len), but never waits.

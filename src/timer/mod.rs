@@ -50,6 +50,7 @@ use std::time::{Duration, Instant};
 
 use crate::keys::delay::{DelayPolicy, LAST_TICK, Set, Stamp};
 use crate::keys::node::Pin;
+use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{AtomicWaker, Mutex, SegQueue, ThreadParker, fence_after_rmw, thread};
 use crate::time::clock::{self, Clock};
@@ -155,16 +156,16 @@ impl<K> Timer<K> {
         at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key, and takes ownership of the pin. Returns false if the queue is shut
-    /// down.
-    pub(crate) fn delay(&self, pin: Pin<K>, delay: Duration) -> bool {
+    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. Returns false if
+    /// the queue is shut down.
+    pub(crate) fn delay(&self, pin: Pin<K>, level: Level, delay: Duration) -> bool {
         let due = self.due(delay);
-        match pin.delay().set(due, self.policy) {
+        match pin.delay().set(due, level, self.policy) {
             Set::Pending { stamp, moved } => {
                 if moved {
                     self.note_stale();
                 }
-                self.register(due, Entry { pin, stamp });
+                self.register(stamp.due(), Entry { pin, stamp });
                 true
             }
             set => {
@@ -241,9 +242,9 @@ impl<K> Timer<K> {
     }
 
     /// Runs one turn: moves the registrations to the wheel and fires a batch of due entries, that
-    /// is, ends their delays and passes their pins to `add`, under the mutex. The caller then calls
+    /// is, ends their delays and passes their pins and levels to `add`, under the mutex. The caller then calls
     /// again or sleeps.
-    pub(crate) fn turn(&self, mut add: impl FnMut(Pin<K>)) -> Turn {
+    pub(crate) fn turn(&self, mut add: impl FnMut(Pin<K>, Level)) -> Turn {
         let mut wheel = self.wheel.lock();
         let Some(wheel) = wheel.as_mut() else {
             return Turn::Rest(None);
@@ -276,9 +277,9 @@ impl<K> Timer<K> {
     }
 
     /// Fires a due entry: passes its pin to `add`, unless the entry is stale.
-    fn fire(&self, entry: Entry<K>, add: impl FnOnce(Pin<K>)) {
+    fn fire(&self, entry: Entry<K>, add: impl FnOnce(Pin<K>, Level)) {
         if entry.pin.delay().end(entry.stamp) {
-            add(entry.pin);
+            add(entry.pin, entry.stamp.level());
         } else {
             self.discard(&entry);
         }
@@ -388,7 +389,7 @@ impl<K> Timer<K> {
     /// not, in due order.
     ///
     /// Waits for a turn in progress.
-    pub(crate) fn end(&self, add: Option<impl FnMut(Pin<K>)>) -> Ended<K> {
+    pub(crate) fn end(&self, add: Option<impl FnMut(Pin<K>, Level)>) -> Ended<K> {
         let mut wheel = self.wheel.lock();
         if let (Some(wheel), Some(mut add)) = (wheel.as_mut(), add) {
             self.take_registrations(wheel, usize::MAX);

@@ -5,6 +5,7 @@ use std::task::{Wake, Waker};
 
 use super::*;
 use crate::keys::Keys;
+use crate::keys::slab::Annex;
 use crate::time::clock::MockClock;
 
 /// A tick, in nanoseconds.
@@ -21,7 +22,7 @@ impl Timed {
         let (clock, time) = Clock::mock();
         Timed {
             timer: Timer::new(clock, TICK, DelayPolicy::Replace, true),
-            keys: Keys::new(2, false),
+            keys: Keys::new(2, Annex::default()),
             time,
         }
     }
@@ -36,7 +37,7 @@ impl Timed {
 
     fn delay(&self, key: u64, ticks: u64) {
         let pin = self.pin(key);
-        assert!(self.timer.delay(pin, Duration::from_nanos(ticks * TICK)));
+        assert!(self.timer.delay(pin, 0, Duration::from_nanos(ticks * TICK)));
     }
 
     /// Cancels the delay of a key, as the queue does.
@@ -50,7 +51,7 @@ impl Timed {
     /// Runs one turn, and returns the keys that it fired.
     fn turn(&self) -> Vec<u64> {
         let mut keys = Vec::new();
-        let _ = self.timer.turn(|pin| {
+        let _ = self.timer.turn(|pin, _| {
             keys.push(*pin.key());
             pin.unpin();
         });
@@ -99,7 +100,7 @@ fn a_turn_removes_a_bounded_number_of_stale_entries() {
     let mut turns = 1;
     while timed.stale() > 0 {
         let before = timed.stale();
-        let turn = timed.timer.turn(|_| unreachable!("nothing is due"));
+        let turn = timed.timer.turn(|_, _| unreachable!("nothing is due"));
         let removed = before - timed.stale();
         assert!((1..WORK + 256).contains(&removed), "{removed} in one turn");
         // The driver does not sleep before the sweep has ended.

@@ -8,6 +8,7 @@ use crate::engine::Core;
 use crate::engine::timing::Event;
 use crate::keys::Shard;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
+use crate::keys::state::Level;
 use crate::sync::{Arc, SpinLockGuard};
 
 impl<V> From<V> for Load<V> {
@@ -27,12 +28,14 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         Merger::of(cargo.expect("a queue of values is built with `Builder::merge`"))
     }
 
-    pub(super) fn put(&self, hash: u64, key: K, load: Load<V>) -> Added
+    pub(super) fn put(&self, hash: u64, level: Level, key: K, load: Load<V>) -> Added
     where
         K: Eq,
     {
         let merger = self.merger();
-        self.update(hash, key, |waiting| merger.merge(&mut waiting.load, load))
+        self.update(hash, level, key, |waiting| {
+            merger.merge(&mut waiting.load, load)
+        })
     }
 
     /// Adds the key for which `eq` holds, with a value, or returns the value if it is not interned.
@@ -49,14 +52,22 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let shard = self.keys.lock(hash);
         match shard.find(hash, eq) {
             None => Err(load),
-            Some(node) => Ok(self.put_found(shard, node, hash, merger, |waiting| {
-                merger.merge(&mut waiting.load, load);
-            })),
+            Some(node) => {
+                let change = |waiting: &mut Waiting<V>| merger.merge(&mut waiting.load, load);
+                let level = self.default_level();
+                Ok(self.put_found(shard, node, hash, level, merger, change))
+            }
         }
     }
 
-    /// Adds a key, and changes what waits for its next delivery.
-    pub(super) fn update(&self, hash: u64, key: K, change: impl FnOnce(&mut Waiting<V>)) -> Added
+    /// Adds a key at a level, and changes what waits for its next delivery.
+    pub(super) fn update(
+        &self,
+        hash: u64,
+        level: Level,
+        key: K,
+        change: impl FnOnce(&mut Waiting<V>),
+    ) -> Added
     where
         K: Eq,
     {
@@ -66,13 +77,14 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let merger = self.merger();
         let mut shard = self.keys.lock(hash);
         if let Some(node) = shard.find(hash, |known| known.key == key) {
-            return self.put_found(shard, node, hash, merger, change);
+            return self.put_found(shard, node, hash, level, merger, change);
         }
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
         let new = Valued::with(key, Load::default(), 0);
         let (entry, swept) = shard.insert_queued(hash, new);
+        entry.state().set_level(level);
         // SAFETY: just interned, and queued: it stays interned until its entry is pushed and popped.
         let waiting = unsafe { &entry.node().get().key }.waiting.lock();
         drop(shard);
@@ -86,6 +98,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         shard: Shard<'_, Valued<K, V>>,
         node: NodeRef<Valued<K, V>>,
         hash: u64,
+        level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&mut Waiting<V>),
     ) -> Added {
@@ -97,9 +110,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             // SAFETY: as above.
             let pinned = Pinned(unsafe { Pin::new(node) });
             drop(shard);
-            return self.put_pinned(&pinned.0, hash, merger, change);
+            return self.put_pinned(&pinned.0, hash, level, merger, change);
         };
-        let added = self.add_found(&shard, node);
+        let added = self.add_found(&shard, node, level);
         if matches!(added, node::Added::Closed) {
             // Before the shard, whose lock keeps the node, and that before `change`, whose drop drops
             // the value: that is user code.
@@ -115,6 +128,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         &self,
         pin: &Pin<Valued<K, V>>,
         hash: u64,
+        level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&mut Waiting<V>),
     ) -> Added {
@@ -122,7 +136,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let waiting = pin.key().waiting.lock();
-        let added = self.mark_pinned(pin, hash);
+        let added = self.mark_pinned(pin, hash, level);
         self.fill(waiting, added, merger, change)
     }
 
@@ -141,7 +155,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         if waiting.load.value.is_none() {
             return Err(value);
         }
-        let added = self.mark_pinned(pin, hash);
+        let added = self.mark_pinned(pin, hash, self.default_level());
         let merger = self.merger();
         Ok(self.fill(waiting, added, merger, |waiting| {
             merger.merge(&mut waiting.load, value.into());
@@ -160,14 +174,14 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let merger = self.merger();
         let change = |waiting: &mut Waiting<V>| merger.merge(&mut waiting.load, load);
         if delay.is_zero() {
-            let added = self.put_pinned(pin, hash, merger, change);
+            let added = self.put_pinned(pin, hash, self.default_level(), merger, change);
             if added.is_accepted() {
                 self.note(Event::Retried);
             }
             return added;
         }
         let waiting = pin.key().waiting.lock();
-        match self.delay(pin.clone(), hash, delay) {
+        match self.delay(pin.clone(), hash, self.default_level(), delay) {
             Added::ShutDown => Added::ShutDown,
             added => {
                 // Nothing is to be pushed.
@@ -196,6 +210,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             node::Added::Queued(entry) => (Some(Push(self, Some(entry))), Added::Queued),
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
+            added @ node::Added::Raised(_) => (None, self.settle(added)),
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;

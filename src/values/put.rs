@@ -52,7 +52,31 @@ where
     #[doc(alias("push", "send", "upsert"))]
     pub fn put(&self, key: K, value: V) -> Added {
         let hash = hash_of(&self.hasher, &key);
-        self.core.put(hash, key, value.into())
+        let level = self.core.default_level();
+        self.core.put(hash, level, key, value.into())
+    }
+
+    /// Puts a value for a key at a level: [`put`](Self::put) as
+    /// [`add_at`](crate::WorkQueue::add_at) is [`add`](crate::WorkQueue::add).
+    ///
+    /// ```
+    /// # use keyqueue::{WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::sum).levels(2).build()?;
+    /// queue.put("a", 1); // at level 1, the default
+    /// queue.put("b", 2);
+    /// queue.put_at(0, "b", 3); // urgent now
+    /// let item = queue.get().unwrap();
+    /// assert_eq!((**item.key(), *item.value(), item.level()), ("b", 5, 0));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`put`](Self::put) would.
+    pub fn put_at(&self, level: usize, key: K, value: V) -> Added {
+        let hash = hash_of(&self.hasher, &key);
+        let level = self.core.clamp_level(level);
+        self.core.put(hash, level, key, value.into())
     }
 
     /// Puts a value for a key by a borrowed form of it, which is copied only if the key is unknown;
@@ -75,7 +99,7 @@ where
         let eq = |known: &Valued<K, V>| known.key.borrow() == key;
         match core.put_known(hash, eq, value.into()) {
             Ok(added) => added,
-            Err(load) => core.put(hash, key.to_owned(), load),
+            Err(load) => core.put(hash, core.default_level(), key.to_owned(), load),
         }
     }
 
@@ -104,8 +128,9 @@ where
         V: Default,
     {
         let hash = hash_of(&self.hasher, &key);
+        let level = self.core.default_level();
         self.core
-            .update(hash, key, |waiting| match &mut waiting.load.value {
+            .update(hash, level, key, |waiting| match &mut waiting.load.value {
                 Some(value) => change(value),
                 empty => {
                     // If `change` panics, there is no value.
@@ -142,7 +167,7 @@ where
     pub fn put_tracked(&self, key: K, value: V) -> Receipt {
         let (load, receipt) = tracked(value);
         let hash = hash_of(&self.hasher, &key);
-        self.core.put(hash, key, load);
+        self.core.put(hash, self.core.default_level(), key, load);
         receipt
     }
 
@@ -275,7 +300,7 @@ where
     pub fn put(&self, value: V) -> Added {
         let (core, pin, hash) = self.parts();
         let (merger, load) = (core.merger(), value.into());
-        core.put_pinned(pin, hash, merger, |waiting| {
+        core.put_pinned(pin, hash, core.default_level(), merger, |waiting| {
             merger.merge(&mut waiting.load, load);
         })
     }
@@ -286,7 +311,7 @@ where
         let (core, pin, hash) = self.parts();
         let (load, receipt) = tracked(value);
         let merger = core.merger();
-        core.put_pinned(pin, hash, merger, |waiting| {
+        core.put_pinned(pin, hash, core.default_level(), merger, |waiting| {
             merger.merge(&mut waiting.load, load);
         });
         receipt

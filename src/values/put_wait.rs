@@ -162,7 +162,8 @@ where
     fn put_in_turn(&self, key: K, value: V, mut turn: Turn<'_>) -> Added {
         let merger = self.core.merger();
         let hash = hash_of(&self.hasher, &key);
-        self.core.update(hash, key, |waiting| {
+        let level = self.core.default_level();
+        self.core.update(hash, level, key, |waiting| {
             waiting.weight += turn.take();
             merger.merge(&mut waiting.load, value.into());
         })

@@ -84,6 +84,8 @@ pub(crate) struct Config {
     /// The bits of the keys' hashes. With none, every key is in one shard, and every lookup compares
     /// it with all others.
     pub(crate) hash_bits: u64,
+    /// With more than one, all keys are at the default level: the order is the same.
+    pub(crate) levels: usize,
 }
 
 impl Config {
@@ -93,6 +95,15 @@ impl Config {
             shards: None,
             ring: None,
             hash_bits: u64::MAX,
+            levels: 1,
+        }
+    }
+
+    /// With levels.
+    pub(crate) fn leveled() -> Self {
+        Config {
+            levels: 3,
+            ..Config::usual()
         }
     }
 
@@ -105,9 +116,13 @@ impl Config {
         }
     }
 
-    /// The two between which races differ most: roomy and cramped.
-    pub(crate) fn races() -> [Config; 2] {
-        [Config::usual(), Config::tiny()]
+    /// Those between which races differ most: roomy, cramped, and each with levels.
+    pub(crate) fn races() -> [Config; 4] {
+        let cramped = Config {
+            levels: 2,
+            ..Config::tiny()
+        };
+        [Config::usual(), Config::tiny(), Config::leveled(), cramped]
     }
 
     /// Every combination of few and many shards, rings that overflow or do not, and hashes that are
@@ -121,10 +136,16 @@ impl Config {
                         shards,
                         ring,
                         hash_bits,
+                        levels: 1,
                     });
                 }
             }
         }
+        all.push(Config::leveled());
+        all.push(Config {
+            levels: 8,
+            ..Config::tiny()
+        });
         // Three in which each setting comes once.
         if cfg!(miri) {
             all = all.into_iter().step_by(7).collect();
@@ -137,6 +158,7 @@ impl Config {
             inner: DefaultHasher::default(),
             mask: self.hash_bits,
         });
+        builder = builder.levels(self.levels);
         if let Some(shards) = self.shards {
             builder = builder.shards(shards);
         }

@@ -11,7 +11,8 @@
 //! Chunks are numbered, so a node can also be found by its [`NodeIndex`], which has half the size
 //! of its address: the number of its chunk, and its distance from the chunk's start.
 //!
-//! In a timed queue, each slot has room for the node's [`Times`] behind the node.
+//! In a timed queue, each slot has room for the node's [`Times`] behind the node, and in a queue with
+//! lanes for its [`Place`], behind both.
 //!
 //! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner.
 //! Dropping the slab leaks the nodes that are still in it, so the owner removes them first.
@@ -23,6 +24,7 @@ use std::ptr::{NonNull, null_mut};
 
 use crate::fifo::ring::has_room_for;
 use crate::keys::node::{Node, NodeRef};
+use crate::keys::place::Place;
 use crate::keys::times::Times;
 
 /// A chunk takes a page, or room for this many nodes if they are large.
@@ -42,6 +44,24 @@ union Slot<K> {
 /// The position of a node in its slab. No node has the index 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NodeIndex(pub(super) u32);
+
+/// What each slot has room for behind its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Annex {
+    pub(crate) timed: bool,
+    pub(crate) laned: bool,
+}
+
+impl Annex {
+    const ALL: Annex = Annex {
+        timed: true,
+        laned: true,
+    };
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Annex::default()
+    }
+}
 
 /// The header of a chunk: 32 bytes, so that small nodes behind it lie in one cache line each.
 #[repr(align(32))]
@@ -70,8 +90,8 @@ pub(crate) struct Slab<K> {
     stride: u32,
     /// The number of slots in a chunk.
     slots: u16,
-    /// Whether the slots have times behind the nodes.
-    timed: bool,
+    /// What the slots have room for behind the nodes.
+    annex: Annex,
     _nodes: PhantomData<Node<K>>,
 }
 
@@ -83,9 +103,9 @@ impl<K> Slab<K> {
     const FIRST_SLOT: usize = size_of::<Chunk<K>>().next_multiple_of(align_of::<Slot<K>>());
 
     /// The alignment of a chunk; a chunk is within one such block, which has room for at least
-    /// [`FEWEST_NODES`] with their times.
+    /// [`FEWEST_NODES`] with all that can be behind them.
     const ALIGN: usize = {
-        let fewest = Self::FIRST_SLOT + FEWEST_NODES * Self::stride(true) + ALLOCATOR_HEADER;
+        let fewest = Self::FIRST_SLOT + FEWEST_NODES * Self::stride(Annex::ALL) + ALLOCATOR_HEADER;
         let align = fewest.next_power_of_two();
         if align > CHUNK_BYTES {
             align
@@ -101,14 +121,23 @@ impl<K> Slab<K> {
         (Self::ALIGN / UNIT).trailing_zeros()
     };
 
-    const fn stride(timed: bool) -> usize {
-        let times = if timed { size_of::<Times>() } else { 0 };
-        (size_of::<Slot<K>>() + times).next_multiple_of(align_of::<Slot<K>>())
+    /// Returns the distance of a node's place from the node.
+    const fn to_place(timed: bool) -> usize {
+        size_of::<Slot<K>>() + if timed { size_of::<Times>() } else { 0 }
     }
 
-    /// Creates an empty slab, with room for times behind the nodes if `timed`.
-    pub(crate) fn new(timed: bool) -> Self {
-        let stride = Self::stride(timed);
+    const fn stride(annex: Annex) -> usize {
+        let place = if annex.laned {
+            size_of::<Place<K>>()
+        } else {
+            0
+        };
+        (Self::to_place(annex.timed) + place).next_multiple_of(align_of::<Slot<K>>())
+    }
+
+    /// Creates an empty slab, with room for `annex` behind the nodes.
+    pub(crate) fn new(annex: Annex) -> Self {
+        let stride = Self::stride(annex);
         let slots = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
         Slab {
             chunks: Vec::new(),
@@ -116,7 +145,7 @@ impl<K> Slab<K> {
             open: None,
             stride: u32::try_from(stride).expect("a key is smaller than 4 GiB"),
             slots: u16::try_from(slots).expect("small nodes have chunks of a page"),
-            timed,
+            annex,
             _nodes: PhantomData,
         }
     }
@@ -137,6 +166,13 @@ impl<K> Slab<K> {
     pub(crate) fn times_of(node: NodeRef<K>) -> NonNull<Times> {
         // SAFETY: inside the node's slot, or at its end.
         unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
+    }
+
+    /// Returns the address of a node's place, in a slab that has places, and times if `timed`.
+    #[inline]
+    pub(crate) fn place_of(node: NodeRef<K>, timed: bool) -> NonNull<Place<K>> {
+        // SAFETY: inside the node's slot, or at its end.
+        unsafe { node.0.byte_add(Self::to_place(timed)).cast() }
     }
 
     #[inline]
@@ -203,10 +239,28 @@ impl<K> Slab<K> {
                 node: ManuallyDrop::new(node),
             });
             let node = NodeRef(slot.cast());
-            if self.timed {
-                Self::times_of(node).write(Times::default());
+            if !self.annex.is_empty() {
+                self.furnish(node);
             }
             node
+        }
+    }
+
+    /// Initialises what is behind a node.
+    ///
+    /// # Safety
+    ///
+    /// The node is in this slab, and no other thread can reach it.
+    #[inline]
+    unsafe fn furnish(&self, node: NodeRef<K>) {
+        // SAFETY: the slots have room for it, and by the caller's promise.
+        unsafe {
+            if self.annex.timed {
+                Self::times_of(node).write(Times::default());
+            }
+            if self.annex.laned {
+                Self::place_of(node, self.annex.timed).write(Place::default());
+            }
         }
     }
 

@@ -107,10 +107,26 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..most)
 }
 
+const ANNEXES: [Annex; 4] = [
+    Annex {
+        timed: false,
+        laned: false,
+    },
+    Annex {
+        timed: true,
+        laned: false,
+    },
+    Annex {
+        timed: false,
+        laned: true,
+    },
+    Annex::ALL,
+];
+
 /// Runs `ops` with keys made by `make`, and compares with a vector.
 fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
-    for timed in [false, true] {
-        agrees(Slab::new(timed), ops, &make);
+    for annex in ANNEXES {
+        agrees(Slab::new(annex), ops, &make);
     }
 }
 
@@ -122,9 +138,14 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
             Op::Insert { many } => {
                 for _ in 0..many {
                     let node = insert(&mut slab, make(made));
-                    if slab.timed {
+                    if slab.annex.timed {
                         // SAFETY: just inserted into a slab that has times.
                         unsafe { Slab::times_of(node).as_ref() }.queued(made as u64);
+                    }
+                    if slab.annex.laned {
+                        let place = Slab::place_of(node, slab.annex.timed);
+                        // SAFETY: just inserted into a slab that has places.
+                        unsafe { (*place.as_ptr()).delivered = made as u8 };
                     }
                     model.push((node, made));
                     made += 1;
@@ -143,11 +164,18 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
         assert_consistent(&slab, model.iter().map(|(node, _)| *node));
         for (node, number) in &model {
             assert!(node.0.is_aligned());
-            if slab.timed {
+            if slab.annex.timed {
                 assert!(Slab::times_of(*node).is_aligned());
                 // SAFETY: in the slab, which has times.
                 let times = unsafe { Slab::times_of(*node).as_ref() };
                 assert_eq!(times.queue_time(), (*number as u64, 0));
+            }
+            if slab.annex.laned {
+                let place = Slab::place_of(*node, slab.annex.timed);
+                assert!(place.is_aligned());
+                // SAFETY: in the slab, which has places.
+                let place = unsafe { place.as_ref() };
+                assert_eq!((place.delivered, place.lane), (*number as u8, None));
             }
             // SAFETY: in the slab.
             let node = unsafe { node.get() };
@@ -197,8 +225,8 @@ fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
 
 fn assert_layout<K>() {
     let name = std::any::type_name::<K>();
-    for timed in [false, true] {
-        let slab = Slab::<K>::new(timed);
+    for annex in ANNEXES {
+        let slab = Slab::<K>::new(annex);
         let layout = slab.layout();
         assert!(slab.slots as usize >= FEWEST_NODES, "{name}");
         assert!(
@@ -208,7 +236,7 @@ fn assert_layout<K>() {
         assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
         let half = Slab::<K>::ALIGN / 2 - Slab::<K>::FIRST_SLOT - ALLOCATOR_HEADER;
         assert!(
-            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(true) < FEWEST_NODES,
+            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(Annex::ALL) < FEWEST_NODES,
             "{name}: half a chunk would do"
         );
         assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
@@ -237,7 +265,7 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
 // C10: the list of the chunks goes with them, and a number is used again before the list grows.
 #[test]
 fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
-    let mut slab = Slab::<u64>::new(false);
+    let mut slab = Slab::<u64>::new(Annex::default());
     let full = slab.slots as usize;
     let mut nodes = fill(&mut slab, 8);
     // All but the nodes of the last chunk but one: its number outlives those below and above it.
@@ -263,7 +291,7 @@ fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
 #[test]
 fn a_small_node_lies_in_one_cache_line() {
     const LINE: usize = 64;
-    let mut slab = Slab::<u64>::new(false);
+    let mut slab = Slab::<u64>::new(Annex::default());
     let nodes = fill(&mut slab, 2);
     for node in &nodes {
         let at = node.0.addr().get();
@@ -274,7 +302,7 @@ fn a_small_node_lies_in_one_cache_line() {
 
 #[test]
 fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
-    let mut slab = Slab::<u64>::new(false);
+    let mut slab = Slab::<u64>::new(Annex::default());
     let mut first = fill(&mut slab, 1);
     let second = fill(&mut slab, 1);
     let chunk = chunk_of(first[0]);
@@ -294,7 +322,7 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
 
 #[test]
 fn a_slot_is_used_again_before_a_new_one() {
-    let mut slab = Slab::new(false);
+    let mut slab = Slab::new(Annex::default());
     let first = insert(&mut slab, "a");
     let second = insert(&mut slab, "b");
     assert_eq!(remove(&mut slab, first), "a");
@@ -306,7 +334,7 @@ fn a_slot_is_used_again_before_a_new_one() {
 
 // M4: without times, slots have no room for them.
 #[test]
-fn a_node_that_is_not_timed_takes_no_more_room_than_itself() {
-    assert_eq!(Slab::<u64>::new(false).stride, 32);
-    assert_eq!(Slab::<u64>::new(true).stride, 32 + 24);
+fn a_node_takes_no_more_room_than_itself_and_what_is_beside_it() {
+    let [plain, timed, laned, both] = ANNEXES.map(|annex| Slab::<u64>::new(annex).stride);
+    assert_eq!([plain, timed, laned, both], [32, 32 + 24, 32 + 24, 32 + 48]);
 }

@@ -27,8 +27,9 @@
 //! The other bits: `recurring` says that the key became idle and was added again since the last
 //! sweep; a sweep spares such a key once. In a closed word, which no add changes, the same bit is
 //! `abandoned`: the key counts as idle, and the thread that pops its entry discards it. 28 bits of
-//! the key's hash never change. The upper half counts pins: handles and pending delays that keep the
-//! node interned.
+//! the key's hash never change. Three bits are the level of a key that is queued or dirty, in a queue
+//! with levels: the most urgent at which it was added since its last delivery began. The upper bits
+//! count pins: handles and pending delays that keep the node interned.
 //!
 //! # Orderings
 //!
@@ -70,9 +71,18 @@ const CLOSED: u64 = 1 << 3;
 const ABANDONED: u64 = RECURRING;
 /// The lowest bit of the hash.
 const HASH: u64 = 1 << 4;
-const PIN: u64 = 1 << 32;
+/// The lowest bit of the level.
+const LEVEL: u64 = 1 << 32;
+const PIN: u64 = LEVEL << LEVEL_BITS;
 /// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
-const MOST_PINS: u64 = 1 << 31;
+const MOST_PINS: u64 = u64::MAX / PIN / 2 + 1;
+
+/// How urgent a key is; 0 is the most urgent.
+pub(crate) type Level = u8;
+
+pub(crate) const LEVEL_BITS: u32 = 3;
+/// The most levels that a queue can have.
+pub(crate) const MOST_LEVELS: usize = 1 << LEVEL_BITS;
 
 /// A value of the word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +91,15 @@ struct Word(u64);
 impl Word {
     fn is(self, flag: u64) -> bool {
         self.0 & flag != 0
+    }
+
+    fn level(self) -> Level {
+        (self.0 % PIN / LEVEL) as Level
+    }
+
+    /// Returns the word with this level, and dirty.
+    fn dirty_at(self, level: Level) -> u64 {
+        self.0 & !(PIN - LEVEL) | u64::from(level) * LEVEL | DIRTY
     }
 
     fn phase(self) -> State {
@@ -138,8 +157,10 @@ pub(crate) enum Marked {
     Queued,
     /// Processing became processing-dirty.
     Deferred,
-    /// No change: the key was queued or dirty already.
+    /// The key was queued or dirty already.
     Merged,
+    /// As merged; the key is queued, and is more urgent now: the caller must move its entry.
+    Raised,
     /// The queue is shut down; nothing changed.
     Closed,
 }
@@ -169,7 +190,7 @@ pub(crate) struct KeyState(AtomicU64);
 
 impl KeyState {
     pub(crate) fn new(hash: ShortHash, phase: State, closed: bool) -> Self {
-        const { assert!(HASH << ShortHash::BITS == PIN) };
+        const { assert!(HASH << ShortHash::BITS == LEVEL) };
         let closed = u64::from(closed) * CLOSED;
         let hash = u64::from(hash.bits()) * HASH;
         KeyState(AtomicU64::new(phase as u64 | closed | hash))
@@ -224,17 +245,13 @@ impl KeyState {
             let (next, marked) = match seen.phase() {
                 State::Idle => (seen.0 | DIRTY | RECURRING, Marked::Queued),
                 State::Processing => (seen.0 | DIRTY, Marked::Deferred),
-                State::Queued | State::Dirty => {
-                    // Ordering: SeqCst; pairs with the fence in `begin`, see the header.
-                    fence(Ordering::SeqCst);
-                    // Ordering: Relaxed; ordered by the fence.
-                    let now = Word(self.0.load(Ordering::Relaxed));
-                    if now == seen {
-                        return Marked::Merged;
+                State::Queued | State::Dirty => match self.confirm(seen) {
+                    Ok(()) => return Marked::Merged,
+                    Err(now) => {
+                        seen = now;
+                        continue;
                     }
-                    seen = now;
-                    continue;
-                }
+                },
             };
             // Ordering: Release; pairs with the Acquire in `begin` of the delivery that serves
             // this add.
@@ -246,6 +263,63 @@ impl KeyState {
                 Err(now) => seen = Word(now),
             }
         }
+    }
+
+    /// Confirms that the word is `seen`, of a key that is queued or dirty, after what this thread did
+    /// before; returns the word if it is not.
+    #[inline]
+    fn confirm(&self, seen: Word) -> Result<(), Word> {
+        // Ordering: SeqCst; pairs with the fence in `begin`, see the header.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed; ordered by the fence.
+        let now = Word(self.0.load(Ordering::Relaxed));
+        if now == seen { Ok(()) } else { Err(now) }
+    }
+
+    /// Adds to a node at a level, in a queue with levels. The caller holds a pin or the shard's lock.
+    pub(crate) fn add_at(&self, level: Level) -> Marked {
+        // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            if seen.is(CLOSED) {
+                return Marked::Closed;
+            }
+            let raises = level < seen.level();
+            let (next, marked) = match seen.phase() {
+                State::Idle => (seen.dirty_at(level) | RECURRING, Marked::Queued),
+                State::Processing => (seen.dirty_at(level), Marked::Deferred),
+                State::Queued if raises => (seen.dirty_at(level), Marked::Raised),
+                State::Dirty if raises => (seen.dirty_at(level), Marked::Merged),
+                State::Queued | State::Dirty => match self.confirm(seen) {
+                    Ok(()) => return Marked::Merged,
+                    Err(now) => {
+                        seen = now;
+                        continue;
+                    }
+                },
+            };
+            // Ordering: Release; as in `add_racing`.
+            match self
+                .0
+                .compare_exchange_weak(seen.0, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return marked,
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Sets the level of a new node, which no other thread accesses.
+    pub(crate) fn set_level(&self, level: Level) {
+        // Ordering: Relaxed; the push of the node's entry publishes it.
+        self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
+    }
+
+    /// Returns the level of a key that is queued or dirty.
+    pub(crate) fn level(&self) -> Level {
+        // Ordering: Relaxed; the scheduler's lock, or the entry's way to it, orders it: see
+        // `crate::fifo::lanes`.
+        Word(self.0.load(Ordering::Relaxed)).level()
     }
 
     /// Queued becomes processing.
@@ -325,7 +399,7 @@ impl KeyState {
     ///
     /// # Panics
     ///
-    /// Panics when 2^31 are alive, which takes leaking them.
+    /// Panics when 2^28 are alive, which takes leaking them.
     pub(crate) fn pin(&self) {
         // Ordering: Relaxed; the caller holds the shard's lock or another pin, and either keeps a
         // sweep from removing the node.

@@ -1,0 +1,54 @@
+//! The settings of a queue's order.
+
+use crate::ConfigError;
+use crate::keys::state::{Level, MOST_LEVELS};
+
+/// What [`Builder`](crate::Builder) was told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) levels: usize,
+    /// The level of adds that name none; `None` for the middle one.
+    pub(crate) default_level: Option<usize>,
+    pub(crate) starvation_limit: usize,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Order {
+            levels: 1,
+            default_level: None,
+            starvation_limit: 16,
+        }
+    }
+}
+
+impl Order {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::check_range("queue", "levels", 1..=MOST_LEVELS, self.levels)?;
+        let (last, limit) = (self.levels - 1, self.starvation_limit);
+        ConfigError::check_range("queue", "default_level", 0..=last, self.default_level())?;
+        ConfigError::check_range("queue", "starvation_limit", 2..=usize::MAX, limit)
+    }
+
+    /// Whether one FIFO is not enough.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.levels > 1
+    }
+
+    pub(super) fn last_level(&self) -> Level {
+        level(self.levels - 1)
+    }
+
+    fn default_level(&self) -> usize {
+        self.default_level.unwrap_or(self.levels / 2)
+    }
+
+    /// Returns the level of adds that name none.
+    pub(super) fn usual_level(&self) -> Level {
+        level(self.default_level())
+    }
+}
+
+fn level(level: usize) -> Level {
+    Level::try_from(level).expect("`check` has refused more than eight levels")
+}

@@ -1,0 +1,57 @@
+//! The settings of a queue's order.
+
+use crate::Builder;
+
+impl<K, L, S> Builder<K, L, S> {
+    /// Gives the queue this many levels, 2 to 8, of which 0 is the most urgent. Default: 1, which is a
+    /// plain FIFO and costs nothing (P5).
+    ///
+    /// The queue delivers the keys of the most urgent level that has some (P1), and now and then one of
+    /// another level, so that none starves ([`starvation_limit`](Self::starvation_limit)). Within a
+    /// level keys come out first in, first out. [`add_at`](crate::WorkQueue::add_at) names a level,
+    /// every other add is at the [`default_level`](Self::default_level), and a retry keeps the level of
+    /// the delivery that has failed (P4).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::builder().levels(2).build()?;
+    /// queue.add("first"); // at level 1
+    /// queue.add_at(0, "urgent");
+    /// assert_eq!(*queue.get().unwrap(), "urgent");
+    /// assert_eq!(*queue.get().unwrap(), "first");
+    ///
+    /// let error = WorkQueue::<u64>::builder().levels(9).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "queue: levels must be between 1 and 8, got 9");
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("priority", "priorities"))]
+    pub fn levels(mut self, levels: usize) -> Self {
+        self.settings.order.levels = levels;
+        self
+    }
+
+    /// Sets the level of adds that name none. Default: the middle one, `levels / 2`.
+    pub fn default_level(mut self, level: usize) -> Self {
+        self.settings.order.default_level = Some(level);
+        self
+    }
+
+    /// Sets how long the more urgent levels can be preferred: of this many deliveries in a row, at
+    /// least one goes to the oldest key of a less urgent level that has keys (P2). The less urgent
+    /// levels take turns at that. At least 2; default: 16.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::builder().levels(2).starvation_limit(3).build()?;
+    /// queue.add_at(1, 100);
+    /// (0..5).for_each(|n| _ = queue.add_at(0, n));
+    /// let order = [(); 6].map(|()| queue.get().map(|item| *item));
+    /// assert_eq!(order.map(Option::unwrap), [0, 1, 100, 2, 3, 4]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias = "aging")]
+    pub fn starvation_limit(mut self, deliveries: usize) -> Self {
+        self.settings.order.starvation_limit = deliveries;
+        self
+    }
+}
