@@ -41,6 +41,8 @@ pub struct Delays<K> {
     set: Number,
     /// The delay of each key that has one: its due tick and number.
     pending: BTreeMap<K, (u64, Number)>,
+    /// The level of each of them.
+    levels: BTreeMap<K, usize>,
     /// Every delay that was set and whose time has not come, moved and cancelled ones included.
     entries: BTreeMap<(u64, Number), K>,
 }
@@ -66,21 +68,24 @@ impl<K: Ord + Copy + Default> Delays<K> {
         self.now = self.now.saturating_add(by).min(END);
     }
 
-    /// Sets a delay of this many nanoseconds, unless the one that is pending counts.
-    pub fn set(&mut self, key: K, nanos: u128) {
+    /// Sets a delay of this many nanoseconds, unless the one that is pending counts. That one is set
+    /// again if the level is more urgent than its own.
+    pub fn set(&mut self, key: K, level: usize, nanos: u128) {
         let at = (self.now() + nanos.min(LONGEST)).min(u64::MAX.into()) as u64;
         // Never early: the first tick that does not begin before.
         let due = at.div_ceil(self.tick).min(LAST_TICK).min(END / self.tick);
-        let replaces = self
-            .pending
-            .get(&key)
-            .is_none_or(|(pending, _)| match self.policy {
-                Policy::Earliest => due < *pending,
-                Policy::Latest => due > *pending,
-                Policy::Replace => due != *pending,
-                Policy::KeepFirst => false,
-            });
-        if replaces {
+        let pending = self.pending.get(&key).map(|(due, _)| *due);
+        let replaces = pending.is_none_or(|pending| match self.policy {
+            Policy::Earliest => due < pending,
+            Policy::Latest => due > pending,
+            Policy::Replace => due != pending,
+            Policy::KeepFirst => false,
+        });
+        let own = pending.map(|_| self.levels[&key]);
+        let due = pending.filter(|_| !replaces).unwrap_or(due);
+        if replaces || own.is_some_and(|own| level < own) {
+            let level = own.map_or(level, |own| level.min(own));
+            self.levels.insert(key, level);
             self.set += 1;
             self.pending.insert(key, (due, self.set));
             self.entries.insert((due, self.set), key);
@@ -109,17 +114,17 @@ impl<K: Ord + Copy + Default> Delays<K> {
         Some(left.into())
     }
 
-    /// Ends the delays whose time has come, in due order, and in one tick in that of the calls.
-    pub fn take_due(&mut self) -> Vec<K> {
+    /// Ends the delays whose time has come, and says at which levels, in due order, and in one tick in that of the calls.
+    pub fn take_due(&mut self) -> Vec<(K, usize)> {
         self.take(self.now / self.tick)
     }
 
     /// Ends all delays, in the same order.
-    pub fn take_all(&mut self) -> Vec<K> {
+    pub fn take_all(&mut self) -> Vec<(K, usize)> {
         self.take(u64::MAX)
     }
 
-    fn take(&mut self, until: u64) -> Vec<K> {
+    fn take(&mut self, until: u64) -> Vec<(K, usize)> {
         let mut taken = Vec::new();
         while let Some(entry) = self.entries.first_entry() {
             let (stamp, key) = (*entry.key(), *entry.get());
@@ -129,7 +134,7 @@ impl<K: Ord + Copy + Default> Delays<K> {
             entry.remove();
             if self.pending.get(&key) == Some(&stamp) {
                 self.pending.remove(&key);
-                taken.push(key);
+                taken.push((key, self.levels[&key]));
             }
         }
         taken

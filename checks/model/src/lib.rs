@@ -3,7 +3,7 @@
 //! The model is for one thread, slow, and should be obviously right. It shares the words for
 //! results with the crate ([`keyqueue::Added`] and the like), and no code:
 //!
-//! * [`Naive`] is the queue: a deque of queued keys, sets of the others, [`Delays`], and who waits;
+//! * [`Naive`] is the queue: a deque of queued keys for each level, sets of the others, [`Delays`], and who waits;
 //!   [`limit`] has the rate limiters.
 //! * [`linear`] asks of what several threads saw whether a queue without threads can explain it.
 //!
@@ -15,6 +15,7 @@
 //! * [`ledger`] is for more threads and adds: it counts what each key was promised, and what it got.
 
 mod delays;
+mod lanes;
 pub mod ledger;
 pub mod limit;
 pub mod linear;

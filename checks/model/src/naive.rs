@@ -1,10 +1,11 @@
 //! The reference queue.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use keyqueue::{Added, DrainEnd, Remaining, State, TryGetError};
 
 use crate::delays::Delays;
+use crate::lanes::Lanes;
 use crate::limit::NaiveLimits;
 use crate::op::Setup;
 use crate::seen::{Seen, Since};
@@ -15,10 +16,11 @@ use crate::waiters::Waiters;
 /// Getters and drainers that wait are numbers of the caller's choice.
 #[derive(Clone, Debug, Default)]
 pub struct Naive<K> {
-    queued: VecDeque<K>,
-    processing: BTreeSet<K>,
-    /// Those of `processing` that were added again.
-    dirty: BTreeSet<K>,
+    queued: Lanes<K>,
+    /// With the level at which it was delivered.
+    processing: BTreeMap<K, usize>,
+    /// Those of `processing` that were added again, and at which level.
+    dirty: BTreeMap<K, usize>,
     /// How many handles each key has.
     pins: BTreeMap<K, usize>,
     pub delays: Delays<K>,
@@ -45,6 +47,7 @@ pub struct Naive<K> {
 impl<K: Ord + Copy + Default> Naive<K> {
     pub fn new(setup: Setup) -> Self {
         Naive {
+            queued: Lanes::new(setup.levels(), setup.starvation_limit()),
             delays: Delays::new(setup.policy, setup.tick()),
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
@@ -54,10 +57,14 @@ impl<K: Ord + Copy + Default> Naive<K> {
     }
 
     pub fn add(&mut self, key: K) -> Added {
+        self.add_at(self.queued.default_level(), key)
+    }
+
+    pub fn add_at(&mut self, level: usize, key: K) -> Added {
         if self.supersede && !self.shut_down {
             self.delays.cancel(key);
         }
-        let added = self.mark(key);
+        let added = self.mark(key, level.min(self.queued.last_level()));
         if added == Added::Queued {
             self.getters.wake(1);
         }
@@ -65,30 +72,44 @@ impl<K: Ord + Copy + Default> Naive<K> {
     }
 
     /// Adds a key without a word to those who wait.
-    fn mark(&mut self, key: K) -> Added {
+    fn mark(&mut self, key: K, level: usize) -> Added {
         if self.shut_down {
             return Added::ShutDown;
         }
-        if self.queued.contains(&key) || self.dirty.contains(&key) {
+        if self.queued.contains(&key) {
+            self.queued.raise(key, level);
+            return Added::Merged;
+        }
+        if let Some(own) = self.dirty.get_mut(&key) {
+            *own = level.min(*own);
             return Added::Merged;
         }
         self.since.added(key, self.delays.now());
-        if self.processing.contains(&key) {
-            self.dirty.insert(key);
+        if self.processing.contains_key(&key) {
+            self.dirty.insert(key, level);
             return Added::Deferred;
         }
-        self.queued.push_back(key);
+        self.queued.push(key, level);
         Added::Queued
     }
 
     /// Adds a key after this many nanoseconds.
     pub fn add_after(&mut self, key: K, nanos: u128) -> Added {
+        self.add_at_after(self.queued.default_level(), key, nanos)
+    }
+
+    /// The same for a key that is held: it keeps its level.
+    pub fn retry_after(&mut self, key: K, nanos: u128) -> Added {
+        self.add_at_after(self.processing[&key], key, nanos)
+    }
+
+    fn add_at_after(&mut self, level: usize, key: K, nanos: u128) -> Added {
         if nanos == 0 {
-            self.add(key)
+            self.add_at(level, key)
         } else if self.shut_down {
             Added::ShutDown
         } else {
-            self.delays.set(key, nanos);
+            self.delays.set(key, level, nanos);
             Added::Delayed
         }
     }
@@ -102,6 +123,15 @@ impl<K: Ord + Copy + Default> Naive<K> {
         self.add_after(key, wait.nanos)
     }
 
+    /// The same for a key that is held: it keeps its level.
+    pub fn retry(&mut self, key: K) -> Added {
+        if self.shut_down {
+            return Added::ShutDown;
+        }
+        let wait = self.limits.when(key, self.delays.now());
+        self.retry_after(key, wait.nanos)
+    }
+
     pub fn num_requeues(&self, key: K) -> u32 {
         self.limits.num_requeues(key, self.delays.now())
     }
@@ -110,11 +140,11 @@ impl<K: Ord + Copy + Default> Naive<K> {
     pub fn fire_due(&mut self) -> Vec<K> {
         let due = self.delays.take_due();
         self.mark_all(&due);
-        due
+        due.into_iter().map(|(key, _)| key).collect()
     }
 
-    fn mark_all(&mut self, keys: &[K]) {
-        let added = keys.iter().map(|key| self.mark(*key));
+    fn mark_all(&mut self, keys: &[(K, usize)]) {
+        let added = keys.iter().map(|(key, level)| self.mark(*key, *level));
         let queued = added.filter(|added| *added == Added::Queued).count();
         self.getters.wake(queued);
     }
@@ -129,8 +159,9 @@ impl<K: Ord + Copy + Default> Naive<K> {
         if self.has_ended() {
             return Err(TryGetError::ShutDown);
         }
-        let key = self.queued.pop_front().ok_or(TryGetError::Empty)?;
-        assert!(self.processing.insert(key), "a key in two states");
+        let (key, level) = self.queued.pop().ok_or(TryGetError::Empty)?;
+        let before = self.processing.insert(key, level);
+        assert_eq!(before, None, "a key in two states");
         self.since.handed_out(key, self.delays.now());
         if self.has_ended() {
             self.getters.wake_all();
@@ -148,10 +179,11 @@ impl<K: Ord + Copy + Default> Naive<K> {
     }
 
     pub fn done(&mut self, key: K) {
-        assert!(self.processing.remove(&key), "done with a key not held");
+        let held = self.processing.remove(&key);
+        assert!(held.is_some(), "done with a key not held");
         self.since.done(key);
-        if self.dirty.remove(&key) {
-            self.queued.push_back(key);
+        if let Some(level) = self.dirty.remove(&key) {
+            self.queued.push(key, level);
             self.getters.wake(1);
         } else if self.is_at_rest() {
             self.drainers.wake_all();
@@ -201,6 +233,15 @@ impl<K: Ord + Copy + Default> Naive<K> {
         self.queued.is_empty()
     }
 
+    pub fn len_by_level(&self) -> Vec<usize> {
+        self.queued.by_level()
+    }
+
+    /// The level at which a key that is held was delivered.
+    pub fn level(&self, key: K) -> usize {
+        self.processing[&key]
+    }
+
     pub fn is_shutting_down(&self) -> bool {
         self.shut_down
     }
@@ -213,15 +254,15 @@ impl<K: Ord + Copy + Default> Naive<K> {
     /// Every key that is queued, held or delayed, and what can be seen of it.
     pub fn snapshot(&self) -> BTreeMap<K, Seen> {
         let mut keys: BTreeSet<K> = self.queued.iter().copied().collect();
-        keys.extend(&self.processing);
+        keys.extend(self.processing.keys());
         keys.extend(self.delays.pending());
         keys.into_iter().map(|key| (key, self.seen(key))).collect()
     }
 
     fn seen(&self, key: K) -> Seen {
-        let state = if self.dirty.contains(&key) {
+        let state = if self.dirty.contains_key(&key) {
             State::Dirty
-        } else if self.processing.contains(&key) {
+        } else if self.processing.contains_key(&key) {
             State::Processing
         } else if self.queued.contains(&key) {
             State::Queued
@@ -241,7 +282,7 @@ impl<K: Ord + Copy + Default> Naive<K> {
     /// How many keys the queue cannot forget: queued, processing, with a handle or a pending delay.
     pub fn in_use(&self) -> usize {
         let mut keys: BTreeSet<_> = self.queued.iter().collect();
-        keys.extend(&self.processing);
+        keys.extend(self.processing.keys());
         keys.extend(self.pins.keys());
         keys.extend(self.delays.pending());
         keys.len()
@@ -279,7 +320,7 @@ impl<K: Ord + Copy + Default> Naive<K> {
 
     /// Whether the key is queued, or will be when it is done.
     pub fn will_be_delivered(&self, key: K) -> bool {
-        self.queued.contains(&key) || self.dirty.contains(&key)
+        self.queued.contains(&key) || self.dirty.contains_key(&key)
     }
 
     /// Refuses adds, after those that are delayed if they are to be delivered.

@@ -32,6 +32,8 @@ pub struct Setup {
     pub tick: u8,
     /// Chooses [`Setup::limits`].
     pub limiter: u8,
+    /// Chooses [`Setup::levels`] and [`Setup::starvation_limit`].
+    pub levels: u8,
 }
 
 impl Setup {
@@ -44,6 +46,15 @@ impl Setup {
     /// each has little room and is swept often.
     pub fn shards(&self) -> usize {
         [2, 2, 2, 256][usize::from(self.shards % 4)]
+    }
+
+    /// How many levels there are.
+    pub fn levels(&self) -> usize {
+        [1, 2, 3, 8][usize::from(self.levels % 4)]
+    }
+
+    pub fn starvation_limit(&self) -> usize {
+        [16, 2, 3][usize::from(self.levels / 4 % 3)]
     }
 
     /// The length of a tick in milliseconds.
@@ -105,6 +116,8 @@ pub enum Spread {
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Op {
     Add(u16),
+    /// Adds a key at a level, or the last one if there are not so many.
+    AddAt(u8, u16),
     /// Adds a key by its borrowed form.
     AddRef(u16),
     /// Adds `count` keys, from `first` on, each `stride` after the one before.

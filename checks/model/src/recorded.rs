@@ -46,6 +46,8 @@ impl Subject {
             .clock(clock)
             .tick(TICK)
             .manual_timers()
+            .levels(setup.levels())
+            .starvation_limit(setup.starvation_limit())
             .build()
             .expect("the settings are in range");
         // Half of the keys only: a handle keeps its key from being swept.

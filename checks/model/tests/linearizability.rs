@@ -21,6 +21,7 @@ fn any_setup(random: &mut fastrand::Rng) -> Setup {
     Setup {
         ring: random.u8(..),
         shards: random.u8(..),
+        levels: random.u8(..),
         spread: *random
             .choice(&[Spread::Even, Spread::OneShard, Spread::OneHash])
             .expect("not empty"),

@@ -1,5 +1,5 @@
-//! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, M2, S1 to S5,
-//! S7).
+//! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, M2, P1 to P4, S1 to
+//! S5, S7).
 
 use keyqueue_model::limit::Span;
 use keyqueue_model::{Op, Policy, Setup, Spread, lockstep};
@@ -18,10 +18,15 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::Replace,
         Policy::KeepFirst,
     ]);
-    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..5_u8);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..5_u8, 0..12_u8);
     let flags = (any::<bool>(), any::<bool>());
     (sizes, spread, policy, flags).prop_map(
-        |((ring, keys, shards, tick, limiter), spread, policy, (supersede, drain_delays))| Setup {
+        |(
+            (ring, keys, shards, tick, limiter, levels),
+            spread,
+            policy,
+            (supersede, drain_delays),
+        )| Setup {
             ring,
             keys,
             shards,
@@ -31,6 +36,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             drain_delays,
             tick,
             limiter,
+            levels,
         },
     )
 }
@@ -45,7 +51,8 @@ fn span() -> impl Strategy<Value = Span> {
 fn op() -> impl Strategy<Value = Op> {
     let which = any::<u8>;
     prop_oneof![
-        12 => any::<u16>().prop_map(Op::Add),
+        8 => any::<u16>().prop_map(Op::Add),
+        8 => (any::<u8>(), any::<u16>()).prop_map(|(level, key)| Op::AddAt(level, key)),
         6 => any::<u16>().prop_map(Op::AddRef),
         4 => (any::<u16>(), 0..4_u8, which()).prop_map(|(first, stride, count)| Op::AddAll { first, stride, count }),
         6 => (any::<u16>(), span()).prop_map(|(key, delay)| Op::AddAfter(key, delay)),

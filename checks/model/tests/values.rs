@@ -12,11 +12,11 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::Replace,
         Policy::KeepFirst,
     ];
-    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..8_u8);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..8_u8, 0..12_u8);
     let policy = prop::sample::select(policies);
     let flags = (any::<bool>(), any::<bool>());
     (sizes, policy, flags).prop_map(
-        |((ring, keys, shards, tick, limiter), policy, (supersede, drain_delays))| Setup {
+        |((ring, keys, shards, tick, limiter, levels), policy, (supersede, drain_delays))| Setup {
             ring,
             keys,
             shards,
@@ -25,6 +25,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             drain_delays,
             tick,
             limiter,
+            levels,
             ..Setup::default()
         },
     )
@@ -40,7 +41,8 @@ fn op() -> impl Strategy<Value = ValueOp> {
     let which = any::<u8>;
     let key = any::<u16>;
     prop_oneof![
-        12 => key().prop_map(ValueOp::Put),
+        8 => key().prop_map(ValueOp::Put),
+        8 => (which(), key()).prop_map(|(level, key)| ValueOp::PutAt(level, key)),
         3 => key().prop_map(ValueOp::PutRef),
         4 => key().prop_map(ValueOp::Update),
         4 => key().prop_map(ValueOp::PutTracked),

@@ -48,6 +48,8 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .supersede_delays(setup.supersede)
         .drain_delays(setup.drain_delays)
         .timing(setup.timed())
+        .levels(setup.levels())
+        .starvation_limit(setup.starvation_limit())
         .build()
         .expect("the settings are in range");
     let alive = Arc::default();
@@ -110,6 +112,12 @@ impl<'q> Lockstep<'q> {
                 let id = self.id(number);
                 let added = self.queue.add(self.key(id));
                 self.added(id, added);
+            }
+            Op::AddAt(level, number) => {
+                let (id, level) = (self.id(number), usize::from(level % 9));
+                let added = self.queue.add_at(level, self.key(id));
+                let expected = self.model.add_at(level, id);
+                self.added_as(id, added, expected);
             }
             Op::AddRef(number) => {
                 let id = self.id(number);
@@ -210,14 +218,14 @@ impl<'q> Lockstep<'q> {
             Op::Retry(which) => {
                 let item = take_one(&mut self.items, which)?;
                 let id = item.number;
-                let expected = self.model.add_limited(id);
+                let expected = self.model.retry(id);
                 self.release(id);
                 self.added_as(id, item.retry(), expected);
             }
             Op::RetryAfter(which, delay) => {
                 let item = take_one(&mut self.items, which)?;
                 let id = item.number;
-                let expected = self.model.add_after(id, delay.nanos());
+                let expected = self.model.retry_after(id, delay.nanos());
                 self.release(id);
                 self.added_as(id, item.retry_after(delay.duration()), expected);
             }
@@ -307,6 +315,7 @@ impl<'q> Lockstep<'q> {
             let id = item.number;
             assert!(self.owed.remove(&id), "{id} was delivered for no add");
             assert!(self.held.insert(id), "{id} was handed out twice at a time");
+            assert_eq!(item.level(), self.model.level(id), "level of {id}");
             self.compare_queue_time(&item);
             self.items.push(item);
         }
@@ -374,6 +383,7 @@ impl<'q> Lockstep<'q> {
         let seen = (self.queue.len(), self.queue.is_empty());
         let expected = (self.model.len(), self.model.is_empty());
         assert_eq!(seen, expected, "after {after:?}");
+        assert_eq!(self.queue.len_by_level(), self.model.len_by_level());
         assert_eq!(self.queue.is_shutting_down(), self.model.is_shutting_down());
         // Every key is interned once, and none that is in use is dropped.
         let left = self.model.remaining();

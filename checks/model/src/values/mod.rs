@@ -45,6 +45,8 @@ pub fn run(setup: Setup, ops: &[ValueOp]) {
         .supersede_delays(setup.supersede)
         .drain_delays(setup.drain_delays)
         .timing(setup.timed())
+        .levels(setup.levels())
+        .starvation_limit(setup.starvation_limit())
         .merge(merge::append);
     // A limiter has no meaning here, so its number chooses the bound.
     let capacity = (setup.limiter % 2 == 1).then_some(usize::from(setup.limiter / 2 % 4) + 1);
@@ -108,6 +110,12 @@ impl Lockstep<'_> {
                 let (key, (number, value)) = (self.key(key), self.value());
                 let added = self.queue.put(key, value);
                 assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
+            }
+            ValueOp::PutAt(level, key) => {
+                let (key, (number, value)) = (self.key(key), self.value());
+                let level = usize::from(level % 9);
+                let added = self.queue.put_at(level, key, value);
+                assert_eq!(added, self.model.put_at(level, key, number));
             }
             ValueOp::PutRef(key) => {
                 let (key, (number, value)) = (self.key(key), self.value());

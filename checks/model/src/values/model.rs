@@ -56,6 +56,11 @@ impl Model {
         self.accept(key, number, added)
     }
 
+    pub(super) fn put_at(&mut self, level: usize, key: u16, number: u32) -> Added {
+        let added = self.keys.add_at(level, key);
+        self.accept(key, Some(number), added)
+    }
+
     pub(super) fn put_after(&mut self, key: u16, number: u32, nanos: u128) -> Added {
         let added = self.keys.add_after(key, nanos);
         self.accept(key, Some(number), added)
@@ -144,7 +149,7 @@ impl Model {
     }
 
     pub(super) fn retry_after(&mut self, key: u16, nanos: u128) -> Added {
-        let added = self.keys.add_after(key, nanos);
+        let added = self.keys.retry_after(key, nanos);
         if added.is_accepted() {
             let mut load = self.loaded.remove(&key).unwrap_or_default();
             if load.value.is_none() {

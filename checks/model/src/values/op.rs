@@ -17,6 +17,8 @@ pub struct ValueScript {
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum ValueOp {
     Put(u16),
+    /// At a level, or the last one if there are not so many.
+    PutAt(u8, u16),
     PutRef(u16),
     Update(u16),
     PutTracked(u16),

@@ -1,0 +1,107 @@
+//! The order of the reference queue: a deque for each level (P1 to P4).
+
+use std::collections::VecDeque;
+
+/// The queued keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes<K> {
+    levels: Vec<VecDeque<K>>,
+    /// Of so many deliveries in a row, one goes to another level than the first that has keys.
+    limit: usize,
+    /// How many deliveries in a row did not, although another level had keys.
+    preferred: usize,
+    /// The level that the last such delivery went to.
+    last: usize,
+}
+
+impl<K> Default for Lanes<K> {
+    fn default() -> Self {
+        Lanes::new(1, 2)
+    }
+}
+
+impl<K> Lanes<K> {
+    pub(crate) fn new(levels: usize, limit: usize) -> Self {
+        Lanes {
+            levels: (0..levels).map(|_| VecDeque::new()).collect(),
+            limit,
+            preferred: 0,
+            last: 0,
+        }
+    }
+
+    /// The level of adds that name none.
+    pub(crate) fn default_level(&self) -> usize {
+        self.levels.len() / 2
+    }
+
+    pub(crate) fn last_level(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    pub(crate) fn push(&mut self, key: K, level: usize) {
+        self.levels[level].push_back(key);
+    }
+
+    /// Takes the next key, and says of which level.
+    pub(crate) fn pop(&mut self) -> Option<(K, usize)> {
+        let filled = |level: &usize| !self.levels[*level].is_empty();
+        let mut filled = (0..self.levels.len()).filter(filled);
+        let first = filled.next()?;
+        let others: Vec<_> = filled.collect();
+        let level = if others.is_empty() {
+            self.preferred = 0;
+            first
+        } else if self.preferred + 1 < self.limit {
+            self.preferred += 1;
+            first
+        } else {
+            self.preferred = 0;
+            let next = others.iter().find(|level| **level > self.last);
+            self.last = *next.unwrap_or(&others[0]);
+            self.last
+        };
+        Some((self.levels[level].pop_front()?, level))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_level().iter().sum()
+    }
+
+    pub(crate) fn by_level(&self) -> Vec<usize> {
+        self.levels.iter().map(VecDeque::len).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &K> {
+        self.levels.iter().flatten()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.levels.iter_mut().for_each(VecDeque::clear);
+    }
+}
+
+impl<K: PartialEq> Lanes<K> {
+    /// The level of a key that is queued.
+    pub(crate) fn level(&self, key: &K) -> Option<usize> {
+        self.levels.iter().position(|level| level.contains(key))
+    }
+
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.level(key).is_some()
+    }
+
+    /// Moves a queued key to the tail of a level, if that is more urgent than its own.
+    pub(crate) fn raise(&mut self, key: K, level: usize) {
+        if self.level(&key).is_some_and(|own| level < own) {
+            self.levels
+                .iter_mut()
+                .for_each(|keys| keys.retain(|other| *other != key));
+            self.push(key, level);
+        }
+    }
+}
