@@ -62,7 +62,7 @@ impl<K> Core<K> {
 
     /// Returns this level, or the least urgent one if there are not so many.
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
-        let last = self.lanes().map_or(0, |lanes| lanes.last_level);
+        let last = self.lanes().map_or(0, |lanes| lanes.last_level());
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 
@@ -88,8 +88,8 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let (entry, swept) = shard.insert_queued(hash, key);
-        entry.state().set_level(level);
+        let (mut entry, swept) = shard.insert_queued(hash, key);
+        entry.set_level(level);
         drop(shard);
         self.enqueue(entry);
         drop(swept);
@@ -180,7 +180,7 @@ impl<K> Core<K> {
             // SAFETY: as above.
             None => unsafe { node::add_locked(node) },
             // SAFETY: as above.
-            Some(_) => unsafe { node::add_at(node, level) },
+            Some(_) => unsafe { node::add_locked_at(node, level) },
         };
         // SAFETY: as above.
         unsafe { self.note_added(&added) };
@@ -252,18 +252,19 @@ impl<K> Core<K> {
             node::Added::Queued(entry) => self.push_apart(entry),
             node::Added::Deferred(_) => Added::Deferred,
             node::Added::Merged => Added::Merged,
-            node::Added::Raised(pin) => self.raise(&pin),
+            node::Added::Raised { pin, from, to } => self.raise(&pin, from, to),
             node::Added::Closed => Added::ShutDown,
         }
     }
 
-    /// Moves the entry of a key that has become more urgent.
+    /// Moves a queued key to the tail of a more urgent level.
     #[cold]
-    fn raise(&self, pin: &Pin<K>) -> Added {
+    fn raise(&self, pin: &Pin<K>, from: Level, to: Level) -> Added {
         if let Some(lanes) = self.lanes() {
-            lanes.raise(pin);
+            lanes.raise(pin, from, to);
         }
         pin.unpin();
+        self.getters.notify(1);
         Added::Merged
     }
 

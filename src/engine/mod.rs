@@ -391,7 +391,7 @@ impl<K> Core<K> {
     pub(crate) fn len_by_level(&self) -> Vec<usize> {
         match self.lanes() {
             Some(lanes) if !self.closing.all_delivered() => lanes.depths(),
-            Some(lanes) => vec![0; usize::from(lanes.last_level) + 1],
+            Some(lanes) => vec![0; usize::from(lanes.last_level()) + 1],
             None => vec![self.len()],
         }
     }
@@ -403,7 +403,7 @@ impl<K> Core<K> {
     fn nothing_queued(&self) -> bool {
         match self.lanes() {
             None => self.fifo.is_empty(),
-            Some(lanes) => lanes.len() == 0,
+            Some(lanes) => lanes.is_empty(),
         }
     }
 }

@@ -132,7 +132,7 @@ impl<K> Core<K> {
             match *added {
                 // SAFETY: by the caller's promise.
                 Added::Deferred(node) => unsafe { self.note_deferred(node) },
-                Added::Merged | Added::Raised(_) => self.note(Event::Merged),
+                Added::Merged | Added::Raised { .. } => self.note(Event::Merged),
                 Added::Queued(_) | Added::Closed => {}
             }
         }

@@ -84,10 +84,15 @@ impl<K> NodeRef<K> {
         unsafe { Slab::times_of(self).as_ref() }
     }
 
-    /// Returns the address of the node's place. `Laned` belongs to the node's queue.
+    /// Returns the node's place. `Laned` belongs to the node's queue.
+    ///
+    /// # Safety
+    ///
+    /// As for [`get`](Self::get).
     #[inline]
-    pub(crate) fn place(self, laned: &Laned) -> NonNull<Place<K>> {
-        Slab::place_of(self, laned.is_timed())
+    pub(crate) unsafe fn place<'a>(self, laned: &Laned) -> &'a Place {
+        // SAFETY: in a slab that has places, by `Laned`; interned, by the caller's promise.
+        unsafe { Slab::place_of(self, laned.is_timed()).as_ref() }
     }
 }
 
@@ -96,8 +101,13 @@ pub(crate) enum Added<K> {
     Queued(Queued<K>),
     Deferred(NodeRef<K>),
     Merged,
-    /// Merged; the caller must move the entry of the queued key ([`crate::fifo::lanes`]).
-    Raised(Pin<K>),
+    /// Merged; the queued key was raised from one level to another, and the caller must push another
+    /// entry ([`crate::fifo::lanes`]).
+    Raised {
+        pin: Pin<K>,
+        from: Level,
+        to: Level,
+    },
     Closed,
 }
 
@@ -105,13 +115,16 @@ impl<K> Added<K> {
     /// # Safety
     ///
     /// As for [`NodeRef::get`], during the call.
-    unsafe fn new(marked: Marked, node: NodeRef<K>) -> Self {
+    unsafe fn new(marked: Marked, node: NodeRef<K>, level: Level) -> Self {
         match marked {
-            Marked::Queued => Added::Queued(Queued(node)),
+            Marked::Queued => Added::Queued(Queued { node, level }),
             Marked::Deferred => Added::Deferred(node),
             Marked::Merged => Added::Merged,
-            // SAFETY: by the caller's promise.
-            Marked::Raised => Added::Raised(unsafe { Pin::new(node) }),
+            Marked::Raised { from, to } => {
+                // SAFETY: by the caller's promise.
+                let pin = unsafe { Pin::new(node) };
+                Added::Raised { pin, from, to }
+            }
             Marked::Closed => Added::Closed,
         }
     }
@@ -123,65 +136,87 @@ impl<K> Added<K> {
 #[inline]
 pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
     // SAFETY: by the caller's promise.
-    unsafe { Added::new(node.get().state.add_locked(), node) }
+    unsafe { Added::new(node.get().state.add_locked(), node, 0) }
 }
 
 /// Adds at a level, in a queue with levels, or at level 0.
 ///
 /// # Safety
 ///
-/// The caller holds the node's shard's lock, or a pin.
-pub(crate) unsafe fn add_at<K>(node: NodeRef<K>, level: Level) -> Added<K> {
+/// As for [`add_locked`].
+pub(crate) unsafe fn add_locked_at<K>(node: NodeRef<K>, level: Level) -> Added<K> {
     // SAFETY: by the caller's promise.
-    unsafe { Added::new(node.get().state.add_at(level), node) }
+    unsafe { Added::new(node.get().state.add_locked_at(level), node, level) }
 }
 
 /// The one FIFO entry of a queued key.
-pub(crate) struct Queued<K>(NodeRef<K>);
+pub(crate) struct Queued<K> {
+    node: NodeRef<K>,
+    /// The level at which it is to be pushed; 0 once it is popped.
+    level: Level,
+}
 
 impl<K> Queued<K> {
-    /// Creates the entry of a key that was interned as queued.
+    /// Creates the entry of a key that was interned as queued, at level 0.
     pub(crate) fn of_new(node: NodeRef<K>) -> Self {
-        Queued(node)
+        Queued { node, level: 0 }
     }
 
     pub(crate) fn node(&self) -> NodeRef<K> {
-        self.0
+        self.node
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Sets the level of a key that was just interned, and that no other thread can reach yet.
+    pub(crate) fn set_level(&mut self, level: Level) {
+        self.level = level;
+        if level > 0 {
+            self.state().set_level(level);
+        }
     }
 
     #[inline]
     pub(crate) fn times(&self, timed: &Timed) -> &Times {
         // SAFETY: the token; a queued node stays interned.
-        unsafe { self.0.times(timed) }
+        unsafe { self.node.times(timed) }
     }
 
-    /// Creates the entry of a key that is popped from a lane.
+    /// Creates the entry of a key whose level was raised.
     ///
     /// # Safety
     ///
-    /// The caller has the key's one entry.
-    pub(crate) unsafe fn of_popped(node: NodeRef<K>) -> Self {
-        Queued(node)
+    /// The caller has raised it, and so has made its other entry stale.
+    pub(crate) unsafe fn of_raised(node: NodeRef<K>, level: Level) -> Self {
+        Queued { node, level }
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, laned: &Laned) -> &Place {
+        // SAFETY: the token; a queued node stays interned, and one with a stale entry is pinned.
+        unsafe { self.node.place(laned) }
     }
 
     pub(crate) fn state(&self) -> &KeyState {
-        // SAFETY: the token; a queued node stays interned.
-        &unsafe { self.0.get() }.state
+        // SAFETY: the token; a queued node stays interned, and one with a stale entry is pinned.
+        &unsafe { self.node.get() }.state
     }
 
     /// Begins the delivery. Returns also whether a shut-down had closed or abandoned the key.
     #[inline]
     pub(crate) fn begin(self) -> (Held<K>, Begun) {
         // SAFETY: the token; a queued node stays interned.
-        let begun = unsafe { self.0.get() }.state.begin();
-        (Held(self.0), begun)
+        let begun = unsafe { self.node.get() }.state.begin();
+        (Held(self.node), begun)
     }
 
     /// Returns the address of the node's link.
     #[inline]
     pub(crate) fn link(&self) -> NonNull<Link> {
         // SAFETY: inside the node.
-        unsafe { self.0.0.byte_add(offset_of!(Node<K>, link)).cast() }
+        unsafe { self.node.0.byte_add(offset_of!(Node<K>, link)).cast() }
     }
 
     /// Returns the entry with this link.
@@ -193,7 +228,10 @@ impl<K> Queued<K> {
     pub(crate) unsafe fn from_link(link: NonNull<Link>) -> Self {
         // SAFETY: it is the link of a node, by the caller's promise.
         let node = unsafe { link.byte_sub(offset_of!(Node<K>, link)).cast() };
-        Queued(NodeRef(node))
+        Queued {
+            node: NodeRef(node),
+            level: 0,
+        }
     }
 }
 
@@ -215,9 +253,8 @@ impl<K> Held<K> {
 
     /// Returns the level at which the key was delivered.
     pub(crate) fn level(&self, laned: &Laned) -> Level {
-        // SAFETY: the popper wrote it, and passed the token on; it is written again only after the
-        // delivery has ended.
-        unsafe { (*self.0.place(laned).as_ptr()).delivered }
+        // SAFETY: the token; a node being processed stays interned.
+        unsafe { self.0.place(laned) }.delivered()
     }
 
     pub(crate) fn pin(&self) -> Pin<K> {
@@ -230,8 +267,10 @@ impl<K> Held<K> {
     #[inline]
     pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
         // SAFETY: the token, which ends here.
-        let (phase, closed) = unsafe { self.0.get() }.state.finish();
-        ((phase == State::Queued).then_some(Queued(self.0)), closed)
+        let (phase, closed, level) = unsafe { self.0.get() }.state.finish();
+        let node = self.0;
+        let entry = (phase == State::Queued).then_some(Queued { node, level });
+        (entry, closed)
     }
 }
 
@@ -257,23 +296,22 @@ impl<K> Pin<K> {
     #[inline]
     pub(crate) fn add(&self) -> Added<K> {
         // SAFETY: pinned.
-        unsafe { Added::new(self.0.get().state.add_pinned(), self.0) }
+        unsafe { Added::new(self.0.get().state.add_pinned(), self.0, 0) }
     }
 
     /// Adds at a level, in a queue with levels, or at level 0.
     pub(crate) fn add_at(&self, level: Level) -> Added<K> {
         // SAFETY: pinned.
-        unsafe { add_at(self.0, level) }
+        unsafe { Added::new(self.0.get().state.add_at(level), self.0, level) }
     }
 
     pub(crate) fn node(&self) -> NodeRef<K> {
         self.0
     }
 
-    /// Returns the level of the key, if it is queued or dirty.
-    pub(crate) fn level(&self) -> Level {
+    pub(crate) fn place(&self, laned: &Laned) -> &Place {
         // SAFETY: pinned.
-        unsafe { self.0.get() }.state.level()
+        unsafe { self.0.place(laned) }
     }
 
     pub(crate) fn delay(&self) -> &Delay {

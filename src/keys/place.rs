@@ -1,29 +1,29 @@
-//! The place of one key in the lanes of a queue with levels.
-//!
-//! A queue with lanes keeps it next to each node, in the same slot of the slab; other queues have no
-//! room for it. [`crate::fifo::lanes`] says who may access it.
+//! What a queue with levels keeps beside each node, in the same slot of the slab; other queues have no
+//! room for it. [`crate::fifo::lanes`] has the protocol.
 
-use crate::keys::node::NodeRef;
-use crate::keys::state::Level;
+use crate::keys::state::{Level, MOST_LEVELS};
+use crate::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-/// Guarded by the scheduler's lock, but for `delivered`.
-pub(crate) struct Place<K> {
-    pub(crate) before: Option<NodeRef<K>>,
-    pub(crate) behind: Option<NodeRef<K>>,
-    /// The level of the lane that the key is in.
-    pub(crate) lane: Option<Level>,
-    /// The level of the last delivery. Written by the popper; read by the holder of the key.
-    pub(crate) delivered: Level,
+#[derive(Default)]
+pub(crate) struct Place {
+    /// The number of stale entries of the key in each lane. Below zero for a moment, if the entry is
+    /// popped before the thread that made it stale has counted it.
+    pub(crate) stale: [AtomicI32; MOST_LEVELS],
+    /// The level of the last delivery.
+    delivered: AtomicU8,
 }
 
-impl<K> Default for Place<K> {
-    fn default() -> Self {
-        Place {
-            before: None,
-            behind: None,
-            lane: None,
-            delivered: 0,
-        }
+impl Place {
+    /// Notes the level of a delivery that begins. Called by the popper.
+    pub(crate) fn deliver(&self, level: Level) {
+        // Ordering: Relaxed; the caller has the key's token, and passes it on.
+        self.delivered.store(level, Ordering::Relaxed);
+    }
+
+    /// Returns the level of the delivery. Called by the holder of the key.
+    pub(crate) fn delivered(&self) -> Level {
+        // Ordering: Relaxed; as above.
+        self.delivered.load(Ordering::Relaxed)
     }
 }
 

@@ -38,7 +38,7 @@ impl<K> Shard<'_, K> {
             let node = unsafe { node_ref.get() };
             if deliver && let Some(level) = node.delay.close() {
                 // SAFETY: as above.
-                owed(unsafe { node::add_at(node_ref, level) });
+                owed(unsafe { node::add_locked_at(node_ref, level) });
             }
             if let Some(phase) = node.state.close() {
                 census.count(phase);

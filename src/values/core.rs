@@ -83,8 +83,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let new = Valued::with(key, Load::default(), 0);
-        let (entry, swept) = shard.insert_queued(hash, new);
-        entry.state().set_level(level);
+        let (mut entry, swept) = shard.insert_queued(hash, new);
+        entry.set_level(level);
         // SAFETY: just interned, and queued: it stays interned until its entry is pushed and popped.
         let waiting = unsafe { &entry.node().get().key }.waiting.lock();
         drop(shard);
@@ -210,7 +210,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             node::Added::Queued(entry) => (Some(Push(self, Some(entry))), Added::Queued),
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
-            added @ node::Added::Raised(_) => (None, self.settle(added)),
+            added @ node::Added::Raised { .. } => (None, self.settle(added)),
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;

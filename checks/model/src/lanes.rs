@@ -8,8 +8,8 @@ pub(crate) struct Lanes<K> {
     levels: Vec<VecDeque<K>>,
     /// Of so many deliveries in a row, one goes to another level than the first that has keys.
     limit: usize,
-    /// How many deliveries in a row did not, although another level had keys.
-    preferred: usize,
+    /// The deliveries at which another level had keys, too.
+    contested: usize,
     /// The level that the last such delivery went to.
     last: usize,
 }
@@ -25,7 +25,7 @@ impl<K> Lanes<K> {
         Lanes {
             levels: (0..levels).map(|_| VecDeque::new()).collect(),
             limit,
-            preferred: 0,
+            contested: 0,
             last: 0,
         }
     }
@@ -50,13 +50,12 @@ impl<K> Lanes<K> {
         let first = filled.next()?;
         let others: Vec<_> = filled.collect();
         let level = if others.is_empty() {
-            self.preferred = 0;
             first
-        } else if self.preferred + 1 < self.limit {
-            self.preferred += 1;
+        } else if !(self.contested + 1).is_multiple_of(self.limit) {
+            self.contested += 1;
             first
         } else {
-            self.preferred = 0;
+            self.contested += 1;
             let next = others.iter().find(|level| **level > self.last);
             self.last = *next.unwrap_or(&others[0]);
             self.last
@@ -95,13 +94,14 @@ impl<K: PartialEq> Lanes<K> {
         self.level(key).is_some()
     }
 
-    /// Moves a queued key to the tail of a level, if that is more urgent than its own.
-    pub(crate) fn raise(&mut self, key: K, level: usize) {
-        if self.level(&key).is_some_and(|own| level < own) {
-            self.levels
-                .iter_mut()
-                .for_each(|keys| keys.retain(|other| *other != key));
+    /// Moves a queued key to the tail of a level, if that is more urgent than its own; whether it is.
+    pub(crate) fn raise(&mut self, key: K, level: usize) -> bool {
+        let raises = self.level(&key).is_some_and(|own| level < own);
+        if raises {
+            let others = |keys: &mut VecDeque<K>| keys.retain(|other| *other != key);
+            self.levels.iter_mut().for_each(others);
             self.push(key, level);
         }
+        raises
     }
 }

@@ -77,7 +77,9 @@ impl<K: Ord + Copy + Default> Naive<K> {
             return Added::ShutDown;
         }
         if self.queued.contains(&key) {
-            self.queued.raise(key, level);
+            if self.queued.raise(key, level) {
+                self.getters.wake(1);
+            }
             return Added::Merged;
         }
         if let Some(own) = self.dirty.get_mut(&key) {

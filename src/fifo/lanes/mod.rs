@@ -1,159 +1,250 @@
-//! The order of a queue with levels: a lane for each level, instead of one FIFO.
-//!
-//! The lanes are plain lists behind one lock, the *scheduler*, which chooses the next key
-//! ([`levels`]). The lock is held for some tens of nanoseconds, and no user code runs under it.
-//! An adder never waits for it: if it is taken, the adder leaves its entry in the *intake*, a
-//! lock-free [`Fifo`].
+//! The order of a queue with levels: a lane for each level, which is a [`Fifo`] of its own.
 //!
 //! ```text
-//!     pusher                                  popper
-//!     try to lock the scheduler               lock the scheduler
-//!       locked: move the intake to the lanes  move the intake to the lanes
-//!               put the entry into its lane   choose a lane, take its first key
-//!       taken:  push the entry to the intake  unlock
-//!     notify a getter (the engine)
+//!     pusher                          popper
+//!     push the entry to the lane      choose a lane that has entries
+//!     of its level                    pop an entry, claim its key
+//!     notify a getter (the engine)    stale: drop it, and choose again
 //! ```
 //!
-//! # Who has a key's entry
+//! # Which lane is next (P1, P2)
 //!
-//! A queued key has one entry: it is in the intake, or in a lane, or a pusher or popper has it. The key
-//! is in a lane exactly if its [`Place`](crate::keys::place::Place) says so, which only the holder of
-//! the lock reads and writes. `delivered` is the exception: the popper writes it under the lock and
-//! passes it on with the entry.
-//!
-//! # Order
-//!
-//! First in, first out within a level (P1), for pushes of which one returns before the other begins:
-//!
-//! 1. Both go to the intake: it is a FIFO.
-//! 2. The first goes to the intake, the second to a lane: the second moves the intake to the lanes
-//!    first, and a pop from the intake finds every entry whose push has returned.
-//! 3. The first goes to a lane: the second is behind it there, or comes later from the intake.
-//!
-//! For the same reason a popper that finds no key may return `None`: every entry whose push had
-//! returned is in a lane, and it has looked at the lanes under the lock. So the protocol of
-//! [`crate::wait`] holds as it is: a getter registers, and pops once more.
+//! The most urgent one that has entries. A popper that finds keys in a less urgent lane, too, draws a
+//! number; one in [`Order::starvation_limit`] numbers means that it takes from a less urgent lane. These
+//! take turns. So of as many deliveries in a row as the limit says, one goes to a less urgent lane, for
+//! any number of threads. While only one lane has keys, nobody writes the counter.
 //!
 //! # A key that becomes more urgent (P3)
 //!
-//! The level of a queued key is in its state's word, and an add at a more urgent level writes it there
-//! by an exchange. An entry goes to the lane of the level that the word says at that moment. An add that
-//! has raised the level of a queued key then locks the scheduler and moves the key, if it is in the
-//! lane of another level than the word says. There are these cases:
+//! The level of a queued key is in the word of its state, so an add can raise it by one exchange. Its
+//! entry stays behind in the old lane, *stale*, and the thread that has raised it pushes another one to
+//! the new lane:
 //!
-//! * The key is in a lane: it is moved, by this add or by one that raised the level later.
-//! * The entry is on its way to a lane, with a pusher or in the intake. Whoever puts it into a lane reads
-//!   the word under the lock. If that was before the exchange, the adder finds the key in the lane when it
-//!   has locked the scheduler. The lock orders the two: the adder's exchange comes before it locks.
-//! * A popper has taken the key, and will begin its delivery: nothing is left to do, the add is merged
-//!   into that delivery.
-//! * The key is delivered, and queued again: then it is in the lane that the word said, which no move
-//!   changes.
+//! ```text
+//!     raiser                                  popper of the lane `from`
+//!     1 exchange: queued at `from`            1 pop an entry
+//!                 -> queued at `to`           2 read the word
+//!       (and one pin more)                      queued at `from`, and no entry is stale there:
+//!     2 count a stale entry in `from`             exchange: queued at `from` -> taken
+//!     3 push the entry to `to`                  otherwise: uncount a stale entry, unpin the node
+//!     4 notify a getter
+//! ```
 //!
-//! The adder keeps the node pinned from the exchange until it has moved the key.
+//! Entries of one key in one lane are equal, so only their number counts:
+//!
+//! > The number of entries of a key in a lane, with those that a popper holds, is the number of its stale
+//! > entries there, and one more if the key is queued at that level and pushed.
+//!
+//! * A popper claims the key by an exchange of the word that says that the key is queued at its lane's level, so two
+//!   poppers never have the same key, and none has a key whose level is being raised.
+//! * If the key was raised, and queued again at the level that it had before, the stale entry is the
+//!   older one. The popper that finds both a queued key and a stale entry counted drops the entry it has,
+//!   so the key keeps the place of its last add: first in, first out.
+//! * The thread that makes a key queued pushes the entry to the lane of the level that its own change of the
+//!   word has set. If the key is raised before the push, that entry is stale when it gets there.
+//! * A popper may find the entry stale before the raiser has counted it. Then the count is below
+//!   zero for a moment. The key cannot be queued at `from` meanwhile: it is queued at `to`, and has no
+//!   entry there until step 3.
+//! * Each stale entry has a pin on its node. The raiser has another one, for its steps 2 and 3.
+//!
+//! # Emptiness
+//!
+//! A popper that returns `None` has found each lane empty at some moment of the call, not all at the same
+//! moment. That is enough for the protocol of [`crate::wait`]: a getter registers and pops once more. Each
+//! key that is queued then is in its lane; or it is raised while the getter looks, from a lane that the
+//! getter has not looked at to one that it has; but then the raiser notifies a getter after the push.
 
-mod levels;
-mod list;
 mod order;
 
 use crossbeam_utils::CachePadded;
-use levels::Levels;
 pub(crate) use order::Order;
 
 use crate::fifo::Fifo;
 use crate::keys::node::{Pin, Queued};
 use crate::keys::place::Laned;
 use crate::keys::state::Level;
-use crate::sync::SpinLock;
+use crate::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 
 pub(crate) struct Lanes<K> {
     /// The level of adds that name none.
     pub(crate) default_level: Level,
-    pub(crate) last_level: Level,
     laned: Laned,
-    intake: Fifo<K>,
-    scheduler: CachePadded<SpinLock<Levels<K>>>,
+    lanes: Box<[Lane<K>]>,
+    limit: usize,
+    /// Drawn by poppers that find keys in more than one lane.
+    number: CachePadded<AtomicUsize>,
+    /// The less urgent level that was served last because of its number.
+    relieved: AtomicU8,
+}
+
+struct Lane<K> {
+    fifo: Fifo<K>,
+    /// The number of stale entries; may be off for a moment.
+    stale: AtomicIsize,
+}
+
+impl<K> Lane<K> {
+    fn len(&self) -> usize {
+        // Ordering: Relaxed; a snapshot.
+        let stale = self.stale.load(Ordering::Relaxed);
+        self.fifo.len().saturating_sub_signed(stale.max(0))
+    }
+
+    /// Returns whether there are entries that are not stale.
+    fn has_keys(&self) -> bool {
+        // Ordering: Relaxed; a snapshot.
+        !self.fifo.is_empty() && (self.stale.load(Ordering::Relaxed) == 0 || self.len() > 0)
+    }
 }
 
 impl<K> Lanes<K> {
-    /// Lanes whose intake has a ring for `ring` entries.
+    /// Lanes that have a ring for `ring` entries each.
     pub(crate) fn new(order: Order, ring: usize, laned: Laned) -> Self {
+        let lane = |_| Lane {
+            fifo: Fifo::of_repeated(ring),
+            stale: AtomicIsize::new(0),
+        };
         Lanes {
             default_level: order.usual_level(),
-            last_level: order.last_level(),
             laned,
-            intake: Fifo::new(ring),
-            scheduler: CachePadded::new(SpinLock::new(Levels::new(order.starvation_limit))),
+            lanes: (0..order.levels).map(lane).collect(),
+            limit: order.starvation_limit,
+            number: CachePadded::new(AtomicUsize::new(0)),
+            relieved: AtomicU8::new(0),
         }
+    }
+
+    pub(crate) fn last_level(&self) -> Level {
+        (self.lanes.len() - 1) as Level
     }
 
     pub(crate) fn laned(&self) -> &Laned {
         &self.laned
     }
 
+    fn lane(&self, level: Level) -> &Lane<K> {
+        &self.lanes[usize::from(level)]
+    }
+
     #[inline]
     pub(crate) fn push(&self, entry: Queued<K>) {
-        match self.scheduler.try_lock() {
-            Some(mut levels) => {
-                self.admit(&mut levels);
-                self.put(&mut levels, entry);
-            }
-            None => self.intake.push(entry),
-        }
+        self.lane(entry.level()).fifo.push(entry);
     }
 
+    /// Takes the next key, or returns `None` if there is none.
     #[inline]
     pub(crate) fn pop(&self) -> Option<Queued<K>> {
-        let mut levels = self.scheduler.lock();
-        self.admit(&mut levels);
-        let node = levels.pop(self.laned)?;
-        // SAFETY: it was in a lane, which has the key's one entry.
-        Some(unsafe { Queued::of_popped(node) })
-    }
-
-    /// Moves a key, whose level was raised, to its lane.
-    #[cold]
-    pub(crate) fn raise(&self, pin: &Pin<K>) {
-        let mut levels = self.scheduler.lock();
-        let level = pin.level();
-        // SAFETY: pinned.
-        unsafe { levels.move_to(pin.node(), level, self.laned) };
-    }
-
-    /// Moves the intake to the lanes.
-    #[inline]
-    fn admit(&self, levels: &mut Levels<K>) {
-        if !self.intake.is_empty() {
-            self.admit_all(levels);
+        let mut drawn = None;
+        // Lanes in which a push has begun and not ended.
+        let mut skipped = 0;
+        loop {
+            let level = self.choose(skipped, &mut drawn)?;
+            match self.lane(level).fifo.pop() {
+                None => skipped |= 1 << level,
+                Some(entry) if self.claim(&entry, level) => return Some(entry),
+                Some(_) => {}
+            }
         }
     }
 
-    #[cold]
-    fn admit_all(&self, levels: &mut Levels<K>) {
-        while let Some(entry) = self.intake.pop() {
-            self.put(levels, entry);
-        }
-    }
-
+    /// Chooses the lane to pop from. `drawn` says which less urgent level it is, once a number was drawn
+    /// for this delivery.
     #[inline]
-    fn put(&self, levels: &mut Levels<K>, entry: Queued<K>) {
-        let level = entry.state().level();
-        // SAFETY: the entry was in no lane; a queued key stays interned until it is popped.
-        unsafe { levels.push(entry.node(), level, self.laned) };
+    fn choose(&self, skipped: u8, drawn: &mut Option<Option<Level>>) -> Option<Level> {
+        let mut levels = (0..=self.last_level()).filter(|level| skipped & (1 << level) == 0);
+        let first = levels.find(|level| !self.lane(*level).fifo.is_empty())?;
+        let mut others = 0_u8;
+        for level in levels {
+            others |= u8::from(self.lane(level).has_keys()) << level;
+        }
+        if others == 0 || !self.lane(first).has_keys() {
+            return Some(first);
+        }
+        let level = *drawn.get_or_insert_with(|| {
+            // Ordering: Relaxed; a counter.
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            (number % self.limit == self.limit - 1).then(|| self.relieve(others))
+        });
+        // Other threads may have emptied that lane.
+        Some(
+            level
+                .filter(|level| others & (1 << level) != 0)
+                .unwrap_or(first),
+        )
     }
 
+    /// Returns the next one of these levels, after the one that was relieved last.
+    #[cold]
+    fn relieve(&self, levels: u8) -> Level {
+        // Ordering: Relaxed; which one it is matters only on the average.
+        let behind = levels & (u8::MAX << self.relieved.load(Ordering::Relaxed) << 1);
+        let next = if behind == 0 { levels } else { behind };
+        let level = next.trailing_zeros() as Level;
+        // Ordering: Relaxed; as above.
+        self.relieved.store(level, Ordering::Relaxed);
+        level
+    }
+
+    /// Claims the key of an entry that was popped from a lane. If the entry is stale, uncounts it.
+    #[inline]
+    fn claim(&self, entry: &Queued<K>, level: Level) -> bool {
+        let place = entry.place(&self.laned);
+        let stale = &place.stale[usize::from(level)];
+        while entry.state().is_queued_at(level) {
+            // Ordering: Relaxed; the exchange below, or the one of the word, decides.
+            let count = stale.load(Ordering::Relaxed);
+            if count <= 0 {
+                if entry.state().claim(level) {
+                    place.deliver(level);
+                    return true;
+                }
+                continue;
+            }
+            // Ordering: Relaxed; a count.
+            let taken =
+                stale.compare_exchange(count, count - 1, Ordering::Relaxed, Ordering::Relaxed);
+            if taken.is_ok() {
+                self.drop_stale(entry, level);
+                return false;
+            }
+        }
+        // Ordering: Relaxed; a count.
+        stale.fetch_sub(1, Ordering::Relaxed);
+        self.drop_stale(entry, level);
+        false
+    }
+
+    #[cold]
+    fn drop_stale(&self, entry: &Queued<K>, level: Level) {
+        // Ordering: Relaxed; a count.
+        self.lane(level).stale.fetch_sub(1, Ordering::Relaxed);
+        entry.state().unpin();
+    }
+
+    /// Pushes another entry of a key that was raised from level `from` to level `to`. The exchange has
+    /// pinned the node for the old entry; `pin` is the caller's.
+    #[cold]
+    pub(crate) fn raise(&self, pin: &Pin<K>, from: Level, to: Level) {
+        let place = pin.place(&self.laned);
+        // Ordering: Relaxed; a popper reads it after the word, and is right either way: see the header.
+        place.stale[usize::from(from)].fetch_add(1, Ordering::Relaxed);
+        // Ordering: Relaxed; a count.
+        self.lane(from).stale.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the raise has made the old entry stale, so this is the key's one entry.
+        self.push(unsafe { Queued::of_raised(pin.node(), to) });
+    }
+
+    /// Returns the number of queued keys.
     pub(crate) fn len(&self) -> usize {
-        let mut levels = self.scheduler.lock();
-        self.admit(&mut levels);
-        levels.len()
+        self.lanes.iter().map(Lane::len).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.lanes.iter().any(Lane::has_keys)
     }
 
     /// Returns the number of queued keys of each level.
     pub(crate) fn depths(&self) -> Vec<usize> {
-        let mut levels = self.scheduler.lock();
-        self.admit(&mut levels);
-        let depths = levels.depths();
-        drop(levels);
-        depths[..=usize::from(self.last_level)].to_vec()
+        self.lanes.iter().map(Lane::len).collect()
     }
 }

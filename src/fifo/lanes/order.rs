@@ -35,10 +35,6 @@ impl Order {
         self.levels > 1
     }
 
-    pub(super) fn last_level(&self) -> Level {
-        level(self.levels - 1)
-    }
-
     fn default_level(&self) -> usize {
         self.default_level.unwrap_or(self.levels / 2)
     }

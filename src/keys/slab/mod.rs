@@ -127,11 +127,7 @@ impl<K> Slab<K> {
     }
 
     const fn stride(annex: Annex) -> usize {
-        let place = if annex.laned {
-            size_of::<Place<K>>()
-        } else {
-            0
-        };
+        let place = if annex.laned { size_of::<Place>() } else { 0 };
         (Self::to_place(annex.timed) + place).next_multiple_of(align_of::<Slot<K>>())
     }
 
@@ -170,7 +166,7 @@ impl<K> Slab<K> {
 
     /// Returns the address of a node's place, in a slab that has places, and times if `timed`.
     #[inline]
-    pub(crate) fn place_of(node: NodeRef<K>, timed: bool) -> NonNull<Place<K>> {
+    pub(crate) fn place_of(node: NodeRef<K>, timed: bool) -> NonNull<Place> {
         // SAFETY: inside the node's slot, or at its end.
         unsafe { node.0.byte_add(Self::to_place(timed)).cast() }
     }

@@ -27,9 +27,10 @@
 //! The other bits: `recurring` says that the key became idle and was added again since the last
 //! sweep; a sweep spares such a key once. In a closed word, which no add changes, the same bit is
 //! `abandoned`: the key counts as idle, and the thread that pops its entry discards it. 28 bits of
-//! the key's hash never change. Three bits are the level of a key that is queued or dirty, in a queue
-//! with levels: the most urgent at which it was added since its last delivery began. The upper bits
-//! count pins: handles and pending delays that keep the node interned.
+//! the key's hash never change. Four bits are the level of a key that is queued or dirty, in a queue
+//! with levels: the most urgent at which it was added since its last delivery began; or they say that
+//! a popper has claimed the key, which is still queued. The upper bits count pins: handles, pending
+//! delays and stale entries that keep the node interned.
 //!
 //! # Orderings
 //!
@@ -73,7 +74,9 @@ const ABANDONED: u64 = RECURRING;
 const HASH: u64 = 1 << 4;
 /// The lowest bit of the level.
 const LEVEL: u64 = 1 << 32;
-const PIN: u64 = LEVEL << LEVEL_BITS;
+/// Instead of a level: claimed.
+const CLAIMED: Level = MOST_LEVELS as Level;
+const PIN: u64 = LEVEL << (LEVEL_BITS + 1);
 /// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
 const MOST_PINS: u64 = u64::MAX / PIN / 2 + 1;
 
@@ -159,8 +162,9 @@ pub(crate) enum Marked {
     Deferred,
     /// The key was queued or dirty already.
     Merged,
-    /// As merged; the key is queued, and is more urgent now: the caller must move its entry.
-    Raised,
+    /// As merged; the queued key was raised from one level to another, and pinned: the caller must push
+    /// another entry.
+    Raised { from: Level, to: Level },
     /// The queue is shut down; nothing changed.
     Closed,
 }
@@ -276,6 +280,20 @@ impl KeyState {
         if now == seen { Ok(()) } else { Err(now) }
     }
 
+    /// Adds under the shard's lock, at a level.
+    #[inline]
+    pub(crate) fn add_locked_at(&self, level: Level) -> Marked {
+        // Ordering: Acquire; as in `add_locked`.
+        let seen = Word(self.0.load(Ordering::Acquire));
+        if seen.phase() == State::Idle && seen.0 < PIN && !seen.is(CLOSED) {
+            // Ordering: Release; as in `add_locked`.
+            self.0
+                .store(seen.dirty_at(level) | RECURRING, Ordering::Release);
+            return Marked::Queued;
+        }
+        self.add_at(level)
+    }
+
     /// Adds to a node at a level, in a queue with levels. The caller holds a pin or the shard's lock.
     pub(crate) fn add_at(&self, level: Level) -> Marked {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
@@ -284,11 +302,14 @@ impl KeyState {
             if seen.is(CLOSED) {
                 return Marked::Closed;
             }
-            let raises = level < seen.level();
+            let raises = level < seen.level() && seen.level() != CLAIMED;
             let (next, marked) = match seen.phase() {
                 State::Idle => (seen.dirty_at(level) | RECURRING, Marked::Queued),
                 State::Processing => (seen.dirty_at(level), Marked::Deferred),
-                State::Queued if raises => (seen.dirty_at(level), Marked::Raised),
+                State::Queued if raises => {
+                    let (from, to) = (seen.level(), level);
+                    (seen.dirty_at(to) + PIN, Marked::Raised { from, to })
+                }
                 State::Dirty if raises => (seen.dirty_at(level), Marked::Merged),
                 State::Queued | State::Dirty => match self.confirm(seen) {
                     Ok(()) => return Marked::Merged,
@@ -315,11 +336,27 @@ impl KeyState {
         self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
     }
 
-    /// Returns the level of a key that is queued or dirty.
-    pub(crate) fn level(&self) -> Level {
-        // Ordering: Relaxed; the scheduler's lock, or the entry's way to it, orders it: see
-        // `crate::fifo::lanes`.
-        Word(self.0.load(Ordering::Relaxed)).level()
+    /// Returns whether the key is queued at this level, and not claimed.
+    #[inline]
+    pub(crate) fn is_queued_at(&self, level: Level) -> bool {
+        // Ordering: Relaxed; a guess, which `claim` confirms.
+        let word = Word(self.0.load(Ordering::Relaxed));
+        word.level() == level && word.phase() == State::Queued
+    }
+
+    /// Claims a key for a popper, if it is queued at this level. Its level does not change any more.
+    #[inline]
+    pub(crate) fn claim(&self, level: Level) -> bool {
+        // Ordering: Relaxed; a guess, which the exchange confirms.
+        let seen = Word(self.0.load(Ordering::Relaxed));
+        let claimed = seen.dirty_at(CLAIMED);
+        seen.level() == level
+            && seen.phase() == State::Queued
+            // Ordering: Relaxed; `begin` acquires.
+            && self
+                .0
+                .compare_exchange_weak(seen.0, claimed, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Queued becomes processing.
@@ -340,10 +377,10 @@ impl KeyState {
     }
 
     /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's
-    /// entry to the FIFO. Returns the new state, and whether the key had been closed. A sweep may
-    /// free a node that is idle, so the caller must not access it again.
+    /// entry to the FIFO. Returns the new state, whether the key had been closed, and the level at which
+    /// it is queued. A sweep may free a node that is idle, so the caller must not access it again.
     #[inline]
-    pub(crate) fn finish(&self) -> (State, bool) {
+    pub(crate) fn finish(&self) -> (State, bool, Level) {
         // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with the
         // Acquire in `residence` before a sweep removes the node.
         let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
@@ -352,7 +389,7 @@ impl KeyState {
             true => State::Queued,
             false => State::Idle,
         };
-        (state, was.is(CLOSED))
+        (state, was.is(CLOSED), was.level())
     }
 
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
@@ -399,7 +436,7 @@ impl KeyState {
     ///
     /// # Panics
     ///
-    /// Panics when 2^28 are alive, which takes leaking them.
+    /// Panics when 2^27 are alive, which takes leaking them.
     pub(crate) fn pin(&self) {
         // Ordering: Relaxed; the caller holds the shard's lock or another pin, and either keeps a
         // sweep from removing the node.

@@ -261,8 +261,12 @@ impl<'q> Lockstep<'q> {
             }
             Op::Shrink => {
                 self.queue.shrink();
-                // C10
-                assert_eq!(self.alive(), self.model.in_use(), "keys after a shrink");
+                // C10; a key that became more urgent stays until the entry it left behind comes up.
+                let (alive, in_use) = (self.alive(), self.model.in_use());
+                assert!(alive >= in_use, "{in_use} keys are in use");
+                if self.setup.levels() == 1 {
+                    assert_eq!(alive, in_use, "keys after a shrink");
+                }
             }
             Op::Snapshot => self.snapshot(),
             Op::Stuck(older_than) => self.stuck(older_than),
