@@ -275,18 +275,30 @@ impl<K> Core<K> {
     #[cold]
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
-            Unfinished::Pop(missed) => {
-                let popped = match self.lanes() {
-                    None => self.fifo.pop_missed(missed),
-                    Some(lanes) => lanes.pop(),
-                };
-                match popped {
-                    Some(entry) => self.begin(entry),
+            Unfinished::Pop(missed) => match self.lanes() {
+                None => self.begin_if_any(self.fifo.pop_missed(missed)),
+                Some(lanes) if self.has_only_lanes() => match lanes.pop_and_begin() {
+                    Some((held, Begun::Open)) => Taken::Key(held),
+                    Some((held, begun)) => self.begun_slow(held, begun, true),
                     None => self.nothing(),
-                }
-            }
+                },
+                Some(lanes) => self.begin_if_any(lanes.pop()),
+            },
             Unfinished::Begin(entry) => self.begin(entry),
             Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
+        }
+    }
+
+    /// Whether lanes are all that the queue has in addition.
+    fn has_only_lanes(&self) -> bool {
+        let others = |extras: &Extras<K>| extras.watch.is_some() || extras.cargo.is_some();
+        !self.extras.as_deref().is_some_and(others)
+    }
+
+    fn begin_if_any(&self, popped: Option<Queued<K>>) -> Taken<K> {
+        match popped {
+            Some(entry) => self.begin(entry),
+            None => self.nothing(),
         }
     }
 

@@ -212,6 +212,16 @@ impl<K> Queued<K> {
         (Held(self.node), begun)
     }
 
+    /// Turns the entry into the right to process the key.
+    ///
+    /// # Safety
+    ///
+    /// The caller has begun the delivery.
+    #[inline]
+    pub(crate) unsafe fn begun(self) -> Held<K> {
+        Held(self.node)
+    }
+
     /// Returns the address of the node's link.
     #[inline]
     pub(crate) fn link(&self) -> NonNull<Link> {

@@ -60,9 +60,9 @@ use crossbeam_utils::CachePadded;
 pub(crate) use order::Order;
 
 use crate::fifo::Fifo;
-use crate::keys::node::{Pin, Queued};
+use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::place::Laned;
-use crate::keys::state::Level;
+use crate::keys::state::{Begun, KeyState, Level};
 use crate::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 
 pub(crate) struct Lanes<K> {
@@ -132,8 +132,22 @@ impl<K> Lanes<K> {
     }
 
     /// Takes the next key, or returns `None` if there is none.
-    #[inline]
     pub(crate) fn pop(&self) -> Option<Queued<K>> {
+        let (entry, ()) = self.pop_as(|state, level| state.claim(level).then_some(()))?;
+        Some(entry)
+    }
+
+    /// Takes the next key, and begins its delivery with the same exchange.
+    #[inline]
+    pub(crate) fn pop_and_begin(&self) -> Option<(Held<K>, Begun)> {
+        let (entry, begun) = self.pop_as(KeyState::begin_at)?;
+        // SAFETY: `begin_at` has begun the delivery.
+        Some((unsafe { entry.begun() }, begun))
+    }
+
+    /// Takes the next key, which `claim` has claimed.
+    #[inline]
+    fn pop_as<R>(&self, claim: impl Fn(&KeyState, Level) -> Option<R>) -> Option<(Queued<K>, R)> {
         let mut drawn = None;
         // Lanes in which a push has begun and not ended.
         let mut skipped = 0;
@@ -141,8 +155,11 @@ impl<K> Lanes<K> {
             let level = self.choose(skipped, &mut drawn)?;
             match self.lane(level).fifo.pop() {
                 None => skipped |= 1 << level,
-                Some(entry) if self.claim(&entry, level) => return Some(entry),
-                Some(_) => {}
+                Some(entry) => {
+                    if let Some(claimed) = self.claim(&entry, level, &claim) {
+                        return Some((entry, claimed));
+                    }
+                }
             }
         }
     }
@@ -187,16 +204,21 @@ impl<K> Lanes<K> {
 
     /// Claims the key of an entry that was popped from a lane. If the entry is stale, uncounts it.
     #[inline]
-    fn claim(&self, entry: &Queued<K>, level: Level) -> bool {
+    fn claim<R>(
+        &self,
+        entry: &Queued<K>,
+        level: Level,
+        claim: impl Fn(&KeyState, Level) -> Option<R>,
+    ) -> Option<R> {
         let place = entry.place(&self.laned);
         let stale = &place.stale[usize::from(level)];
         while entry.state().is_queued_at(level) {
             // Ordering: Relaxed; the exchange below, or the one of the word, decides.
             let count = stale.load(Ordering::Relaxed);
             if count <= 0 {
-                if entry.state().claim(level) {
+                if let Some(claimed) = claim(entry.state(), level) {
                     place.deliver(level);
-                    return true;
+                    return Some(claimed);
                 }
                 continue;
             }
@@ -205,13 +227,13 @@ impl<K> Lanes<K> {
                 stale.compare_exchange(count, count - 1, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
                 self.drop_stale(entry, level);
-                return false;
+                return None;
             }
         }
         // Ordering: Relaxed; a count.
         stale.fetch_sub(1, Ordering::Relaxed);
         self.drop_stale(entry, level);
-        false
+        None
     }
 
     #[cold]

@@ -114,6 +114,17 @@ impl Word {
         }
     }
 
+    /// What the begin of a delivery finds.
+    fn begun(self) -> Begun {
+        if !self.is(CLOSED) {
+            Begun::Open
+        } else if self.is(ABANDONED) {
+            Begun::Abandoned
+        } else {
+            Begun::Closed
+        }
+    }
+
     /// The state that reports show: an abandoned key is idle.
     fn visible(self) -> State {
         if self.is(CLOSED) && self.is(ABANDONED) {
@@ -347,16 +358,31 @@ impl KeyState {
     /// Claims a key for a popper, if it is queued at this level. Its level does not change any more.
     #[inline]
     pub(crate) fn claim(&self, level: Level) -> bool {
+        self.claim_as(level, |claimed| claimed).is_some()
+    }
+
+    /// Queued at this level becomes processing: [`claim`](Self::claim) and [`begin`](Self::begin) in one step.
+    #[inline]
+    pub(crate) fn begin_at(&self, level: Level) -> Option<Begun> {
+        let was = self.claim_as(level, |claimed| claimed + PROCESSING - DIRTY)?;
+        // Ordering: SeqCst; as in `begin`.
+        fence_after_rmw();
+        Some(was.begun())
+    }
+
+    #[inline]
+    fn claim_as(&self, level: Level, next: impl Fn(u64) -> u64) -> Option<Word> {
         // Ordering: Relaxed; a guess, which the exchange confirms.
         let seen = Word(self.0.load(Ordering::Relaxed));
-        let claimed = seen.dirty_at(CLAIMED);
-        seen.level() == level
-            && seen.phase() == State::Queued
-            // Ordering: Relaxed; `begin` acquires.
-            && self
-                .0
-                .compare_exchange_weak(seen.0, claimed, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        if seen.level() != level || seen.phase() != State::Queued {
+            return None;
+        }
+        let next = next(seen.dirty_at(CLAIMED));
+        // Ordering: Acquire; as in `begin`.
+        let claimed =
+            self.0
+                .compare_exchange_weak(seen.0, next, Ordering::Acquire, Ordering::Relaxed);
+        claimed.is_ok().then_some(seen)
     }
 
     /// Queued becomes processing.
@@ -367,13 +393,7 @@ impl KeyState {
         debug_assert_eq!(was.phase(), State::Queued, "begin found {:#x}", was.0);
         // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
         fence_after_rmw();
-        if !was.is(CLOSED) {
-            Begun::Open
-        } else if was.is(ABANDONED) {
-            Begun::Abandoned
-        } else {
-            Begun::Closed
-        }
+        was.begun()
     }
 
     /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's
