@@ -117,6 +117,12 @@ impl<K, L, S> OwnedItem<K, L, S> {
         self.item().queue_time()
     }
 
+    /// Returns the level at which the key was delivered; see [`Item::level`].
+    #[must_use]
+    pub fn level(&self) -> usize {
+        self.item().level()
+    }
+
     /// Finishes the key; see [`Item::done`].
     #[inline]
     pub fn done(self) {

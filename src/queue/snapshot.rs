@@ -22,6 +22,7 @@ use crate::limiter::RateLimiter;
 pub struct KeySnapshot<'q, K> {
     pin: Pin<K>,
     state: State,
+    level: Option<usize>,
     age: Option<Duration>,
     held: Option<Duration>,
     requeues: u32,
@@ -58,6 +59,13 @@ impl<K> KeySnapshot<'_, K> {
         self.held
     }
 
+    /// Returns the level of a key that is queued or dirty; `None` if it is neither, or if the queue has no
+    /// [levels](crate::Builder::levels).
+    #[must_use]
+    pub fn level(&self) -> Option<usize> {
+        self.level
+    }
+
     /// Returns the number of its failures since it was last forgotten, as
     /// [`num_requeues`](WorkQueue::num_requeues) does.
     #[must_use]
@@ -83,6 +91,7 @@ impl<K: fmt::Debug> fmt::Debug for KeySnapshot<'_, K> {
         f.debug_struct("KeySnapshot")
             .field("key", self.key())
             .field("state", &self.state)
+            .field("level", &self.level)
             .field("age", &self.age)
             .field("held", &self.held)
             .field("requeues", &self.requeues)
@@ -181,6 +190,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     // SAFETY: as above.
                     pin: unsafe { Pin::new(node) },
                     state: seen.phase,
+                    level: core.lanes().and(at.state.level()).map(usize::from),
                     age: age(since),
                     held: age(seen.held),
                     requeues: 0,
@@ -246,9 +256,10 @@ impl<K: serde::Serialize> serde::Serialize for KeySnapshot<'_, K> {
         use serde::ser::SerializeStruct;
 
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let mut fields = serializer.serialize_struct("KeySnapshot", 6)?;
+        let mut fields = serializer.serialize_struct("KeySnapshot", 7)?;
         fields.serialize_field("key", self.key())?;
         fields.serialize_field("state", &self.state)?;
+        fields.serialize_field("level", &self.level)?;
         fields.serialize_field("age", &seconds(self.age))?;
         fields.serialize_field("held", &seconds(self.held))?;
         fields.serialize_field("requeues", &self.requeues)?;

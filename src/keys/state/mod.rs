@@ -347,6 +347,14 @@ impl KeyState {
         self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
     }
 
+    /// Returns the level of a key that is queued or dirty, for reports: `None` if it is neither, or a
+    /// popper has claimed it.
+    pub(crate) fn level(&self) -> Option<Level> {
+        // Ordering: Relaxed; a snapshot.
+        let word = Word(self.0.load(Ordering::Relaxed));
+        (word.is(DIRTY) && word.level() != CLAIMED).then(|| word.level())
+    }
+
     /// Returns whether the key is queued at this level, and not claimed.
     #[inline]
     pub(crate) fn is_queued_at(&self, level: Level) -> bool {
