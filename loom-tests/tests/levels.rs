@@ -8,27 +8,40 @@ use keyqueue_loom_tests::{check, queue_of, spawn_with};
 /// raised; or it has claimed it. The key is delivered once, and what is left behind is nothing.
 #[test]
 fn a_key_raised_beside_a_getter_is_delivered_once() {
-    check("raise_beside_get", 3, || {
-        let queue = queue_of::<u8>(|builder| builder.levels(2));
-        queue.add(1);
-        let getter = spawn_with(&queue, |queue| {
-            queue.try_get().map(|item| (*item, item.level()))
-        });
-        let added = queue.add_at(0, 1);
-        let got = getter.join().unwrap();
-        let rest = queue.try_get().map(|item| (*item, item.level()));
-        match added {
-            // The getter may have looked at level 0 before and at level 1 after the raise.
-            Added::Merged => assert!(
-                matches!((got, rest), (Ok((1, _)), Err(_)) | (Err(_), Ok((1, 0)))),
-                "{got:?}, {rest:?}"
-            ),
-            Added::Deferred | Added::Queued => assert_eq!((got, rest), (Ok((1, 1)), Ok((1, 0)))),
-            added => panic!("{added:?}"),
-        }
-        assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
-        assert_eq!(queue.len_by_level(), [0, 0]);
+    check("raise_beside_get", 3, || raise_beside_get(false));
+}
+
+/// The same in a timed queue, whose popper claims the key first and begins the delivery then.
+#[test]
+fn a_key_raised_beside_a_getter_that_has_claimed_it_is_delivered_once() {
+    check("raise_beside_claim", 3, || raise_beside_get(true));
+}
+
+fn raise_beside_get(timed: bool) {
+    let queue = queue_of::<u8>(|builder| builder.levels(2).timing(timed));
+    queue.add(1);
+    let getter = spawn_with(&queue, |queue| {
+        queue.try_get().map(|item| (*item, item.level()))
     });
+    let added = queue.add_at(0, 1);
+    let got = getter.join().unwrap();
+    let rest = queue.try_get().map(|item| (*item, item.level()));
+    match added {
+        // The getter may have looked at level 0 before and at level 1 after the raise.
+        Added::Merged => assert!(
+            matches!((got, rest), (Ok((1, _)), Err(_)) | (Err(_), Ok((1, 0)))),
+            "{got:?}, {rest:?}"
+        ),
+        Added::Deferred | Added::Queued => assert_eq!((got, rest), (Ok((1, 1)), Ok((1, 0)))),
+        added => panic!("{added:?}"),
+    }
+    assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
+    assert_eq!(queue.len_by_level(), [0, 0]);
+    // Nothing is counted that is not there.
+    for level in [1, 0] {
+        assert_eq!(queue.add_at(level, 1), Added::Queued);
+        assert_eq!(queue.try_get().map(|item| item.level()), Ok(level));
+    }
 }
 
 /// Interleaving: the key is raised before the thread that has queued it has pushed its entry, or while
@@ -41,9 +54,16 @@ fn a_key_raised_twice_has_the_more_urgent_level() {
         let second = spawn_with(&queue, |queue| queue.add_at(1, 1));
         queue.add_at(0, 1);
         let added = [first.join().unwrap(), second.join().unwrap()];
-        assert!(added.iter().all(|added| matches!(added, Added::Queued | Added::Merged)));
+        assert!(
+            added
+                .iter()
+                .all(|added| matches!(added, Added::Queued | Added::Merged))
+        );
         assert_eq!(queue.len_by_level(), [1, 0, 0]);
-        assert_eq!(queue.try_get().map(|item| (*item, item.level())), Ok((1, 0)));
+        assert_eq!(
+            queue.try_get().map(|item| (*item, item.level())),
+            Ok((1, 0))
+        );
         assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
     });
 }

@@ -82,6 +82,30 @@ fn a_queued_key_moves_to_the_tail_of_a_more_urgent_level_only() {
     assert_nothing_queued(&queue);
 }
 
+#[test] // P3 C5: an entry that was left behind is not taken for one of a later add
+fn a_key_can_be_queued_again_where_it_was_raised_from() {
+    let queue = with(|builder| builder.levels(2));
+    for round in 0..10 {
+        queue.add(1);
+        queue.add_at(0, 1);
+        assert_eq!(*queue.try_get().unwrap(), 1);
+        // Now and then the entry is dropped before the next add, and otherwise after it.
+        if round % 2 == 0 {
+            assert_nothing_queued(&queue);
+        }
+        queue.add(1);
+        assert_eq!(take_all(&queue), [(1, 1)]);
+        assert_nothing_queued(&queue);
+    }
+    // The one entry that was left behind is before that of 2.
+    queue.add(1);
+    queue.add(2);
+    queue.add_at(0, 1);
+    assert_eq!(*queue.try_get().unwrap(), 1);
+    queue.add(1);
+    assert_eq!(take_all(&queue), [(2, 1), (1, 1)]);
+}
+
 #[test] // P3 P1: what a key leaves behind does not give it a better place
 fn a_key_that_comes_back_to_a_level_is_the_last_there() {
     let queue = with(|builder| builder.levels(2).starvation_limit(1000).ring(1));
@@ -146,6 +170,13 @@ fn a_delay_that_is_kept_or_moved_has_the_more_urgent_level() {
         time.advance(MS);
         assert_eq!(queue.fire_due(), 0);
     }
+    // A less urgent delay that is due earlier.
+    queue.add_at(0, 1);
+    queue.try_get().unwrap().retry_after(2 * MS);
+    queue.add_after(1, MS);
+    time.advance(MS);
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(take_all(&queue), [(1, 0)]);
     // The delay of a queued key raises it.
     queue.add_after(1, MS);
     queue.add_at(2, 1);
