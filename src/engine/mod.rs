@@ -276,16 +276,30 @@ impl<K> Core<K> {
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
             Unfinished::Pop(missed) => match self.lanes() {
-                None => self.begin_if_any(self.fifo.pop_missed(missed)),
-                Some(lanes) if self.has_only_lanes() => match lanes.pop_and_begin() {
-                    Some((held, Begun::Open)) => Taken::Key(held),
-                    Some((held, begun)) => self.begun_slow(held, begun, true),
+                None => match self.fifo.pop_missed(missed) {
+                    Some(entry) => self.begin(entry),
                     None => self.nothing(),
                 },
-                Some(lanes) => self.begin_if_any(lanes.pop()),
+                Some(lanes) => self.take_from(lanes),
             },
             Unfinished::Begin(entry) => self.begin(entry),
             Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
+        }
+    }
+
+    // Never: queues without lanes would pay for its registers.
+    #[inline(never)]
+    fn take_from(&self, lanes: &Lanes<K>) -> Taken<K> {
+        if self.has_only_lanes() {
+            return match lanes.pop_and_begin() {
+                Some((held, Begun::Open)) => Taken::Key(held),
+                Some((held, begun)) => self.begun_slow(held, begun, true),
+                None => self.nothing(),
+            };
+        }
+        match lanes.pop() {
+            Some(entry) => self.begin(entry),
+            None => self.nothing(),
         }
     }
 
@@ -293,13 +307,6 @@ impl<K> Core<K> {
     fn has_only_lanes(&self) -> bool {
         let others = |extras: &Extras<K>| extras.watch.is_some() || extras.cargo.is_some();
         !self.extras.as_deref().is_some_and(others)
-    }
-
-    fn begin_if_any(&self, popped: Option<Queued<K>>) -> Taken<K> {
-        match popped {
-            Some(entry) => self.begin(entry),
-            None => self.nothing(),
-        }
     }
 
     fn pop(&self) -> Option<Queued<K>> {
@@ -368,7 +375,7 @@ impl<K> Core<K> {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn finished_extras(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.

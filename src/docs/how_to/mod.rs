@@ -14,7 +14,7 @@
 //! | [`testing`] | tests of retries and delays without sleeping |
 //! | [`metrics`] | metrics in ten lines |
 //! | [`tenants`] | limits for each tenant, and fairness |
-//! | [`priorities`] | urgent keys |
+//! | [`priorities`] | urgent keys first, without starving the others |
 //! | [`borrowed_keys`] | keys that borrow, or are costly to copy |
 //! | [`from_channels`] | coming from a channel |
 //! | [`from_controller_runtime`] | coming from controller-runtime (for client-go: [`coming_from_client_go`](super::coming_from_client_go)) |
