@@ -10,6 +10,7 @@
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
+use crate::fifo::lanes::Lanes;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
@@ -62,7 +63,7 @@ impl<K> Core<K> {
 
     /// Returns this level, or the least urgent one if there are not so many.
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
-        let last = self.lanes().map_or(0, |lanes| lanes.last_level());
+        let last = self.lanes().map_or(0, Lanes::last_level);
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 

@@ -78,7 +78,7 @@ impl<K> Fifo<K> {
 
     /// Like [`new`](Self::new), for a lane, in which an entry can be more than once.
     pub(crate) fn of_repeated(ring: usize) -> Self {
-        Fifo::with(ring, Spill::Queue(SegQueue::new()))
+        Fifo::with(ring, Spill::Queue(Box::new(SegQueue::new())))
     }
 
     fn with(ring: usize, overflow: Spill) -> Self {

@@ -9,7 +9,7 @@ pub(super) enum Spill {
     /// Of entries that are in the FIFO once. Allocates nothing.
     List(Overflow),
     /// Of a lane, in which an entry can be more than once.
-    Queue(SegQueue<Address>),
+    Queue(Box<SegQueue<Address>>),
 }
 
 pub(super) struct Address(NonNull<Link>);

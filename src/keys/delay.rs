@@ -150,7 +150,7 @@ impl Delay {
             }
             let level = pending.map_or(level, |_| level.min(level_of(seen)));
             let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
-            let stamp = generation | u64::from(level) * LEVEL | (kept.unwrap_or(due) + 1);
+            let stamp = generation | (u64::from(level) * LEVEL) | (kept.unwrap_or(due) + 1);
             let word = &self.0;
             // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add
             // passes on what happened before the delay was set. The Acquire lets a moved delay also

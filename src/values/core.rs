@@ -34,7 +34,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     {
         let merger = self.merger();
         self.update(hash, level, key, |waiting| {
-            merger.merge(&mut waiting.load, load)
+            merger.merge(&mut waiting.load, load);
         })
     }
 

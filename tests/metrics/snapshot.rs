@@ -210,8 +210,8 @@ fn the_queue_and_a_key_are_short_to_print() {
     );
     assert_eq!(
         format!("{:?}", queue.snapshot()[0]),
-        "KeySnapshot { key: \"a\", state: Queued, age: Some(2ms), held: None, requeues: 0, \
-         due_in: None }"
+        "KeySnapshot { key: \"a\", state: Queued, level: None, age: Some(2ms), held: None, \
+         requeues: 0, due_in: None }"
     );
     assert_eq!(State::Dirty.to_string(), "dirty");
 }
@@ -224,6 +224,6 @@ fn a_snapshot_can_be_serialised() {
     time.advance(ms(250));
     assert_eq!(
         serde_json::to_string(&queue.snapshot()).unwrap(),
-        r#"[{"key":"a","state":"queued","age":0.25,"held":null,"requeues":0,"due_in":null}]"#
+        r#"[{"key":"a","state":"queued","level":null,"age":0.25,"held":null,"requeues":0,"due_in":null}]"#
     );
 }

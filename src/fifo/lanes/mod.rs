@@ -87,7 +87,7 @@ impl<K> Lane<K> {
     fn len(&self) -> usize {
         // Ordering: Relaxed; a snapshot.
         let stale = self.stale.load(Ordering::Relaxed);
-        self.fifo.len().saturating_sub_signed(stale.max(0))
+        self.fifo.len().saturating_sub(stale.max(0).unsigned_abs())
     }
 
     /// Returns whether there are entries that are not stale.

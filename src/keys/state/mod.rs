@@ -102,7 +102,7 @@ impl Word {
 
     /// Returns the word with this level, and dirty.
     fn dirty_at(self, level: Level) -> u64 {
-        self.0 & !(PIN - LEVEL) | u64::from(level) * LEVEL | DIRTY
+        (self.0 & !(PIN - LEVEL)) | (u64::from(level) * LEVEL) | DIRTY
     }
 
     fn phase(self) -> State {
