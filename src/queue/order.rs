@@ -21,7 +21,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// assert_eq!(*queue.get().unwrap(), "first");
     ///
     /// let error = WorkQueue::<u64>::builder().levels(9).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "queue: levels must be between 1 and 8, got 9");
+    /// assert_eq!(error.field(), "levels");
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[doc(alias("priority", "priorities"))]
