@@ -85,6 +85,7 @@ long)
     miri --lib -- --skip wheel --skip limiter --skip nanos
     miri --test core -- states:: owned::
     miri --test shutdown
+    miri --test order
     stress
     miri --test delays -- shutdown::
     races "${MIRI_SEEDS:-8}"

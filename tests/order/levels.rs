@@ -187,7 +187,14 @@ fn a_delay_that_is_kept_or_moved_has_the_more_urgent_level() {
 
 #[test] // P4 S5
 fn a_drain_that_delivers_delays_keeps_their_levels() {
-    let queue = with(|builder| builder.levels(3).manual_timers().drain_delays(true));
+    let (clock, _time) = Clock::mock();
+    let queue = with(|builder| {
+        builder
+            .levels(3)
+            .clock(clock)
+            .manual_timers()
+            .drain_delays(true)
+    });
     queue.add_after(1, Duration::from_secs(3600));
     queue.add_at(2, 2);
     queue.add_at(0, 3);
