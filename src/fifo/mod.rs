@@ -223,6 +223,7 @@ impl<K> Fifo<K> {
 
     /// Returns whether the FIFO is empty, without waiting. It does not miss an entry that is in the
     /// FIFO during the whole call.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // The overflow is checked first, in the order in which entries move: an entry that has left
         // the overflow is in the ring, or popped.

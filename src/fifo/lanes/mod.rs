@@ -164,18 +164,35 @@ impl<K> Lanes<K> {
         }
     }
 
-    /// Chooses the lane to pop from. `drawn` says which less urgent level it is, once a number was drawn
-    /// for this delivery.
+    /// Chooses the lane to pop from, but for those skipped. `drawn` says which less urgent level it is, once a
+    /// number was drawn for this delivery.
     #[inline]
     fn choose(&self, skipped: u8, drawn: &mut Option<Option<Level>>) -> Option<Level> {
-        let mut levels = (0..=self.last_level()).filter(|level| skipped & (1 << level) == 0);
-        let first = levels.find(|level| !self.lane(*level).fifo.is_empty())?;
-        let mut others = 0_u8;
-        for level in levels {
-            others |= u8::from(self.lane(level).has_keys()) << level;
+        let mut filled = 0_u8;
+        for (level, lane) in self.lanes.iter().enumerate() {
+            filled |= u8::from(!lane.fifo.is_empty()) << level;
         }
-        if others == 0 || !self.lane(first).has_keys() {
-            return Some(first);
+        filled &= !skipped;
+        if filled == 0 {
+            return None;
+        }
+        let first = filled.trailing_zeros() as Level;
+        let others = filled & (filled - 1);
+        Some(match others {
+            0 => first,
+            others => self.choose_among(first, others, drawn),
+        })
+    }
+
+    #[inline(never)]
+    fn choose_among(&self, first: Level, others: u8, drawn: &mut Option<Option<Level>>) -> Level {
+        let has_keys = |level: &Level| self.lane(*level).has_keys();
+        let others = (0..=self.last_level())
+            .filter(|level| others & (1 << level) != 0)
+            .filter(has_keys)
+            .fold(0, |levels, level| levels | 1 << level);
+        if others == 0 || !has_keys(&first) {
+            return first;
         }
         let level = *drawn.get_or_insert_with(|| {
             // Ordering: Relaxed; a counter.
@@ -183,11 +200,8 @@ impl<K> Lanes<K> {
             (number % self.limit == self.limit - 1).then(|| self.relieve(others))
         });
         // Other threads may have emptied that lane.
-        Some(
-            level
-                .filter(|level| others & (1 << level) != 0)
-                .unwrap_or(first),
-        )
+        let level = level.filter(|level| others & (1 << level) != 0);
+        level.unwrap_or(first)
     }
 
     /// Returns the next one of these levels, after the one that was relieved last.

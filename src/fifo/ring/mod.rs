@@ -176,6 +176,7 @@ impl Ring {
 
     /// Step 2: from a hint, skips the positions that are used. `next` returns the lap in which a
     /// slot is used next. Returns the first position that is not used, and its slot's word.
+    #[inline]
     fn find(&self, hint: &AtomicU64, next: impl Fn(Word) -> u64) -> (u64, Word) {
         // Ordering: Acquire; pairs with the Release in `put` or `take`: all positions before are
         // used.
@@ -327,6 +328,7 @@ impl Ring {
 
     /// Returns whether the ring is empty. It does not miss an entry that is in the ring during the
     /// whole call.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.find(&self.head, Word::next_pop).1.link().is_none()
     }
