@@ -33,6 +33,8 @@ struct Totals<'a> {
     /// Deliveries, and keys that are not delivered yet.
     adds: u64,
     depth: u64,
+    /// The queued keys of each level; empty if the queue has no levels.
+    levels: Vec<usize>,
     scan: Scan,
 }
 
@@ -93,6 +95,12 @@ const RESULT: [(&str, Event); 5] = [
     ("panic", Event::Panic),
     ("given_up", Event::GivenUp),
 ];
+
+/// The depth of each level (P4), with the level as the label `level`.
+const LEVELS: (&str, &str) = (
+    "workqueue_level_depth",
+    "Keys that are queued at a level; 0 is the most urgent.",
+);
 
 /// A scan of all keys may take one part in this many of the reporter's time.
 const SHARE: u32 = 100;
@@ -166,6 +174,13 @@ impl Series {
                 to.register_gauge(&key, &METADATA).set(value);
             }
         }
+        let (name, help) = LEVELS;
+        for (level, depth) in totals.levels.iter().enumerate() {
+            to.describe_gauge(name.into(), None, help.into());
+            let label = vec![Label::new("level", level.to_string())];
+            let key = self.key(name).with_extra_labels(label);
+            to.register_gauge(&key, &METADATA).set(*depth as f64);
+        }
         let (name, help) = RESULTS;
         to.describe_counter(name.into(), None, help.into());
         for (index, (result, event)) in RESULT.into_iter().enumerate() {
@@ -223,6 +238,7 @@ impl<K> Core<K> {
                 stripes,
                 adds: 0,
                 depth: 0,
+                levels: vec![0; self.levels().len()],
                 scan: Scan::default(),
             };
             // The recorder is user code, which may panic, and this runs in a drop.
@@ -232,6 +248,13 @@ impl<K> Core<K> {
                 recorder.with(|to| series.report_totals(to, &nothing));
             });
         }
+    }
+
+    /// Returns the number of queued keys of each level; none if the queue has no levels.
+    fn levels(&self) -> Vec<usize> {
+        self.lanes()
+            .map(|_| self.len_by_level())
+            .unwrap_or_default()
     }
 
     fn report_series(&self, series: &mut Series, watch: &Watch, stripes: &Stripes, now: bool) {
@@ -250,6 +273,7 @@ impl<K> Core<K> {
                 stripes,
                 adds: delivered + depth,
                 depth,
+                levels: self.levels(),
                 scan,
             };
             series.report_totals(to, &totals);

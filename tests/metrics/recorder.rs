@@ -31,7 +31,7 @@ impl Recorded {
         Arc::<Series>::clone(&self.0)
     }
 
-    /// Kind, series and queue of everything there is; for the worker loop's results `pods, done`.
+    /// Kind, series and queue of everything there is; with a second label `pods, done`.
     pub(crate) fn series(&self) -> Vec<Id> {
         self.0.values.lock().unwrap().keys().cloned().collect()
     }
@@ -108,11 +108,14 @@ impl Series {
         let labels: Vec<_> = key.labels().collect();
         assert_eq!(labels[0].key(), "name");
         let mut name = labels[0].value().to_owned();
-        if key.name() == "workqueue_worker_results_total" {
-            assert_eq!((labels.len(), labels[1].key()), (2, "result"), "{key}");
+        let second = match key.name() {
+            "workqueue_worker_results_total" => Some("result"),
+            "workqueue_level_depth" => Some("level"),
+            _ => None,
+        };
+        assert_eq!(labels.get(1).map(|label| label.key()), second, "{key}");
+        if second.is_some() {
             name = format!("{name}, {}", labels[1].value());
-        } else {
-            assert_eq!(labels.len(), 1, "{key}");
         }
         let id = (kind, key.name().to_owned(), name);
         // A histogram has a list of samples, any other series one value.

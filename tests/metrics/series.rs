@@ -60,6 +60,29 @@ impl Watched {
     }
 }
 
+#[test] // P4
+fn a_queue_with_levels_reports_the_depth_of_each() {
+    let recorded = Recorded::default();
+    let (queue, _time) =
+        built(|builder| builder.name("pods").recorder(recorded.recorder()).levels(3));
+    queue.add_at(0, "a");
+    queue.add_at(2, "b");
+    queue.add_at(2, "c");
+    let depths = || {
+        let depth = |level| recorded.value("workqueue_level_depth", &format!("pods, {level}"));
+        [0, 1, 2].map(depth)
+    };
+    queue.report();
+    assert_eq!(depths(), [1.0, 0.0, 2.0]);
+    queue.add_at(1, "c");
+    let item = queue.get().unwrap();
+    queue.report();
+    assert_eq!(depths(), [0.0, 1.0, 1.0]);
+    item.done();
+    drop(queue);
+    assert_eq!(depths(), [0.0; 3], "gauges of a queue that is gone are 0");
+}
+
 #[test] // M1
 fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
     let Watched {
