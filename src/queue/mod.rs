@@ -141,6 +141,9 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     #[doc(alias("add_with_priority", "priority", "urgent"))]
     pub fn add_at(&self, level: usize, key: K) -> Added {
         let core = &*self.core;
+        if core.lanes().is_none() {
+            return self.add(key);
+        }
         let hash = hash_of(&self.hasher, &key);
         core.add_at(hash, core.clamp_level(level), key)
     }

@@ -76,6 +76,10 @@ func run(name string, round round) []float64 {
 		return hot(name, texts, round.Events, count, threads, work{})[1:]
 	case "backlog":
 		return backlog(name, count)
+	case "levels":
+		if part == "backlog" {
+			return urgentBesideBacklog(name, count)
+		}
 	case "latency":
 		interval := round.Interval
 		if part == "own" {

@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Unique, UniqueString, Work, Memory, Start,
     Hot, Replay,
     ValuesDistinct, ValuesHot,
+    LevelsCycle, Levels, LevelsBacklog,
     Backlog,
     Reconcile,
     Latency, LatencyOwn, Wake, WakeTask,
@@ -54,6 +55,7 @@ use Target::{AtMost, Less};
 const GO: &str = "client-go";
 const LOCK: &str = "single-lock";
 const HAND: &str = "by-hand";
+const ONE: &str = "one-level";
 const WHEEL: &str = "delay-queue";
 
 const K: usize = 1_000;
@@ -86,6 +88,12 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("values-distinct-8x8", ValuesDistinct, 8, M, VALUES_DISTINCT),
     Workload("values-hot-1x1", ValuesHot, 1, 2 * M, &[Figure("", "ns/value", 0, &[])]),
     Workload("values-hot-8x8", ValuesHot, 8, 2 * M, &[Figure("", "ns/value", 0, &[Less(3.0, HAND), Less(3.0, LOCK)])]),
+    Workload("levels-cycle", LevelsCycle, 1, 2 * M, &[Figure("", "ns/key", 5, &[Less(1.0 / 1.3, ONE), Less(1.0, LOCK)])]),
+    Workload("levels-1x1", Levels, 1, M, &[Figure("", "ns/key", 0, &[Less(1.0 / 1.3, ONE), Less(1.5, LOCK)])]),
+    Workload("levels-8x8", Levels, 8, M, &[Figure("", "ns/key", 0, &[Less(1.0 / 1.3, ONE), Less(1.5, LOCK)])]),
+    Workload("levels-backlog", LevelsBacklog, 1, M, &[
+        Figure("", "ns/key", 0, &[Less(1.0, LOCK), Less(20.0, "priorityqueue")]),
+    ]),
     Workload("recur-100k", Recur, 1, 3 * M, &[Figure("", "ns/key", 0, &[])]),
     Workload("replay", Replay, 1, M, &[Figure("", "ns/event", 0, &[])]),
     Workload("backlog", Backlog, 1, M, &[

@@ -12,7 +12,7 @@ use keyqueue::{Item, ValueQueue, WorkQueue, merge};
 use crate::keys::Key;
 use crate::queue::{Delays, Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
-use crate::workloads::{self, backlog, delay, limiter, paced, reconcile, values};
+use crate::workloads::{self, backlog, delay, levels, limiter, paced, reconcile, values};
 
 pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
@@ -23,8 +23,24 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
             .or_else(|| workloads::run_str::<WorkQueue<String>>(round))
             .or_else(|| delay::run::<WorkQueue<u64>>(round))
             .or_else(|| limiter::keyqueue(round))
-            .or_else(|| values::run::<Values>(round)),
+            .or_else(|| values::run::<Values>(round))
+            .or_else(|| run_levels(round, 3)),
     }
+}
+
+/// The workloads with levels, on a queue that has one level.
+pub(super) fn run_one_level(round: &Round<'_>) -> Option<Vec<f64>> {
+    match round.kind {
+        // Its urgent keys would wait behind the backlog.
+        Kind::LevelsBacklog => None,
+        _ => run_levels(round, 1),
+    }
+}
+
+fn run_levels(round: &Round<'_>, levels: usize) -> Option<Vec<f64>> {
+    let new = || WorkQueue::builder().levels(levels).build();
+    let add_at = |queue: &WorkQueue<u64>, level, key| _ = queue.add_at(level, key);
+    levels::run(round, || new().expect("in range"), add_at)
 }
 
 fn reconcile(count: usize) -> Vec<f64> {

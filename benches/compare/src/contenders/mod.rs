@@ -5,6 +5,7 @@ mod delay;
 mod go;
 mod keyqueue;
 mod kube;
+mod leveled_lock;
 mod limit;
 mod single_lock;
 
@@ -49,6 +50,7 @@ pub(crate) fn all() -> Vec<Contender> {
         Contender::new("keyqueue", "keyqueue", keyqueue::run),
         client_go,
         priority_queue,
+        Contender::new("one-level", "keyqueue", keyqueue::run_one_level),
         Contender::new(
             "single-lock",
             "parking_lot hashbrown foldhash",

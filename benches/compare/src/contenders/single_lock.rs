@@ -41,10 +41,11 @@ use foldhash::fast::RandomState;
 use hashbrown::hash_table::{Entry, HashTable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::leveled_lock::LeveledLock;
 use crate::keys::Key;
 use crate::queue::{Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
-use crate::workloads::{self, backlog, limiter, values};
+use crate::workloads::{self, backlog, levels, limiter, values};
 
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
@@ -61,7 +62,8 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
         _ => workloads::run_u64::<SingleLock<u64>>(round)
             .or_else(|| workloads::run_str::<SingleLock<Arc<str>>>(round))
             .or_else(|| limiter::locked(round))
-            .or_else(|| values::run::<SingleLock<u64, Vec<Event>>>(round)),
+            .or_else(|| values::run::<SingleLock<u64, Vec<Event>>>(round))
+            .or_else(|| levels::run(round, LeveledLock::new, LeveledLock::add_at)),
     }
 }
 

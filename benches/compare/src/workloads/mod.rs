@@ -7,6 +7,7 @@
 pub(crate) mod backlog;
 pub(crate) mod delay;
 mod hot;
+pub(crate) mod levels;
 pub(crate) mod limiter;
 pub(crate) mod paced;
 pub(crate) mod reconcile;
