@@ -70,7 +70,7 @@
 //! | add one key repeatedly without hashing | a [`KeyHandle`] from [`handle`](WorkQueue::handle) |
 //! | add a key with a value, merged while it waits: the latest, a sum, all in order | a [`ValueQueue`] from [`Builder::merge`]: [`put`](ValueQueue::put), [`merge`] |
 //! | wait until an add has been processed | the [`Receipt`] of [`put_tracked`](ValueQueue::put_tracked) or [`add_tracked`](ValueQueue::add_tracked) |
-//! | bound what waits, and wait for room | [`Builder::capacity`], [`put_wait`](ValueQueue::put_wait), [`try_put`](ValueQueue::try_put) |
+//! | bound what waits, and wait for room | [`Builder::capacity`], [`add_wait`](WorkQueue::add_wait), [`try_add`](WorkQueue::try_add); with values [`put_wait`](ValueQueue::put_wait), [`try_put`](ValueQueue::try_put) |
 //! | run workers with retries, in threads or tasks | [`worker`] |
 //! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
 //! | wait for a key in a task | [`get_async`](WorkQueue::get_async) |
@@ -144,6 +144,7 @@ pub use keys::state::State;
 pub use queue::WorkQueue;
 pub use queue::added::{Added, DrainEnd, Drained, Remaining};
 pub use queue::batch::Batch;
+pub use queue::bounded::Full;
 pub use queue::builder::Builder;
 pub use queue::end::ShutDownOnDrop;
 pub use queue::get::GetAsync;
@@ -156,7 +157,6 @@ pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};
-pub use values::put_wait::Full;
 pub use values::receipt::{Ended, Receipt};
 pub use values::{ValueItem, ValueQueue, Valued, merge};
 

@@ -1,4 +1,4 @@
-//! The bound of a queue of values: puts that wait for room, against everything that makes room.
+//! The bound of a queue: puts and adds that wait for room, against everything that makes room.
 //!
 //! A lost wake-up shows as a deadlock, which loom reports.
 #![cfg(keyqueue_loom)]
@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::Added;
+use keyqueue::{Added, Full};
 use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
-use keyqueue_loom_tests::{check, spawn_with};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 
@@ -170,4 +170,61 @@ fn a_retry_beside_a_waiting_put() {
 fn held_value(queue: &Values) -> Vec<u8> {
     let mut item = queue.try_get().unwrap();
     item.value_mut().touch()
+}
+
+/// A bounded queue of keys without values, which key 1 has filled.
+fn full_of_keys() -> Arc<Queue> {
+    let queue = queue_of(|builder| builder.capacity(1));
+    queue.add(1);
+    queue
+}
+
+/// B2, of a queue without values. The delivery makes room beside an add that goes to the line.
+#[test]
+fn a_delivery_lets_a_waiting_add_in() {
+    check("room_add_wait", 5, || {
+        let queue = full_of_keys();
+        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        drop(queue.try_get().unwrap());
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        assert_eq!(queue.try_add(3), Err(Full(3)));
+        drop(queue.try_get().unwrap());
+        assert_eq!(queue.try_add(3), Ok(Added::Queued));
+    });
+}
+
+/// B1, B2. A delay that is cancelled lets an add in.
+#[test]
+fn a_cancelled_delay_lets_a_waiting_add_in() {
+    check("room_cancel_delay", 3, || {
+        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
+        queue.add_after(1, Duration::from_secs(1));
+        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        assert!(queue.cancel(&1));
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        assert_eq!(queue.try_add(3), Err(Full(3)));
+    });
+}
+
+/// B1. Two adds that keep the bound, and room for one: one of them is refused.
+#[test]
+fn two_tries_share_room_for_one() {
+    check("room_two_tries", 5, || {
+        let queue = queue_of(|builder| builder.capacity(1));
+        let adder = spawn_with(&queue, |queue| queue.try_add(1).is_ok());
+        let added = queue.try_add(2).is_ok();
+        assert!(adder.join().unwrap() != added);
+        assert_eq!(queue.len(), 1);
+    });
+}
+
+/// B2, S1. A shut-down ends the wait of an add.
+#[test]
+fn a_shut_down_ends_the_wait_of_an_add() {
+    check("room_add_close", 5, || {
+        let queue = full_of_keys();
+        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        queue.shut_down();
+        assert_eq!(adder.join().unwrap(), Added::ShutDown);
+    });
 }

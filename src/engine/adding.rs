@@ -12,9 +12,10 @@
 use super::Core;
 use crate::fifo::lanes::Lanes;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
-use crate::keys::state::Level;
+use crate::keys::state::{Level, State};
 use crate::keys::{PackedShard, Shard};
 use crate::queue::added::Added;
+use crate::wait::room::Turn;
 
 impl<K> Core<K> {
     /// Locks the shard of this hash for the fast path. Returns `None` if the add has more to do than
@@ -53,7 +54,7 @@ impl<K> Core<K> {
     where
         K: Eq,
     {
-        self.add_at(hash, self.default_level(), key)
+        self.add_at(hash, self.default_level(), key, Self::enqueue)
     }
 
     /// Returns the level of an add that names none.
@@ -67,24 +68,26 @@ impl<K> Core<K> {
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 
-    /// Adds a key at a level.
-    pub(crate) fn add_at(&self, hash: u64, level: Level, key: K) -> Added
+    /// Adds a key at a level. `enqueue` pushes its entry, if it is queued now.
+    pub(crate) fn add_at(
+        &self,
+        hash: u64,
+        level: Level,
+        key: K,
+        enqueue: impl FnOnce(&Self, Queued<K>),
+    ) -> Added
     where
         K: Eq,
     {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let shard = self.keys.lock(hash);
+        let mut shard = self.keys.lock(hash);
         if let Some(added) = self.add_known(&shard, hash, level, |interned| *interned == key) {
             drop(shard);
             // As in `add`.
-            return self.settle_slow(added);
+            return self.settle_as(added, enqueue);
         }
-        if self.lanes().is_none() {
-            return self.add_new(shard.pack(), hash, key);
-        }
-        let mut shard = shard;
         // As in `add_new`.
         if self.closing.has_begun() {
             return Added::ShutDown;
@@ -92,9 +95,27 @@ impl<K> Core<K> {
         let (mut entry, swept) = shard.insert_queued(hash, key);
         entry.set_level(level);
         drop(shard);
-        self.enqueue(entry);
+        enqueue(self, entry);
         drop(swept);
         Added::Queued
+    }
+
+    /// Adds a key that is queued, processing or delayed. Returns `None` if it is none of these.
+    pub(crate) fn add_present(&self, hash: u64, key: &K) -> Option<Added>
+    where
+        K: Eq,
+    {
+        let shard = self.keys.lock(hash);
+        let node = shard.find(hash, |interned| interned == key)?;
+        // SAFETY: found under the lock, which is held.
+        let found = unsafe { node.get() };
+        if found.state.phase() == State::Idle && found.delay.due().is_none() {
+            return None;
+        }
+        // It may be done meanwhile, and is queued in excess then, like a dirty key (B3).
+        let added = self.add_found(&shard, node, self.default_level());
+        drop(shard);
+        Some(self.settle_slow(added))
     }
 
     /// Adds a key that is not interned to its shard.
@@ -271,11 +292,29 @@ impl<K> Core<K> {
 
     /// Like [`settle`](Self::settle), for a queue that may have extras.
     fn settle_slow(&self, added: node::Added<K>) -> Added {
-        if let node::Added::Queued(entry) = added {
-            self.enqueue(entry);
-            return Added::Queued;
+        self.settle_as(added, Self::enqueue)
+    }
+
+    fn settle_as(&self, added: node::Added<K>, enqueue: impl FnOnce(&Self, Queued<K>)) -> Added {
+        let added = match added {
+            node::Added::Queued(entry) => {
+                enqueue(self, entry);
+                Added::Queued
+            }
+            added => self.settle(added),
+        };
+        if self.supersede {
+            // The add may have cancelled a delay.
+            self.offer_room();
         }
-        self.settle(added)
+        added
+    }
+
+    /// Wakes adds that wait for room, if there is some now. Runs wakers, which are user code.
+    pub(super) fn offer_room(&self) {
+        if let Some(room) = self.room() {
+            room.offer();
+        }
     }
 
     #[inline]
@@ -305,6 +344,16 @@ impl<K> Core<K> {
         Added::Queued
     }
 
+    /// Queues a key with the room that a turn has.
+    pub(crate) fn enqueue_in_turn(&self, entry: Queued<K>, mut turn: Turn<'_>) {
+        let _taken = turn.take();
+        if let Some(watch) = self.watch() {
+            watch.queued(&entry);
+        }
+        self.push_with_room(entry);
+        self.getters.notify(1);
+    }
+
     /// Queues a key without a notification: the caller notifies a getter for each key that it has
     /// queued, and runs no user code before that.
     pub(super) fn enqueue_unannounced(&self, entry: Queued<K>) {
@@ -316,6 +365,14 @@ impl<K> Core<K> {
 
     /// Pushes an entry to the FIFO, or to the lanes.
     pub(super) fn push_extras(&self, entry: Queued<K>) {
+        if let Some(room) = self.room() {
+            room.add(1);
+        }
+        self.push_with_room(entry);
+    }
+
+    /// Like [`push_extras`](Self::push_extras), of an entry for which there is room already.
+    fn push_with_room(&self, entry: Queued<K>) {
         match self.lanes() {
             None => self.fifo.push(entry),
             Some(lanes) => lanes.push(entry),

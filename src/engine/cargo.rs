@@ -1,7 +1,7 @@
 //! What a key carries: the steps of the engine that concern the values of a queue that has some.
 //!
 //! The engine knows nothing of values but this trait; [`crate::values`] implements it. A queue
-//! without values has no [`Cargo`], and a queue with neither values nor times nor levels has no
+//! without values has no [`Cargo`], and a queue with neither values nor times, levels or a bound has no
 //! [`Extras`]: each operation checks whether there are any, and that is all.
 
 use crate::engine::Core;
@@ -13,6 +13,7 @@ use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
 use crate::values::Receipts;
 use crate::values::receipt::Ended;
+use crate::wait::room::Room;
 
 /// What only some queues have.
 pub(crate) struct Extras<K> {
@@ -22,6 +23,8 @@ pub(crate) struct Extras<K> {
     pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
     /// Instead of the FIFO; `None` unless the queue has levels.
     pub(crate) lanes: Option<Lanes<K>>,
+    /// `None` unless the queue is bounded and its keys carry no values: these have their own.
+    pub(crate) room: Option<Room>,
 }
 
 /// The values of the keys. Each key has a lock for its value; the calls below that take a closure
@@ -55,6 +58,10 @@ pub(crate) trait Cargo<K>: Send + Sync {
     #[must_use = "dropping them ends them, which runs user code"]
     fn strand(&self, key: &K, decide: &mut dyn FnMut() -> bool) -> Option<Receipts>;
 
+    /// Returns how many adds wait for room.
+    #[cfg(feature = "metrics")]
+    fn waiting(&self) -> usize;
+
     /// Ends all waits of adds: the queue has been shut down.
     fn close(&self);
 }
@@ -62,6 +69,14 @@ pub(crate) trait Cargo<K>: Send + Sync {
 impl<K> Extras<K> {
     /// Begins the delivery of a key. Returns also whether it carries what it should.
     pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
+        let begun = self.begin_unbounded(entry);
+        if let Some(room) = &self.room {
+            room.release(1);
+        }
+        begun
+    }
+
+    fn begin_unbounded(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
         match (&self.cargo, &self.watch) {
             (Some(cargo), watch) => cargo.begin(entry, watch.as_ref()),
             (None, Some(watch)) => {
@@ -92,6 +107,17 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn lanes(&self) -> Option<&Lanes<K>> {
         self.extras.as_ref()?.lanes.as_ref()
+    }
+
+    pub(crate) fn room(&self) -> Option<&Room> {
+        self.extras.as_ref()?.room.as_ref()
+    }
+
+    /// Returns how many adds wait for room.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn waiting_adds(&self) -> usize {
+        let of_values = self.cargo().map_or(0, |cargo| cargo.waiting());
+        of_values + self.room().map_or(0, Room::waiting)
     }
 
     pub(crate) fn cargo(&self) -> Option<&dyn Cargo<K>> {

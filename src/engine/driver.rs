@@ -107,6 +107,10 @@ impl<K> Core<K> {
             queued += self.add_and_unpin(&pin, level);
         });
         self.getters.notify(queued);
+        if let Some(room) = self.room() {
+            // After the pushes, which have taken room of their own.
+            room.release(fired);
+        }
         (fired, turn)
     }
 

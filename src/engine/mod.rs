@@ -54,8 +54,9 @@ use crate::queue::added::Added;
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;
-use crate::timer::Timer;
+use crate::timer::{Registered, Timer};
 use crate::wait::WaitList;
+use crate::wait::room::Room;
 use driver::Driver;
 
 pub(crate) struct Core<K> {
@@ -63,7 +64,7 @@ pub(crate) struct Core<K> {
     fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
-    /// `None` if the queue is not timed, its keys carry no values, and it has one level.
+    /// `None` if the queue is not timed, its keys carry no values, and it has one level and no bound.
     extras: Option<Box<Extras<K>>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
@@ -88,7 +89,7 @@ pub(crate) struct Settings {
     pub(crate) manual: bool,
     /// `None` records times if the queue has a name.
     pub(crate) timing: Option<bool>,
-    /// The bound of what waits, of a queue whose keys carry values.
+    /// The bound of what waits.
     pub(crate) capacity: Option<usize>,
     pub(crate) order: Order,
     pub(crate) recorder: Recorder,
@@ -131,7 +132,9 @@ impl<K> Core<K> {
     where
         K: Send + Sync + 'static,
     {
-        if let (Some(cargo), Some(capacity)) = (&mut cargo, settings.capacity) {
+        if let Some(cargo) = &mut cargo
+            && let Some(capacity) = settings.capacity.take()
+        {
             cargo.bound(capacity);
         }
         if !settings.timing.unwrap_or(settings.name.is_some()) {
@@ -151,7 +154,8 @@ impl<K> Core<K> {
             timed: watch.is_some(),
             laned: settings.order.has_lanes(),
         };
-        let has_extras = !annex.is_empty() || cargo.is_some();
+        let room = settings.capacity.map(Room::new);
+        let has_extras = !annex.is_empty() || cargo.is_some() || room.is_some();
         let lanes = annex.laned.then(|| {
             // SAFETY: the nodes have what `annex` says.
             let laned = unsafe { Laned::new(annex.timed) };
@@ -167,6 +171,7 @@ impl<K> Core<K> {
                     watch,
                     cargo,
                     lanes,
+                    room,
                 })
             }),
             supersede: settings.supersede,
@@ -212,7 +217,18 @@ impl<K> Core<K> {
             }
             return added;
         }
-        if !self.timer.delay(pin, level, delay) {
+        let room = self.room();
+        if let Some(room) = room {
+            // First: the delay may end at any time after.
+            room.add(1);
+        }
+        let registered = self.timer.delay(pin, level, delay);
+        if registered != Registered::New
+            && let Some(room) = room
+        {
+            room.release(1);
+        }
+        if registered == Registered::Closed {
             return Added::ShutDown;
         }
         self.note(Event::Retried);
@@ -238,6 +254,7 @@ impl<K> Core<K> {
         };
         if cancelled {
             self.note_cancelled();
+            self.offer_room();
         }
         cancelled
     }
@@ -305,7 +322,9 @@ impl<K> Core<K> {
 
     /// Whether lanes are all that the queue has in addition.
     fn has_only_lanes(&self) -> bool {
-        let others = |extras: &Extras<K>| extras.watch.is_some() || extras.cargo.is_some();
+        let others = |extras: &Extras<K>| {
+            extras.watch.is_some() || extras.cargo.is_some() || extras.room.is_some()
+        };
         !self.extras.as_deref().is_some_and(others)
     }
 

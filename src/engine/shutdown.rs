@@ -243,6 +243,9 @@ impl<K> Core<K> {
         self.getters.notify_all();
         // The drainers, if nothing is left, and those who wait for the begin.
         self.closing.drainers.notify_all();
+        if let Some(room) = self.room() {
+            room.close();
+        }
         if let Some(cargo) = self.cargo() {
             cargo.close();
             if census.delayed > 0 {

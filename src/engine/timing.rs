@@ -157,8 +157,13 @@ impl<K> Core<K> {
         }
     }
 
+    /// Notes that a pending delay was cancelled. The caller then calls
+    /// [`offer_room`](Self::offer_room), once no lock is held.
     pub(crate) fn note_cancelled(&self) {
         self.timer.note_stale();
+        if let Some(room) = self.room() {
+            room.lower(1);
+        }
         self.note(Event::Cancelled);
     }
 }

@@ -35,6 +35,8 @@ struct Totals<'a> {
     depth: u64,
     /// The queued keys of each level; empty if the queue has no levels.
     levels: Vec<usize>,
+    /// Adds that wait for room.
+    waiting: u64,
     scan: Scan,
 }
 
@@ -59,7 +61,7 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Value, &str); 10] = [
+const SERIES: [(&str, Value, &str); 11] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,
@@ -79,6 +81,8 @@ const SERIES: [(&str, Value, &str); 10] = [
         "Adds of keys that were queued or dirty already."),
     ("workqueue_cancelled_delays_total", |totals| totals.stripes.sum(Event::Cancelled),
         "Pending delays that were cancelled."),
+    ("workqueue_waiting_adds", |totals| totals.waiting,
+        "Adds and puts that wait for room in a queue with a capacity."),
     ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
 ];
@@ -239,6 +243,7 @@ impl<K> Core<K> {
                 adds: 0,
                 depth: 0,
                 levels: vec![0; self.levels().len()],
+                waiting: 0,
                 scan: Scan::default(),
             };
             // The recorder is user code, which may panic, and this runs in a drop.
@@ -274,6 +279,7 @@ impl<K> Core<K> {
                 adds: delivered + depth,
                 depth,
                 levels: self.levels(),
+                waiting: self.waiting_adds() as u64,
                 scan,
             };
             series.report_totals(to, &totals);

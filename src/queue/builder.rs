@@ -194,6 +194,24 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
+    /// Bounds how many keys may wait for delivery, queued or delayed. Above 0. Default: no bound. In a
+    /// [`ValueQueue`](crate::ValueQueue) with [`weight`](Builder::weight), bounds the weight of the
+    /// values that wait.
+    ///
+    /// [`try_add`](WorkQueue::try_add), [`add_wait`](WorkQueue::add_wait), and their like keep to it
+    /// (B1, B2), or [`try_put`](crate::ValueQueue::try_put), [`put_wait`](crate::ValueQueue::put_wait)
+    /// and theirs. Every other add or put, a retry, a key that was dirty and a delay that ends are never
+    /// refused and do not wait: they count, and may exceed the bound (B3). Keys that workers hold are not
+    /// counted.
+    ///
+    /// A key that is queued and has a pending delay counts twice, unless it carries a value. A value that
+    /// is heavier than the capacity is let in once nothing else waits.
+    #[doc(alias("bound", "backpressure"))]
+    pub fn capacity(mut self, capacity: usize) -> Self {
+        self.settings.capacity = Some(capacity);
+        self
+    }
+
     /// Builds the queue: allocates its ring and its shards, and starts no thread.
     ///
     /// # Errors
@@ -230,18 +248,6 @@ impl<K, L, S> Builder<K, L, S> {
 }
 
 impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L, S> {
-    /// Bounds how much may wait for delivery, queued or delayed: this many keys, or with
-    /// [`weight`](Self::weight) this much. Above 0. Default: no bound.
-    ///
-    /// [`try_put`](crate::ValueQueue::try_put), [`put_wait`](crate::ValueQueue::put_wait) and their
-    /// like keep to it (B1, B2). Every other put, a retry and a key that is put back are never refused
-    /// and do not wait: they count, and may exceed it (B3). A value that is heavier than the capacity
-    /// is let in once nothing else waits. Values that workers have in hand are not counted.
-    pub fn capacity(mut self, capacity: usize) -> Self {
-        self.settings.capacity = Some(capacity);
-        self
-    }
-
     /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
     ///
     /// `weight` is called with each value that is put, and with what values are merged to, under the

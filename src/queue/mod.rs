@@ -3,6 +3,7 @@
 
 pub(crate) mod added;
 pub(crate) mod batch;
+pub(crate) mod bounded;
 pub(crate) mod builder;
 pub(crate) mod drain;
 pub(crate) mod end;
@@ -145,7 +146,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
             return self.add(key);
         }
         let hash = hash_of(&self.hasher, &key);
-        core.add_at(hash, core.clamp_level(level), key)
+        core.add_at(hash, core.clamp_level(level), key, Core::enqueue)
     }
 
     /// Adds many keys, in order. Returns the number of keys that became queued; the others were

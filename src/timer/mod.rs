@@ -105,6 +105,17 @@ pub(crate) struct Timer<K> {
 #[must_use]
 pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 
+/// The result of delaying a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// The key had no pending delay.
+    New,
+    /// The key had one, which was kept or moved.
+    Before,
+    /// The queue is shut down.
+    Closed,
+}
+
 /// The result of a turn of the driver.
 pub(crate) enum Turn {
     /// There is more to do now.
@@ -156,9 +167,8 @@ impl<K> Timer<K> {
         at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. Returns false if
-    /// the queue is shut down.
-    pub(crate) fn delay(&self, pin: Pin<K>, level: Level, delay: Duration) -> bool {
+    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin.
+    pub(crate) fn delay(&self, pin: Pin<K>, level: Level, delay: Duration) -> Registered {
         let due = self.due(delay);
         match pin.delay().set(due, level, self.policy) {
             Set::Pending { stamp, moved } => {
@@ -166,11 +176,18 @@ impl<K> Timer<K> {
                     self.note_stale();
                 }
                 self.register(stamp.due(), Entry { pin, stamp });
-                true
+                match moved {
+                    true => Registered::Before,
+                    false => Registered::New,
+                }
             }
-            set => {
+            Set::Kept => {
                 pin.unpin();
-                set == Set::Kept
+                Registered::Before
+            }
+            Set::Closed => {
+                pin.unpin();
+                Registered::Closed
             }
         }
     }

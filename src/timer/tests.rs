@@ -37,7 +37,10 @@ impl Timed {
 
     fn delay(&self, key: u64, ticks: u64) {
         let pin = self.pin(key);
-        assert!(self.timer.delay(pin, 0, Duration::from_nanos(ticks * TICK)));
+        assert_ne!(
+            self.timer.delay(pin, 0, Duration::from_nanos(ticks * TICK)),
+            Registered::Closed
+        );
     }
 
     /// Cancels the delay of a key, as the queue does.

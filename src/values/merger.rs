@@ -5,7 +5,6 @@ use std::ptr;
 use std::thread;
 
 use super::receipt::Ended;
-use super::room::Room;
 use super::{Load, Receipts, Valued, Waiting};
 use crate::engine::cargo::Cargo;
 use crate::engine::timing::Watch;
@@ -13,6 +12,7 @@ use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
 use crate::sync::SpinLockGuard;
 use crate::wait::catch_panic::catch_panic;
+use crate::wait::room::Room;
 
 /// The values of a queue: how they are merged, and how much may wait.
 pub(crate) struct Merger<V> {
@@ -190,6 +190,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         let mut waiting = key.waiting.lock();
         let receipts = decide().then(|| waiting.load.receipts.take())?;
         receipts.map(|receipts| *receipts)
+    }
+
+    #[cfg(feature = "metrics")]
+    fn waiting(&self) -> usize {
+        self.room.as_ref().map_or(0, Room::waiting)
     }
 
     fn close(&self) {

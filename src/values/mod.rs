@@ -44,7 +44,6 @@ mod merger;
 mod put;
 pub(crate) mod put_wait;
 pub(crate) mod receipt;
-mod room;
 
 use std::borrow::Borrow;
 use std::cell::UnsafeCell;

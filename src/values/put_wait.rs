@@ -1,15 +1,13 @@
-//! Puts that keep the bound of the queue: [`super::room`] has the protocol.
+//! Puts that keep the bound of the queue: [`crate::wait::room`] has the protocol.
 
-use std::error::Error;
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::room::Turn;
 use crate::keys::hash::hash_of;
 use crate::queue::drain::deadline_in;
 use crate::wait::blocking::block_until;
-use crate::{Added, ValueQueue};
+use crate::wait::room::Turn;
+use crate::{Added, Full, ValueQueue};
 
 impl<K, V, L, S> ValueQueue<K, V, L, S>
 where
@@ -176,21 +174,3 @@ where
         Turn::new(room, merger.weight(value))
     }
 }
-
-/// The error of a put for which the queue has no room. It has what was to be put.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Full<T>(pub T);
-
-impl<T> fmt::Debug for Full<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Full").finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Display for Full<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the queue is full")
-    }
-}
-
-impl<T> Error for Full<T> {}

@@ -10,6 +10,7 @@
 //! | [`in_order`] | every message counts, in order for each key |
 //! | [`latest_value`] | the latest value wins |
 //! | [`acknowledge`] | messages that are acknowledged after the work |
+//! | [`back_pressure`] | producers that wait for room |
 //! | [`batches`] | batches to a database |
 //! | [`testing`] | tests of retries and delays without sleeping |
 //! | [`metrics`] | metrics in ten lines |
@@ -26,6 +27,9 @@ use crate::{limiter::*, worker::*, *};
 
 #[doc = include_str!("acknowledge.md")]
 pub mod acknowledge {}
+
+#[doc = include_str!("back_pressure.md")]
+pub mod back_pressure {}
 
 #[doc = include_str!("batches.md")]
 pub mod batches {}

@@ -1,13 +1,17 @@
-//! The bound of a queue of values: how much may wait, and who waits for room.
+//! The bound of a queue: how much may wait, and who waits for room.
 //!
 //! # Protocol
 //!
-//! `used` is the sum of the weights of all values that wait for their deliveries, and of the weights
-//! that are *granted* to puts which have not happened yet. Each change of a key's waiting value, made
-//! under the key's lock, adds the difference to `used`.
+//! `used` is what waits for delivery, and what is *granted* to adds which have not happened yet.
+//!
+//! * In a queue without values, each entry of a key and each pending delay weighs 1. The thread that
+//!   pushes the entry, or sets the delay, raises `used` before; the thread that pops the entry, or ends
+//!   or cancels the delay, lowers it after.
+//! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
+//!   lock, adds the difference to `used`.
 //!
 //! ```text
-//!     waiting put                            delivery, or whatever else makes room
+//!     waiting add                            delivery, or whatever else makes room
 //!     1 put itself at the end of the line    1 lower `used`
 //!     2 publish the length of the line       2 fence(SeqCst)
 //!     3 fence(SeqCst)                        3 read the length of the line; 0: done
@@ -17,13 +21,15 @@
 //!
 //! *Grant* means: under the line's lock, as long as the first in the line fits, raise `used` by its
 //! weight, take it off the line and wake it. So room goes to the first in the line, whatever the
-//! others need (B2). A put that finds somebody in the line is not let past.
+//! others need (B2). An add that finds another in the line is not let past.
 //!
 //! The two fences guarantee that at least one side sees the other's store, so that no room is left
-//! unused while a put waits.
+//! unused while an add waits.
 //!
-//! A granted put that is cancelled gives the weight back, which grants to the next. One that happens
-//! turns it into the weight of its value.
+//! A granted add that is cancelled gives the weight back, which grants to the next. One that happens
+//! turns it into the weight of its key or value.
+//!
+//! After a shut-down everybody in the line is let in, to be refused by the queue.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -52,7 +58,7 @@ struct Place {
 }
 
 impl Room {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Room {
             capacity,
             used: AtomicUsize::new(0),
@@ -62,7 +68,7 @@ impl Room {
         }
     }
 
-    /// A weight as it counts while a put waits for room: what is heavier than the capacity is let in
+    /// A weight as it counts while an add waits for room: what is heavier than the capacity is let in
     /// when nothing else waits.
     fn clamp(&self, weight: usize) -> usize {
         weight.min(self.capacity)
@@ -81,23 +87,33 @@ impl Room {
 
     /// Takes room for a weight, if there is any and nobody waits for it.
     fn try_take(&self, weight: usize) -> bool {
-        // Ordering: Relaxed; a put that comes at the same time may be before or behind this one.
+        // Ordering: Relaxed; an add that comes at the same time may be before or behind this one.
         self.waiting.load(Ordering::Relaxed) == 0 && self.take(weight)
     }
 
     /// Takes room, whether there is any or not.
-    pub(super) fn add(&self, weight: usize) {
+    pub(crate) fn add(&self, weight: usize) {
         // Ordering: Relaxed; a count, which orders nothing else.
         self.used.fetch_add(weight, Ordering::Relaxed);
     }
 
     /// Gives room back. Runs wakers, which are user code.
-    pub(super) fn release(&self, weight: usize) {
-        if weight == 0 {
-            return;
+    pub(crate) fn release(&self, weight: usize) {
+        if weight > 0 {
+            self.lower(weight);
+            self.offer();
         }
-        // Ordering: Relaxed; ordered by the fence.
+    }
+
+    /// Gives room back, without a look at who waits for it: the caller then calls
+    /// [`offer`](Self::offer).
+    pub(crate) fn lower(&self, weight: usize) {
+        // Ordering: Relaxed; ordered by the fence in `offer`.
         self.used.fetch_sub(weight, Ordering::Relaxed);
+    }
+
+    /// Grants room that was given back. Runs wakers, which are user code.
+    pub(crate) fn offer(&self) {
         // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed; ordered by the fence.
@@ -131,8 +147,15 @@ impl Room {
         }
     }
 
-    /// Lets everybody in: their puts are going to be refused.
-    pub(super) fn close(&self) {
+    /// Returns how many wait for room.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn waiting(&self) -> usize {
+        // Ordering: Relaxed; a snapshot.
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Lets everybody in: their adds are going to be refused.
+    pub(crate) fn close(&self) {
         let line = self.line.lock();
         // Ordering: Relaxed; written and read under the line's lock.
         self.closed.store(true, Ordering::Relaxed);
@@ -141,9 +164,9 @@ impl Room {
     }
 }
 
-/// A put that waits for room: a future that is ready when it has room for its weight, which it gives
+/// An add that waits for room: a future that is ready when it has room for its weight, which it gives
 /// back when it is dropped.
-pub(super) struct Turn<'r> {
+pub(crate) struct Turn<'r> {
     room: &'r Room,
     weight: usize,
     state: State,
@@ -157,7 +180,7 @@ enum State {
 }
 
 impl<'r> Turn<'r> {
-    pub(super) fn new(room: &'r Room, weight: usize) -> Self {
+    pub(crate) fn new(room: &'r Room, weight: usize) -> Self {
         Turn {
             room,
             weight: room.clamp(weight),
@@ -165,13 +188,13 @@ impl<'r> Turn<'r> {
         }
     }
 
-    /// Takes the room that the turn has, for a value that is put.
-    pub(super) fn take(&mut self) -> usize {
+    /// Takes the room that the turn has, for what is added.
+    pub(crate) fn take(&mut self) -> usize {
         mem::take(&mut self.weight)
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.
-    pub(super) fn try_new(room: &'r Room, weight: usize) -> Option<Self> {
+    pub(crate) fn try_new(room: &'r Room, weight: usize) -> Option<Self> {
         let weight = room.clamp(weight);
         room.try_take(weight).then(|| Turn {
             room,

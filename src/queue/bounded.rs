@@ -1,0 +1,175 @@
+//! Adds that keep the bound of the queue: [`crate::wait::room`] has the protocol.
+
+use std::error::Error;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use super::drain::deadline_in;
+use crate::keys::hash::hash_of;
+use crate::wait::blocking::block_until;
+use crate::wait::room::Turn;
+use crate::{Added, WorkQueue};
+
+impl<K, L, S> WorkQueue<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Adds a key if the queue has room for it (B1, B2); see
+    /// [`Builder::capacity`](crate::Builder::capacity). A key that is queued, delayed or processing
+    /// needs no room. Otherwise like [`add`](Self::add), and the same in a queue without a bound.
+    ///
+    /// # Errors
+    ///
+    /// Returns the key if there is no room, or if other adds wait for room.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, Full, WorkQueue};
+    /// let queue = WorkQueue::builder().capacity(2).build()?;
+    /// assert_eq!(queue.try_add("a"), Ok(Added::Queued));
+    /// assert_eq!(queue.try_add("b"), Ok(Added::Queued));
+    /// assert_eq!(queue.try_add("a"), Ok(Added::Merged)); // needs no room
+    /// assert_eq!(queue.try_add("c"), Err(Full("c")));
+    /// let item = queue.get().unwrap(); // makes room
+    /// assert_eq!(queue.try_add("c"), Ok(Added::Queued));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Hash` or `Eq` panics; then nothing was added.
+    pub fn try_add(&self, key: K) -> Result<Added, Full<K>> {
+        let core = &*self.core;
+        let Some(room) = core.room() else {
+            return Ok(self.add(key));
+        };
+        if core.is_shutting_down() {
+            return Ok(Added::ShutDown);
+        }
+        let hash = hash_of(&self.hasher, &key);
+        match Turn::try_new(room, 1) {
+            Some(turn) => Ok(self.add_in_turn(hash, key, turn)),
+            None => core.add_present(hash, &key).ok_or(Full(key)),
+        }
+    }
+
+    /// Adds a key, and waits until the queue has room for it (B2). Adds that wait get room in the order
+    /// in which they came. Otherwise like [`try_add`](Self::try_add).
+    ///
+    /// A shut-down ends the wait with [`Added::ShutDown`]. A consumer that waits for room in its own
+    /// queue may deadlock: adds of consumers should not wait.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::builder().capacity(10).build()?;
+    /// std::thread::scope(|scope| {
+    ///     let _end = queue.shut_down_on_drop();
+    ///     let worker = scope.spawn(|| queue.iter().count());
+    ///     for n in 0..1000 {
+    ///         queue.add_wait(n);
+    ///         assert!(queue.len() <= 10);
+    ///     }
+    ///     queue.shut_down_with_drain();
+    ///     assert_eq!(worker.join().unwrap(), 1000);
+    /// });
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`try_add`](Self::try_add) would.
+    #[doc(alias = "backpressure")]
+    pub fn add_wait(&self, key: K) -> Added {
+        let added = self.add_until(key, None);
+        added.expect("without a limit, the wait ends with room")
+    }
+
+    /// Like [`add_wait`](Self::add_wait), but waits for at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the key if there was no room in time.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`try_add`](Self::try_add) would.
+    pub fn add_wait_timeout(&self, key: K, limit: Duration) -> Result<Added, Full<K>> {
+        self.add_until(key, Some(limit))
+    }
+
+    fn add_until(&self, key: K, limit: Option<Duration>) -> Result<Added, Full<K>> {
+        let Full(key) = match self.try_add(key) {
+            Ok(added) => return Ok(added),
+            Err(full) => full,
+        };
+        let mut turn = self.turn_to_add();
+        match block_until(&mut turn, limit.and_then(deadline_in)) {
+            Some(()) => Ok(self.add_in_turn(hash_of(&self.hasher, &key), key, turn)),
+            None => Err(Full(key)),
+        }
+    }
+
+    /// Like [`add_wait`](Self::add_wait), for tasks of any executor.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before it is ready drops the key, and loses its place among the adds that
+    /// wait. It has added nothing then.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, WorkQueue};
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::builder().capacity(1).build()?;
+    /// assert_eq!(queue.add_async("a").await, Added::Queued);
+    /// let add = queue.add_async("b");
+    /// let get = async { queue.get_async().await.unwrap().done() };
+    /// assert_eq!(futures_lite::future::zip(add, get).await.0, Added::Queued);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`try_add`](Self::try_add) would.
+    pub async fn add_async(&self, key: K) -> Added {
+        let Full(key) = match self.try_add(key) {
+            Ok(added) => return added,
+            Err(full) => full,
+        };
+        let mut turn = self.turn_to_add();
+        (&mut turn).await;
+        self.add_in_turn(hash_of(&self.hasher, &key), key, turn)
+    }
+
+    fn turn_to_add(&self) -> Turn<'_> {
+        Turn::new(self.core.room().expect("only a bounded queue is full"), 1)
+    }
+
+    /// Adds a key for which there is room. If it needs none, the room is given back.
+    fn add_in_turn(&self, hash: u64, key: K, turn: Turn<'_>) -> Added {
+        let core = &*self.core;
+        let level = core.default_level();
+        core.add_at(hash, level, key, |core, entry| {
+            core.enqueue_in_turn(entry, turn)
+        })
+    }
+}
+
+/// The error of an add or a put for which the queue has no room. It has what was to be added.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Full<T>(pub T);
+
+impl<T> fmt::Debug for Full<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Full").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Full<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queue is full")
+    }
+}
+
+impl<T> Error for Full<T> {}

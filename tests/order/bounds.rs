@@ -1,0 +1,295 @@
+//! How many keys may wait, tried and waited for (B1 to B4). Queues of values have their own tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::timed::{HOUR, built};
+use crate::common::{Task, poll, watchdog};
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Added, Builder, Full, WorkQueue};
+
+type Queue = WorkQueue<&'static str>;
+
+fn bounded(capacity: usize) -> Queue {
+    of(|builder| builder.capacity(capacity))
+}
+
+fn of(set: impl FnOnce(Builder<&'static str, NoLimit>) -> Builder<&'static str, NoLimit>) -> Queue {
+    built(set).0
+}
+
+/// How much room there is.
+#[track_caller]
+fn assert_room(queue: &Queue, room: usize) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    for n in 0..room {
+        let key = format!("new key {}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let added = queue.try_add(key.leak());
+        assert_eq!(added, Ok(Added::Queued), "room for {n} of {room}");
+    }
+    assert_eq!(queue.try_add("full"), Err(Full("full")));
+}
+
+#[test] // B1
+fn a_key_that_is_there_already_needs_no_room() {
+    let queue = bounded(3);
+    queue.add("processing");
+    let item = queue.get().unwrap();
+    queue.try_add("queued").unwrap();
+    queue.add_after("delayed", HOUR);
+    queue.try_add("other").unwrap();
+    assert_eq!(queue.try_add("new"), Err(Full("new")));
+    assert_eq!(queue.try_add("queued"), Ok(Added::Merged));
+    assert_eq!(queue.try_add("processing"), Ok(Added::Deferred));
+    assert_eq!(queue.try_add("processing"), Ok(Added::Merged));
+    assert_eq!(queue.try_add("delayed"), Ok(Added::Queued));
+    assert_eq!(queue.add_wait("queued"), Added::Merged);
+    assert_eq!(queue.add_after("delayed", HOUR), Added::Delayed);
+    let wait = queue.add_wait_timeout("new", Duration::from_millis(1));
+    assert_eq!(wait, Err(Full("new")));
+    drop(item);
+    assert!(queue.cancel(&"delayed"));
+    while queue.try_get().is_ok() {}
+    assert_room(&queue, 3);
+}
+
+#[test] // B1
+fn a_key_that_is_known_and_idle_needs_room() {
+    let queue = bounded(1);
+    let handle = queue.handle("a");
+    handle.add();
+    assert_eq!(queue.try_add("b"), Err(Full("b")));
+    queue.get().unwrap().done();
+    queue.add("b");
+    assert_eq!(queue.try_add("a"), Err(Full("a")));
+}
+
+#[test] // B1
+fn a_delivery_a_cancel_a_clear_and_the_end_of_a_delay_make_room() {
+    for levels in [1, 3] {
+        let (queue, time) = built(|builder| builder.capacity(3).levels(levels));
+        queue.add("a");
+        queue.add_after("b", HOUR);
+        queue.add_after("c", 2 * HOUR);
+        // A delay that is kept, or moved, is no other one.
+        queue.add_after("c", 3 * HOUR);
+        queue.add_after("c", 2 * HOUR);
+        assert_room(&queue, 0);
+        let item = queue.get().unwrap(); // "a"
+        assert_room(&queue, 1);
+        assert!(queue.cancel(&"c"));
+        assert_room(&queue, 1);
+        time.advance(HOUR);
+        queue.fire_due();
+        assert_room(&queue, 0); // "b" is queued now
+        assert_eq!(queue.clear(), 3);
+        assert_room(&queue, 3);
+        drop(item);
+    }
+}
+
+#[test] // B1 D5
+fn an_add_that_supersedes_a_delay_takes_its_room() {
+    let queue = of(|builder| builder.capacity(2).supersede_delays(true));
+    queue.add_after("a", HOUR);
+    assert_room(&queue, 1);
+    let mut task = Task::waiting(Box::pin(queue.add_async("b")));
+    // "a" is delayed, and another key is queued. Now "a" is queued.
+    queue.add("a");
+    task.assert_pending();
+    queue.get().unwrap().done();
+    assert_eq!((task.wakes(), task.output()), (1, Added::Queued));
+    // A merged add cancels the delay of a queued key.
+    queue.add_after("b", HOUR);
+    let mut task = Task::waiting(Box::pin(queue.add_async("c")));
+    let mut next = Task::waiting(Box::pin(queue.add_async("d")));
+    queue.get().unwrap().done();
+    task.assert_pending();
+    queue.add("b");
+    assert_eq!((task.wakes(), next.wakes()), (1, 0));
+    assert_eq!(task.output(), Added::Queued);
+    next.assert_pending();
+}
+
+#[test] // B3
+fn what_was_accepted_is_never_refused() {
+    let (queue, time) = built(|builder| builder.capacity(2));
+    queue.add("a");
+    queue.add("b");
+    let items: Vec<_> = queue.try_iter().take(2).collect();
+    for key in ["c", "d"] {
+        queue.try_add(key).unwrap();
+    }
+    // Retries of what workers hold, dirty keys, other adds, and delays that end exceed the bound.
+    for item in items {
+        assert_eq!(item.retry(), Added::Deferred);
+    }
+    assert_eq!(queue.add("e"), Added::Queued);
+    assert_eq!(queue.add_after("f", HOUR), Added::Delayed);
+    time.advance(HOUR);
+    queue.fire_due();
+    assert_eq!(queue.len(), 6);
+    // There is room once fewer than the capacity wait, whatever was above it.
+    for left in (1..6).rev() {
+        assert!(queue.try_add("new").is_err(), "{left}");
+        queue.get().unwrap().done();
+    }
+    assert_room(&queue, 1);
+}
+
+#[test] // B2
+fn adds_that_wait_get_room_in_their_order() {
+    let queue = bounded(1);
+    queue.add("a");
+    let mut first = Task::waiting(Box::pin(queue.add_async("first")));
+    let mut second = Task::waiting(Box::pin(queue.add_async("second")));
+    queue.get().unwrap().done();
+    assert_eq!((first.wakes(), second.wakes()), (1, 0));
+    // The room is the first one's, although it has not added yet.
+    assert_eq!(queue.try_add("b"), Err(Full("b")));
+    second.assert_pending();
+    assert_eq!(first.output(), Added::Queued);
+    assert_eq!(*queue.get().unwrap(), "first");
+    assert_eq!(second.output(), Added::Queued);
+    assert_eq!(*queue.get().unwrap(), "second");
+    assert_room(&queue, 1);
+}
+
+#[test] // B2
+fn an_add_that_is_cancelled_passes_its_turn_on() {
+    let queue = bounded(1);
+    queue.add("a");
+    let waiting = Task::waiting(Box::pin(queue.add_async("waiting")));
+    let granted = Task::waiting(Box::pin(queue.add_async("granted")));
+    let mut next = Task::waiting(Box::pin(queue.add_async("next")));
+    drop(waiting);
+    queue.get().unwrap().done();
+    assert_eq!((granted.wakes(), next.wakes()), (1, 0));
+    drop(granted);
+    assert_eq!((next.wakes(), next.output()), (1, Added::Queued));
+    queue.clear();
+    assert_room(&queue, 1);
+}
+
+#[test] // B2
+fn an_add_that_needs_no_room_after_all_gives_it_back() {
+    let queue = bounded(1);
+    queue.add("a");
+    let mut add = Task::waiting(Box::pin(queue.add_async("b")));
+    let mut next = Task::waiting(Box::pin(queue.add_async("c")));
+    queue.add("b"); // is not bounded
+    queue.clear(); // room for one: for `add`
+    queue.add("b");
+    queue.clear();
+    queue.add("b");
+    let item = queue.get().unwrap();
+    assert_eq!(add.output(), Added::Deferred);
+    assert_eq!(next.wakes(), 1);
+    assert_eq!(next.output(), Added::Queued);
+    drop(item);
+}
+
+#[test] // B2 S1
+fn a_shut_down_ends_every_wait() {
+    let _watchdog = watchdog(60);
+    for now in [false, true] {
+        let queue = bounded(1);
+        queue.add("a");
+        let mut task = Task::waiting(Box::pin(queue.add_async("b")));
+        thread::scope(|scope| {
+            let wait = scope.spawn(|| queue.add_wait("c"));
+            let timed = scope.spawn(|| queue.add_wait_timeout("d", HOUR));
+            if now {
+                queue.shut_down_now();
+            } else {
+                queue.shut_down();
+            }
+            assert_eq!(wait.join().unwrap(), Added::ShutDown);
+            assert_eq!(timed.join().unwrap(), Ok(Added::ShutDown));
+        });
+        assert_eq!(task.output(), Added::ShutDown);
+        assert_eq!(queue.add_wait("e"), Added::ShutDown);
+        assert_eq!(queue.try_add("a"), Ok(Added::ShutDown));
+    }
+}
+
+#[test] // B1
+fn a_queue_without_a_bound_is_never_full() {
+    let queue = WorkQueue::new();
+    for key in 0..1000 {
+        assert_eq!(queue.try_add(key), Ok(Added::Queued));
+    }
+    assert_eq!(queue.add_wait(1000), Added::Queued);
+    let added = queue.add_wait_timeout(1000, Duration::ZERO);
+    assert_eq!(added, Ok(Added::Merged));
+    assert_eq!(pollster::block_on(queue.add_async(1001)), Added::Queued);
+}
+
+#[test] // B1
+fn a_capacity_of_zero_is_refused() {
+    let error = WorkQueue::<u64>::builder().capacity(0).build().unwrap_err();
+    assert_eq!(error.field(), "capacity");
+    assert!(error.to_string().contains('0'), "{error}");
+}
+
+#[test] // B4
+fn counts_tell_what_waits() {
+    let queue = bounded(9);
+    for key in ["a", "b", "c"] {
+        queue.add(key);
+    }
+    let item = queue.get().unwrap();
+    queue.add("a");
+    queue.add_after("d", HOUR);
+    let counts = queue.counts();
+    assert_eq!(
+        (counts.queued, counts.delayed, counts.processing),
+        (2, 1, 1)
+    );
+    drop(item);
+    assert_eq!((queue.counts().queued, queue.counts().processing), (3, 0));
+}
+
+/// A waker that adds a key, as a task that is polled in the call would.
+struct Adds(Arc<Queue>);
+
+impl Wake for Adds {
+    fn wake(self: Arc<Self>) {
+        self.0.add("a");
+    }
+}
+
+#[test] // B2
+fn a_waiting_add_is_woken_while_no_lock_is_held() {
+    let _watchdog = watchdog(60);
+    let builder = WorkQueue::builder().capacity(1).supersede_delays(true);
+    let queue: Arc<Queue> = Arc::new(builder.build().unwrap());
+    let waker = Waker::from(Arc::new(Adds(Arc::clone(&queue))));
+    let makers: [(&str, fn(&Queue)); 3] = [
+        ("get", |queue| drop(queue.get())),
+        ("cancel", |queue| {
+            queue.cancel(&"a");
+            drop(queue.get());
+        }),
+        // Supersedes the delay.
+        ("add", |queue| {
+            queue.add("a");
+            drop(queue.get());
+        }),
+    ];
+    for (name, make_room) in makers {
+        queue.add("a");
+        if name != "get" {
+            queue.add_after("a", HOUR);
+        }
+        let mut add = Box::pin(queue.add_async("b"));
+        assert!(poll(&mut add, &waker).is_pending());
+        make_room(&queue);
+        assert!(poll(&mut add, Waker::noop()).is_ready(), "{name}");
+        queue.clear();
+        while queue.try_get().is_ok() {}
+    }
+}
