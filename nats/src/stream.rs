@@ -99,7 +99,9 @@ pub(crate) fn consumer_fence(name: &str) -> Option<Fence> {
 
 /// Creates what a fleet needs on the server: the stream `<stream>`, the bucket `<stream>-owners`, and
 /// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, so
-/// every process may call this.
+/// every process may call this. Of the stream of dead letters only the subject is checked: you may give it limits.
+///
+/// The server is a nats-server 2.12 or later with JetStream (`nats-server -js`).
 ///
 /// # Errors
 ///
@@ -111,14 +113,19 @@ pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
     let context = jetstream::new(client.clone());
     create_stream(&context, config.stream_config()).await?;
     if let Some(subject) = &config.dead_letters {
+        let name = format!("{}-dead", config.stream);
+        let subjects = vec![subject.clone()];
         let dead = stream::Config {
-            name: format!("{}-dead", config.stream),
-            subjects: vec![subject.clone()],
+            name: name.clone(),
+            subjects: subjects.clone(),
             num_replicas: config.replicas,
             duplicate_window: DUPLICATES,
             ..Default::default()
         };
-        create_stream(&context, dead).await?;
+        // The rest of its configuration is its readers' business.
+        let found = create_stream(&context, dead).await?;
+        let what = format!("subjects (dead_letters) of the stream {name}");
+        same(what, &found.subjects, &subjects)?;
     }
     let bucket = config.bucket();
     match context.get_key_value(&bucket).await {
@@ -146,10 +153,11 @@ pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
     open(client, config).await.map(drop)
 }
 
-async fn create_stream(context: &Context, wanted: stream::Config) -> Result<(), Error> {
+/// Returns the configuration of the stream that is there, or that it has created.
+async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stream::Config, Error> {
     let name = wanted.name.clone();
     match context.get_stream(&name).await {
-        Ok(_) => return Ok(()),
+        Ok(there) => return Ok(there.cached_info().config.clone()),
         Err(error) if is_missing(&error.kind()) => {}
         Err(error) => {
             return Err(Error::server(format!("looking for the stream {name}"))(
@@ -159,8 +167,8 @@ async fn create_stream(context: &Context, wanted: stream::Config) -> Result<(), 
     }
     // If another process creates it at this moment, the server compares the two.
     let created = context.create_stream(wanted).await;
-    created.map_err(Error::server(format!("creating the stream {name}")))?;
-    Ok(())
+    let created = created.map_err(Error::server(format!("creating the stream {name}")))?;
+    Ok(created.cached_info().config.clone())
 }
 
 fn is_missing(kind: &GetStreamErrorKind) -> bool {
@@ -175,7 +183,14 @@ pub(crate) async fn open(
     let context = jetstream::new(client.clone());
     let name = &config.stream;
     let stream = context.get_stream(name).await;
-    let stream = stream.map_err(Error::server(format!("looking for the stream {name}")))?;
+    let stream = stream.map_err(|error| {
+        let hint = if is_missing(&error.kind()) {
+            ", which `create` makes"
+        } else {
+            ""
+        };
+        Error::server(format!("looking for the stream {name}{hint}"))(error)
+    })?;
     let (found, wanted) = (&stream.cached_info().config, config.stream_config());
     let of = |setting: &str| format!("{setting} of the stream {name}");
     same(of("partitions"), &partitions(found), &partitions(&wanted))?;
@@ -188,17 +203,24 @@ pub(crate) async fn open(
     same(of("retention"), &found.retention, &wanted.retention)?;
     same(of("storage"), &found.storage, &wanted.storage)?;
     same(of("replicas"), &found.num_replicas, &wanted.num_replicas)?;
-    let each = (
-        found.max_messages_per_subject,
-        wanted.max_messages_per_subject,
-    );
-    same(of("max_messages_per_subject (coalesce)"), &each.0, &each.1)?;
+    let each = found.max_messages_per_subject;
+    if each != wanted.max_messages_per_subject {
+        return Err(Error::Mismatch {
+            what: of("coalesce"),
+            found: match each {
+                1 => "Server".into(),
+                -1 => "Client or Never".into(),
+                most => format!("{most} messages for each key"),
+            },
+            wanted: format!("{:?}", config.coalesce),
+        });
+    }
     same(
         of("max_messages"),
-        &found.max_messages,
-        &wanted.max_messages,
+        &limit(found.max_messages),
+        &config.max_messages,
     )?;
-    same(of("max_bytes"), &found.max_bytes, &wanted.max_bytes)?;
+    same(of("max_bytes"), &limit(found.max_bytes), &config.max_bytes)?;
     same(of("discard"), &found.discard, &wanted.discard)?;
     let schedules = (
         found.allow_message_schedules,
@@ -219,6 +241,11 @@ pub(crate) async fn open(
     same(of("replicas"), &found.num_replicas, &config.replicas)?;
     same(of("allow_message_ttl"), &found.allow_message_ttl, &true)?;
     Ok((context, stream, store))
+}
+
+/// A limit of the stream, as it is in [`Config`]. The server's -1 is none.
+fn limit(found: i64) -> Option<u64> {
+    u64::try_from(found).ok()
 }
 
 /// The number of partitions; 0 if the stream has none.
