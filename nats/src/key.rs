@@ -107,7 +107,7 @@ mod tests {
         assert!(encode(&".".repeat(66)).is_ok());
         assert_eq!(
             encode(&"./".repeat(34)).unwrap_err().to_string(),
-            r#"the key "./././././././././././././././././././././"... has 204 bytes when it is encoded: 200 at most"#
+            r#"the key "././././././././././././././././././././"... has 204 bytes when it is encoded: 200 at most"#
         );
         let long = encode(&"ü".repeat(1 << 20)).unwrap_err().to_string();
         assert!(long.len() < 200, "{long}");
