@@ -225,7 +225,7 @@ impl Producer {
                 Ok(Err(Failure::Refused(reason))) => return Err(unconfirmed(key, open, reason)),
                 Ok(Err(Failure::NoStream)) => {
                     let error = format!(
-                        "the stream {} does not reply, or `create` has not made it",
+                        "the stream {} does not reply, or `create` has not made it, or the server has no JetStream",
                         self.config.stream
                     );
                     if !asked && began.elapsed() >= GRACE {

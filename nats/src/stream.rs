@@ -8,10 +8,13 @@
 //! ```
 
 use std::fmt::Debug;
+use std::iter::successors;
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::context::{GetStreamErrorKind, KeyValueErrorKind};
+use async_nats::jetstream::context::{
+    GetStreamErrorKind, KeyValueErrorKind, RequestError, RequestErrorKind,
+};
 use async_nats::jetstream::kv::{self, Store};
 use async_nats::jetstream::stream::{
     self, DiscardPolicy, RetentionPolicy, StorageType, Stream, SubjectTransform,
@@ -23,6 +26,9 @@ use crate::{Coalesce, Config, Error, Fence};
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
 /// all ids of this time in memory, about 200 bytes each.
 pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
+
+/// The first version of the server that has schedules.
+const OLDEST: (u32, u32) = (2, 12);
 
 impl Config {
     pub(crate) fn subject_in(&self, token: &str) -> String {
@@ -106,10 +112,11 @@ pub(crate) fn consumer_fence(name: &str) -> Option<Fence> {
 /// # Errors
 ///
 /// [`Error::Config`] if the configuration is out of range, [`Error::Mismatch`] if what is there is different,
-/// [`Error::Server`] if the server cannot be reached or refuses. What was created before the error stays; call it
+/// [`Error::Server`] if the server cannot be reached, refuses, is older than 2.12 or has no JetStream. What was created before the error stays; call it
 /// again.
 pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
     config.check()?;
+    check_version(client)?;
     let context = jetstream::new(client.clone());
     create_stream(&context, config.stream_config()).await?;
     if let Some(subject) = &config.dead_letters {
@@ -160,15 +167,43 @@ async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stre
         Ok(there) => return Ok(there.cached_info().config.clone()),
         Err(error) if is_missing(&error.kind()) => {}
         Err(error) => {
-            return Err(Error::server(format!("looking for the stream {name}"))(
-                error,
-            ));
+            let doing = format!("looking for the stream {name}{}", hint(&error));
+            return Err(Error::server(doing)(error));
         }
     }
     // If another process creates it at this moment, the server compares the two.
     let created = context.create_stream(wanted).await;
     let created = created.map_err(Error::server(format!("creating the stream {name}")))?;
     Ok(created.cached_info().config.clone())
+}
+
+/// What to tell about an error of a request, if nobody has replied to it.
+fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let mut causes = successors(Some(error), |cause| cause.source());
+    let silent = causes.any(|cause| {
+        cause
+            .downcast_ref::<RequestError>()
+            .is_some_and(|error| error.kind() == RequestErrorKind::NoResponders)
+    });
+    if silent {
+        " on a server that may have no JetStream (`-js`)"
+    } else {
+        ""
+    }
+}
+
+/// Refuses a server that has no schedules. One whose version cannot be read may have them.
+fn check_version(client: &Client) -> Result<(), Error> {
+    let version = client.server_info().version;
+    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
+    let found: Option<(u32, u32)> = numbers.next().zip(numbers.next());
+    if found.is_some_and(|found| found < OLDEST) {
+        let why = format!("it has {version}");
+        return Err(Error::server(
+            "using the server, which has to be 2.12 or later",
+        )(why));
+    }
+    Ok(())
 }
 
 fn is_missing(kind: &GetStreamErrorKind) -> bool {
@@ -180,6 +215,7 @@ pub(crate) async fn open(
     client: &Client,
     config: &Config,
 ) -> Result<(Context, Stream, Store), Error> {
+    check_version(client)?;
     let context = jetstream::new(client.clone());
     let name = &config.stream;
     let stream = context.get_stream(name).await;
@@ -187,7 +223,7 @@ pub(crate) async fn open(
         let hint = if is_missing(&error.kind()) {
             ", which `create` makes"
         } else {
-            ""
+            hint(&error)
         };
         Error::server(format!("looking for the stream {name}{hint}"))(error)
     })?;

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
-use keyqueue_nats::{Coalesce, Config, Error, Producer, create};
+use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create};
 use tokio::time::Instant;
 
 use common::{Server, eventually};
@@ -225,7 +225,7 @@ async fn an_add_without_a_stream_names_it_and_does_not_wait_long() {
     assert!(matches!(error, Error::Server { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        r#"adding "a/b", which is not stored: the stream WORK does not reply, or `create` has not made it"#
+        r#"adding "a/b", which is not stored: the stream WORK does not reply, or `create` has not made it, or the server has no JetStream"#
     );
     let began = Instant::now();
     let error = producer.add("a/b", "").await.unwrap_err();
@@ -243,6 +243,23 @@ async fn an_add_without_a_stream_names_it_and_does_not_wait_long() {
     });
     created.unwrap();
     assert_eq!(stored.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_server_without_jetstream_is_named() {
+    let Some(server) = Server::start_without_jetstream().await else {
+        return;
+    };
+    let client = server.client().await;
+    let config = Config::default();
+    let created = create(&client, &config).await.unwrap_err();
+    let joined = Fleet::join(client, config, "a").await.unwrap_err();
+    for error in [created, joined] {
+        assert!(matches!(error, Error::Server { .. }), "{error:?}");
+        let said = error.to_string();
+        let wanted = "looking for the stream WORK on a server that may have no JetStream (`-js`)";
+        assert!(said.starts_with(wanted), "{said}");
+    }
 }
 
 #[tokio::test]
