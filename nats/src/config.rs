@@ -17,7 +17,8 @@ pub enum Coalesce {
     Server,
     /// The last one, by the replica: the stream keeps all messages until a replica receives them.
     Client,
-    /// All of them: every payload counts. A delivery has all messages of its key that have come.
+    /// All of them: every payload counts. A delivery has all messages of its key that have come:
+    /// [`Delivery::messages`](crate::Delivery::messages).
     Never,
 }
 

@@ -192,18 +192,20 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
     }
 }
 
-/// Refuses a server that has no schedules. One whose version cannot be read may have them.
 fn check_version(client: &Client) -> Result<(), Error> {
     let version = client.server_info().version;
-    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
-    let found: Option<(u32, u32)> = numbers.next().zip(numbers.next());
-    if found.is_some_and(|found| found < OLDEST) {
-        let why = format!("it has {version}");
-        return Err(Error::server(
-            "using the server, which has to be 2.12 or later",
-        )(why));
+    if is_old(&version) {
+        let doing = "using the server, which has to be 2.12 or later";
+        return Err(Error::server(doing)(format!("it has {version}")));
     }
     Ok(())
+}
+
+/// Whether a server of this version has no schedules. One whose version cannot be read may have them.
+fn is_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
+    let found: Option<(u32, u32)> = numbers.next().zip(numbers.next());
+    found.is_some_and(|found| found < OLDEST)
 }
 
 fn is_missing(kind: &GetStreamErrorKind) -> bool {
@@ -303,4 +305,25 @@ fn same<T: PartialEq + Debug>(what: String, found: &T, wanted: &T) -> Result<(),
         found: format!("{found:?}"),
         wanted: format!("{wanted:?}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_known_by_its_version() {
+        let versions = ["1.9.9", "2.9.25", "2.11.9", "2.11.0-RC.1"];
+        assert!(versions.into_iter().all(is_old));
+        let versions = [
+            "2.12.0",
+            "2.12.0-RC.1",
+            "2.15.2",
+            "3.0.0",
+            "10.0",
+            "",
+            "dev",
+        ];
+        assert!(!versions.into_iter().any(is_old));
+    }
 }
