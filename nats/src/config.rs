@@ -17,7 +17,8 @@ pub enum Coalesce {
     Server,
     /// The last one, by the replica: the stream keeps all messages until a replica receives them.
     Client,
-    /// All of them: every payload counts. A delivery has all messages of its key that have come.
+    /// All of them: every payload counts. A delivery has all messages of its key that have come:
+    /// [`Delivery::messages`](crate::Delivery::messages).
     Never,
 }
 
@@ -61,7 +62,9 @@ pub struct Config {
     /// Which messages of a key are kept. Fixed for the life of the stream. Default: [`Coalesce::Server`].
     pub coalesce: Coalesce,
     /// How long a replica that cannot be reached keeps its partitions, at least 1 s. A replica renews
-    /// its lease each quarter of it. Default: 15 s.
+    /// its lease each quarter of it. All replicas have to have the same: a replica with a shorter one would take partitions
+    /// from a replica that lives. The server does not keep it, so nobody checks this. To change it, end all replicas
+    /// first. At most a day. Default: 15 s.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
     /// How many messages of a partition may be received and not acknowledged, at least 1: what a replica
@@ -87,7 +90,8 @@ pub struct Config {
     /// succeeds.
     pub max_retries: Option<u32>,
     /// The subject to which the messages of keys that are given up are published: one token, of letters, digits, `-` and
-    /// `_`, other than `subject`. Default: none.
+    /// `_`, other than `subject`. The key is no part of it: it is in a header, see [`dead_letter`](crate::dead_letter).
+    /// Default: none. Then a handler's [`Verdict::GiveUp`](crate::Verdict::GiveUp) removes the messages.
     pub dead_letters: Option<String>,
 }
 

@@ -1,20 +1,80 @@
-//! Dead letters: the messages of keys that were given up, published to a subject of their own.
+//! Dead letters: the messages of keys that were given up.
+//!
+//! A replica publishes each message of such a key to the subject [`Config::dead_letters`](crate::Config::dead_letters),
+//! with its payload, its headers and the headers of this module. [`create`](crate::create) makes the stream
+//! `<stream>-dead` for them (`WORK-dead` by default). All keys have this one subject: the key is in a header, and
+//! [`key`] returns it.
+//!
+//! The stream has no limit, and nobody but you deletes from it. To read it, make a consumer. This program prints each dead
+//! letter, adds its key again, and then deletes the letter:
+//!
+//! ```no_run
+//! use async_nats::jetstream::{self, consumer::pull};
+//! use futures_util::StreamExt; // or tokio_stream's
+//! use keyqueue_nats::{Config, Producer, dead_letter};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), async_nats::Error> {
+//! let client = async_nats::connect("localhost").await?;
+//! let config = Config { dead_letters: Some("work-dead".into()), ..Config::default() };
+//! let producer = Producer::new(client.clone(), &config)?;
+//!
+//! let stream = jetstream::new(client).get_stream("WORK-dead").await?;
+//! let reader = pull::Config { durable_name: Some("reader".into()), ..Default::default() };
+//! let consumer = stream.get_or_create_consumer("reader", reader).await?;
+//! let mut letters = consumer.fetch().max_messages(100).messages().await?; // ends when there are no more
+//! while let Some(letter) = letters.next().await {
+//!     let letter = letter?;
+//!     let headers = letter.headers.as_ref().ok_or("a message that no replica has sent")?;
+//!     let key = dead_letter::key(headers).ok_or("a message that no replica has sent")?;
+//!     let error = headers.get(dead_letter::ERROR).map_or("", |error| error.as_str());
+//!     println!("{key}: {error}");
+//!     producer.add(&key, letter.payload.clone()).await?;
+//!     letter.ack().await?;
+//!     stream.delete_message(letter.info()?.stream_sequence).await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A letter is an old message. Unless the configuration has [`Coalesce::Never`](crate::Coalesce::Never), adding it again
+//! replaces a later message of its key that still waits. If your payloads are states, add the present state of the key instead.
 
+use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 
 use crate::fleet::Shared;
 use crate::fleet::load::Load;
-use crate::key;
+use crate::key as token;
 
-/// The header with the key of a dead letter, encoded as in the subjects: see
-/// [`Producer::add`](crate::Producer::add).
+/// The header with the key of a dead letter, encoded as a token of a subject: [`key`] decodes it.
 pub const KEY: &str = "Keyqueue-Key";
 /// The header with the last error of a dead letter, on one line.
 pub const ERROR: &str = "Keyqueue-Error";
-/// The header with the number of tries.
+/// The header with the number of tries, in decimal digits.
 pub const ATTEMPTS: &str = "Keyqueue-Attempts";
-/// The header with the sequence that the message had in the stream.
+/// The header with the sequence that the message had in the stream, in decimal digits.
 pub const SEQUENCE: &str = "Keyqueue-Sequence";
+
+/// Returns the key of a dead letter, as it was passed to [`Producer::add`](crate::Producer::add). `None`: there is no
+/// header [`KEY`], or it has no key.
+///
+/// ```
+/// use async_nats::HeaderMap;
+/// use keyqueue_nats::dead_letter;
+///
+/// let mut headers = HeaderMap::new();
+/// assert_eq!(dead_letter::key(&headers), None);
+/// headers.insert(dead_letter::KEY, "pod%2Fa");
+/// assert_eq!(dead_letter::key(&headers).as_deref(), Some("pod/a"));
+/// headers.insert(dead_letter::KEY, "pod/a"); // not how a replica writes it
+/// assert_eq!(dead_letter::key(&headers), None);
+/// ```
+#[must_use]
+pub fn key(headers: &HeaderMap) -> Option<String> {
+    let encoded = headers.get(KEY)?;
+    token::decode(encoded.as_str()).map(Into::into)
+}
 
 /// Publishes the messages of a key that is given up, and waits until they are stored. Without a
 /// subject for them there is nothing to do: the event and the series report the key.
@@ -28,7 +88,7 @@ pub(crate) async fn publish(
     let Some(subject) = &shared.config.dead_letters else {
         return Ok(());
     };
-    let token = key::encode(key)?;
+    let token = token::encode(key)?;
     // A header is one line.
     let error = error.replace(['\r', '\n'], " ");
     for message in load.messages.iter() {

@@ -16,23 +16,29 @@ pub enum Error {
         /// What it should be.
         reason: Cow<'static, str>,
     },
-    /// What is on the server contradicts the configuration. Nothing was changed.
+    /// What is on the server contradicts the configuration. Nothing that is there was changed.
+    ///
+    /// ```text
+    /// partitions of the stream WORK is 64, and the configuration has 16
+    /// coalesce of the stream WORK is Server, and the configuration has Never
+    /// ```
     #[error("{what} is {found}, and the configuration has {wanted}")]
     Mismatch {
-        /// The stream or the bucket, and its setting.
+        /// The setting, and the stream or the bucket that has it. The setting has the name of the field of
+        /// [`Config`](crate::Config), if there is one for it, otherwise the server's name.
         what: String,
         /// The setting's value on the server.
         found: String,
         /// The value that the configuration asks for.
         wanted: String,
     },
-    /// The key is empty or too long. Nothing was sent.
-    #[error("the key {key:?} {reason}")]
+    /// The key is empty or too long. Nothing was sent. The text shows the first 40 characters of the key.
+    #[error("the key {} {reason}", shortened(key))]
     Key {
         /// The key.
         key: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: Cow<'static, str>,
     },
     /// The server has refused the message: the stream has reached its limit, the disk is full, the message is
     /// too large. It was not stored.
@@ -43,7 +49,7 @@ pub enum Error {
         /// What the server says.
         reason: String,
     },
-    /// The server could not be reached, or has not confirmed what was asked of it.
+    /// The server could not be reached, or has not confirmed what was asked of it, or has no such stream or bucket.
     #[error("{doing}: {source}")]
     Server {
         /// What was being done.
@@ -51,6 +57,14 @@ pub enum Error {
         /// The error of the client.
         source: async_nats::Error,
     },
+}
+
+/// The beginning of a key, which may be of any length.
+fn shortened(key: &str) -> String {
+    match key.char_indices().nth(40) {
+        Some((end, _)) => format!("{:?}...", &key[..end]),
+        None => format!("{key:?}"),
+    }
 }
 
 impl Error {

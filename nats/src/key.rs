@@ -17,15 +17,16 @@ fn is_plain(byte: u8) -> bool {
 }
 
 pub(crate) fn encode(key: &str) -> Result<Cow<'_, str>, Error> {
-    let refused = |reason| Error::Key {
+    let refused = |reason: Cow<'static, str>| Error::Key {
         key: key.to_owned(),
         reason,
     };
     let escaped = key.bytes().filter(|byte| !is_plain(*byte)).count();
     match key.len() + 2 * escaped {
-        0 => return Err(refused("is empty")),
+        0 => return Err(refused("is empty".into())),
         length if length > MOST => {
-            return Err(refused("has more than 200 bytes when it is encoded"));
+            let reason = format!("has {length} bytes when it is encoded: {MOST} at most");
+            return Err(refused(reason.into()));
         }
         _ => {}
     }
@@ -103,6 +104,13 @@ mod tests {
         );
         assert!(encode(&"a".repeat(200)).is_ok());
         assert!(encode(&"a".repeat(201)).is_err());
-        assert!(encode(&".".repeat(67)).is_err());
+        assert!(encode(&".".repeat(66)).is_ok());
+        assert_eq!(
+            encode(&"./".repeat(34)).unwrap_err().to_string(),
+            r#"the key "././././././././././././././././././././"... has 204 bytes when it is encoded: 200 at most"#
+        );
+        let long = encode(&"ü".repeat(1 << 20)).unwrap_err().to_string();
+        assert!(long.len() < 200, "{long}");
+        assert!(long.contains("2097152 bytes"), "{long}");
     }
 }

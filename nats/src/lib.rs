@@ -13,5 +13,8 @@ mod stream;
 pub use config::{Coalesce, Config};
 pub use error::Error;
 pub use fleet::{Delivery, Event, Fence, Fleet, Left, Message};
+/// What a handler of [`Fleet::run`] returns, from keyqueue. The table there says what each means here.
+#[doc(inline)]
+pub use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 pub use producer::Producer;
 pub use stream::create;

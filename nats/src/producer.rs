@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::client::RequestErrorKind;
 use async_nats::header::{NATS_MESSAGE_ID, NATS_SCHEDULE, NATS_SCHEDULE_TARGET};
+use async_nats::jetstream::context::GetStreamByNameErrorKind;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::{self, ErrorCode};
@@ -23,6 +24,9 @@ const WINDOW: usize = 1000;
 const TRY: Duration = Duration::from_secs(2);
 /// Between two tries; doubled with each, up to [`TRY`].
 const PAUSE: Duration = Duration::from_millis(50);
+/// After how long without a stream an add asks the server whether there is one: a cluster that elects a leader has none
+/// for a moment.
+const GRACE: Duration = Duration::from_secs(2);
 /// The last try begins while the server still recognises the message's id, see
 /// [`DUPLICATES`](crate::stream::DUPLICATES).
 const LONGEST_PATIENCE: Duration = Duration::from_secs(50);
@@ -80,8 +84,27 @@ impl Producer {
     /// # Errors
     ///
     /// [`Error::Key`] if the key is empty or too long, [`Error::Refused`] if the server refuses the message: then
-    /// it is not stored. [`Error::Server`] if the server has not confirmed it in time, also if there is no stream:
-    /// then it may be stored or not, or still be stored when a lost connection is back.
+    /// it is not stored. [`Error::Server`] if the server has not confirmed it in time ([`patience`](Self::patience)): its
+    /// text says whether the message may be stored or not, or is not stored. In the first case it may also be
+    /// stored later, when a lost connection is back.
+    ///
+    /// [`Error::Server`], too, if there is no stream: after about 2 s, if the server says that no stream takes the message.
+    /// [`create`](crate::create) makes the stream.
+    ///
+    /// ```no_run
+    /// # async fn add(client: async_nats::Client) -> Result<(), keyqueue_nats::Error> {
+    /// use keyqueue_nats::{Config, Error, Producer};
+    ///
+    /// let producer = Producer::new(client, &Config::default())?;
+    /// let first = producer.add("pod/a", "state 1").await?;
+    /// let second = producer.add("pod/a", "state 2").await?;
+    /// assert!(second > first);
+    ///
+    /// let long = producer.add(&"x".repeat(201), "").await;
+    /// assert!(matches!(long, Err(Error::Key { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn add(&self, key: &str, payload: impl Into<Bytes>) -> Result<u64, Error> {
         let subject = self.config.subject_in(&key::encode(key)?);
         self.store(key, subject, HeaderMap::new(), payload.into())
@@ -181,7 +204,9 @@ impl Producer {
         payload: Bytes,
     ) -> Result<u64, Error> {
         headers.insert(NATS_MESSAGE_ID, &*nuid::next());
-        let end = Instant::now() + self.patience;
+        let began = Instant::now();
+        let end = began + self.patience;
+        let mut asked = false;
         let mut pause = PAUSE;
         // Whether a try that the server has not replied to may have stored the message.
         let mut open = false;
@@ -197,7 +222,20 @@ impl Producer {
                         reason,
                     });
                 }
-                Ok(Err(Failure::Refused(reason))) => return Err(unconfirmed(key, reason)),
+                Ok(Err(Failure::Refused(reason))) => return Err(unconfirmed(key, open, reason)),
+                Ok(Err(Failure::NoStream)) => {
+                    let error = format!(
+                        "the stream {} does not reply, or `create` has not made it, or the server has no JetStream",
+                        self.config.stream
+                    );
+                    if !asked && began.elapsed() >= GRACE {
+                        asked = true;
+                        if let Some(error) = self.missing(&subject, end).await {
+                            return Err(unconfirmed(key, open, error));
+                        }
+                    }
+                    error.into()
+                }
                 Ok(Err(Failure::NotStored(error))) => error,
                 Ok(Err(Failure::Unknown(error))) => {
                     open = true;
@@ -210,10 +248,24 @@ impl Producer {
             };
             let next = Instant::now() + pause;
             if next >= end {
-                return Err(unconfirmed(key, error));
+                return Err(unconfirmed(key, open, error));
             }
             sleep_until(next).await;
             pause = (2 * pause).min(TRY);
+        }
+    }
+
+    /// Asks the server whether a stream takes this subject. Returns an error that says that there is none; `None`: there is
+    /// one, or the server does not say.
+    async fn missing(&self, subject: &str, end: Instant) -> Option<String> {
+        let context = jetstream::new(self.client.clone());
+        let asking = context.stream_by_subject(subject);
+        match timeout_at(end.min(Instant::now() + TRY), asking).await {
+            Ok(Err(error)) if error.kind() == GetStreamByNameErrorKind::NotFound => Some(format!(
+                "no stream takes the subject {subject}: `create` makes the stream {}",
+                self.config.stream
+            )),
+            _ => None,
         }
     }
 
@@ -231,8 +283,7 @@ impl Producer {
         let reply = self.client.send_request(subject.to_owned(), request).await;
         let reply = reply.map_err(|error| match error.kind() {
             RequestErrorKind::MaxPayloadExceeded => Failure::Refused(error.to_string()),
-            // No stream, or one without a leader at the moment.
-            RequestErrorKind::NoResponders => Failure::NotStored(error.into()),
+            RequestErrorKind::NoResponders => Failure::NoStream,
             _ => Failure::Unknown(error.into()),
         })?;
         match serde_json::from_slice(&reply.payload) {
@@ -250,14 +301,22 @@ impl Producer {
 enum Failure {
     /// The server refuses it, and would refuse it again.
     Refused(String),
+    /// There is no stream, or it has no leader at the moment.
+    NoStream,
     /// The server has not stored it, and may do so later.
     NotStored(async_nats::Error),
     /// It may be stored or not.
     Unknown(async_nats::Error),
 }
 
-fn unconfirmed(key: &str, error: impl Into<async_nats::Error>) -> Error {
-    Error::server(format!("adding {key:?}, which may be stored or not"))(error)
+/// `open`: a try may have stored the message.
+fn unconfirmed(key: &str, open: bool, error: impl Into<async_nats::Error>) -> Error {
+    let state = if open {
+        "may be stored or not"
+    } else {
+        "is not stored"
+    };
+    Error::server(format!("adding {key:?}, which {state}"))(error)
 }
 
 /// Whether the server would refuse the message again.

@@ -3,12 +3,13 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::pull;
 use futures_util::StreamExt;
-use keyqueue::worker::{Outcome, Verdict};
-use keyqueue_nats::{Coalesce, Config, Event, Producer, create};
+use keyqueue_nats::{Coalesce, Config, Event, Outcome, Producer, Verdict, create, dead_letter};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -194,16 +195,10 @@ async fn a_failure_is_retried_and_then_a_dead_letter() {
     assert_eq!(letters, 3);
     for sequence in 1..=letters {
         let letter = stream.get_raw_message(sequence).await.unwrap();
-        let key = letter.headers.get(keyqueue_nats::dead_letter::KEY).unwrap();
+        let key = dead_letter::key(&letter.headers).unwrap();
         assert_eq!(letter.payload, format!("payload of {key}"));
-        let attempts = letter
-            .headers
-            .get(keyqueue_nats::dead_letter::ATTEMPTS)
-            .unwrap();
-        assert_eq!(
-            attempts.as_str(),
-            if key.as_str() == "refused" { "1" } else { "3" }
-        );
+        let attempts = letter.headers.get(dead_letter::ATTEMPTS).unwrap();
+        assert_eq!(attempts.as_str(), if key == "refused" { "1" } else { "3" });
     }
     replica.leave().await;
 }
@@ -245,5 +240,84 @@ async fn a_key_that_is_to_be_retried_later_is_not_delivered_sooner() {
         (&*log[1].1.payloads, log[1].1.attempt),
         (&["second".to_owned()][..], 2)
     );
+    replica.leave().await;
+}
+
+/// N6: the recipe of `dead_letter`. While the dead letters' stream takes nothing, the key is kept.
+#[tokio::test]
+async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        dead_letters: Some("dead".into()),
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let context = async_nats::jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    let log = Log::default();
+    let well = Arc::new(AtomicBool::new(false));
+    let replica = Replica::start(&server, &config, "a", {
+        let (log, well) = (Arc::clone(&log), Arc::clone(&well));
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            let well = well.load(Relaxed);
+            async move {
+                if well {
+                    Verdict::Ok(Outcome::Done)
+                } else {
+                    Verdict::GiveUp("no route".to_owned())
+                }
+            }
+        }
+    })
+    .await;
+    let key = "pod/a b.ü%";
+    producer.add(key, "state").await.unwrap();
+    eventually("it is tried again", async || seen(&log).len() >= 2).await;
+    assert_eq!(messages(&server, &config).await, 1, "the key is kept");
+
+    create(&client, &config).await.unwrap();
+    drained(&server, &config).await;
+    well.store(true, Relaxed);
+    let before = seen(&log).len();
+    let stream = context.get_stream("WORK-dead").await.unwrap();
+    let reader = pull::Config {
+        durable_name: Some("reader".into()),
+        ..Default::default()
+    };
+    let consumer = stream
+        .get_or_create_consumer("reader", reader)
+        .await
+        .unwrap();
+    let mut letters = consumer.fetch().max_messages(100).messages().await.unwrap();
+    let mut read = 0;
+    while let Some(letter) = letters.next().await {
+        let letter = letter.unwrap();
+        assert_eq!(&*letter.subject, "dead", "all keys have one subject");
+        let headers = letter.headers.as_ref().unwrap();
+        assert_eq!(dead_letter::key(headers).unwrap(), key);
+        assert_eq!(
+            headers.get(dead_letter::ERROR).unwrap().as_str(),
+            "no route"
+        );
+        producer.add(key, letter.payload.clone()).await.unwrap();
+        letter.ack().await.unwrap();
+        let sequence = letter.info().unwrap().stream_sequence;
+        assert!(stream.delete_message(sequence).await.unwrap());
+        read += 1;
+    }
+    assert_eq!(read, 1, "one letter, however often it was refused");
+    drained(&server, &config).await;
+    let last = seen(&log).pop().unwrap();
+    assert_eq!((seen(&log).len(), last.attempt), (before + 1, 1));
+    assert_eq!(
+        (&*last.key, &*last.payloads),
+        (key, &["state".to_owned()][..])
+    );
+    assert_eq!(stream.get_info().await.unwrap().state.messages, 0);
     replica.leave().await;
 }

@@ -111,7 +111,11 @@ async fn a_membership_is_run_once_and_settings_are_checked() {
     let config = config();
     let client = server.client().await;
     let missing = Fleet::join(client.clone(), config.clone(), "a").await;
-    assert!(matches!(missing, Err(Error::Server { .. })), "{missing:?}");
+    let missing = missing.unwrap_err();
+    assert!(matches!(missing, Error::Server { .. }), "{missing:?}");
+    let said = missing.to_string();
+    assert!(said.contains("the stream WORK"), "{said}");
+    assert!(said.contains("`create`"), "{said}");
     create(&client, &config).await.unwrap();
     for name in ["", "a.b", "a b", &"a".repeat(65)] {
         let refused = Fleet::join(client.clone(), config.clone(), name).await;
@@ -175,6 +179,80 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
     .await;
     drained(&server, &config).await;
     replica.leave().await;
+}
+
+/// Two replicas of one name, which a copied configuration file gives, are two replicas.
+#[tokio::test]
+async fn replicas_of_the_same_name_share_the_keys() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..config()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let logs = [Log::default(), Log::default()];
+    let first = Replica::logging(&server, &config, "same", &logs[0]).await;
+    let second = Replica::logging(&server, &config, "same", &logs[1]).await;
+    eventually("each owns its half", async || {
+        first.fleet.owned().len() == 2 && second.fleet.owned().len() == 2
+    })
+    .await;
+    let batch = (0..200).map(|key| (key.to_string(), ""));
+    for stored in producer.add_batch(batch).await {
+        stored.unwrap();
+    }
+    drained(&server, &config).await;
+    let [of_first, of_second] = logs.each_ref().map(seen);
+    assert_eq!(of_first.len() + of_second.len(), 200, "each key once");
+    let (one, other) = (first.fleet.owned(), second.fleet.owned());
+    assert!(one.iter().all(|fence| !other.contains(fence)));
+    assert!(of_first.iter().all(|seen| one.contains(&seen.fence)));
+    assert!(of_second.iter().all(|seen| other.contains(&seen.fence)));
+    // One of them leaves: the other goes on.
+    first.leave().await;
+    eventually("the other owns everything", async || {
+        second.fleet.owned().len() == 4
+    })
+    .await;
+    second.leave().await;
+}
+
+#[tokio::test]
+async fn events_begin_with_the_call_and_end_with_the_membership() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    create(&server.client().await, &config).await.unwrap();
+    let fleet = Fleet::join(server.client().await, config, "a")
+        .await
+        .unwrap();
+    let mut events = fleet.events();
+    let running = tokio::spawn({
+        let fleet = fleet.clone();
+        async move { fleet.run(1, |_| async {}).await }
+    });
+    let mut acquired = 0;
+    while acquired < 4 {
+        match events.next().await.unwrap() {
+            Event::Acquired(_) => acquired += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    let late = fleet.events();
+    fleet.leave(Duration::from_secs(5)).await;
+    running.await.unwrap().unwrap();
+    drop(fleet);
+    let handed_over = |events: Vec<Event>| {
+        assert_eq!(events.len(), 4, "{events:?}");
+        let all = |event: &Event| matches!(event, Event::HandedOver(_));
+        assert!(events.iter().all(all), "{events:?}");
+    };
+    handed_over(events.collect().await);
+    handed_over(late.collect().await);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
-use keyqueue_nats::{Coalesce, Config, Error, Producer, create};
+use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create};
 use tokio::time::Instant;
 
 use common::{Server, eventually};
@@ -46,14 +46,14 @@ async fn create_can_be_repeated_and_names_what_is_different() {
                 coalesce: Coalesce::Never,
                 ..config.clone()
             },
-            "max_messages_per_subject (coalesce) of the stream WORK is 1, and the configuration has -1",
+            "coalesce of the stream WORK is Server, and the configuration has Never",
         ),
         (
             Config {
                 max_bytes: Some(1000),
                 ..config.clone()
             },
-            "max_bytes of the stream WORK is -1, and the configuration has 1000",
+            "max_bytes of the stream WORK is None, and the configuration has Some(1000)",
         ),
     ];
     for (config, said) in refused {
@@ -195,7 +195,7 @@ async fn bad_keys_are_refused_before_anything_is_sent() {
     let Some(server) = Server::start().await else {
         return;
     };
-    // There is no stream: a message that is sent would not be confirmed.
+    // There is no stream: a message that is sent would not be stored.
     let producer = Producer::new(server.client().await, &Config::default()).unwrap();
     for key in [String::new(), "x".repeat(201)] {
         assert!(matches!(
@@ -210,9 +210,75 @@ async fn bad_keys_are_refused_before_anything_is_sent() {
         matches!(far, Err(Error::Config { field: "delay", .. })),
         "{far:?}"
     );
-    let impatient = producer.patience(Duration::from_millis(300));
-    let error = impatient.add("key", "").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn an_add_without_a_stream_names_it_and_does_not_wait_long() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let client = server.client().await;
+    let config = Config::default();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let impatient = producer.clone().patience(Duration::from_millis(300));
+    let error = impatient.add("a/b", "").await.unwrap_err();
     assert!(matches!(error, Error::Server { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        r#"adding "a/b", which is not stored: the stream WORK does not reply, or `create` has not made it, or the server has no JetStream"#
+    );
+    let began = Instant::now();
+    let error = producer.add("a/b", "").await.unwrap_err();
+    assert!(matches!(error, Error::Server { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        r#"adding "a/b", which is not stored: no stream takes the subject work.in.a%2Fb: `create` makes the stream WORK"#
+    );
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    // A producer that begins a moment before `create` does not fail.
+    let (stored, created) = tokio::join!(producer.add("a/b", ""), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        create(&client, &config).await
+    });
+    created.unwrap();
+    assert_eq!(stored.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_server_without_jetstream_is_named() {
+    let Some(server) = Server::start_without_jetstream().await else {
+        return;
+    };
+    let client = server.client().await;
+    let config = Config::default();
+    let created = create(&client, &config).await.unwrap_err();
+    let joined = Fleet::join(client, config, "a").await.unwrap_err();
+    for error in [created, joined] {
+        assert!(matches!(error, Error::Server { .. }), "{error:?}");
+        let said = error.to_string();
+        let wanted = "looking for the stream WORK on a server that may have no JetStream (`-js`)";
+        assert!(said.starts_with(wanted), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_dead_letters_with_another_subject_is_refused() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let client = server.client().await;
+    let with = |subject: &str| Config {
+        dead_letters: Some(subject.into()),
+        ..Config::default()
+    };
+    create(&client, &with("dead")).await.unwrap();
+    create(&client, &with("dead")).await.unwrap();
+    let error = create(&client, &with("gone")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"subjects (dead_letters) of the stream WORK-dead is ["dead"], and the configuration has ["gone"]"#
+    );
 }
 
 /// N1: an add that the server has stored, and whose confirmation was lost, is not stored twice; one that was lost is

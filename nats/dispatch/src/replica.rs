@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use keyqueue::worker::{Outcome, Verdict};
-use keyqueue_nats::{Delivery, Fleet};
+use keyqueue_nats::{Delivery, Fleet, Outcome, Verdict};
 use reqwest::StatusCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;

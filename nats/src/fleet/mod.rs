@@ -21,6 +21,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::ready;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -142,7 +143,8 @@ impl Fleet {
     /// takes part when [`run`](Self::run) is called.
     ///
     /// `replica` names this process in records and logs: 1 to 64 letters, digits, `-` and `_`. Two
-    /// processes of the same name do no harm: each has sessions of its own.
+    /// processes of the same name do no harm: each has sessions of its own, `<replica>.<random>.<n>` in the bucket, and
+    /// owns partitions of its own. In logs you cannot tell them apart by the name.
     ///
     /// # Errors
     ///
@@ -218,15 +220,35 @@ impl Fleet {
     /// | [`Verdict::RetryAfter`] | stay | is retried after this time |
     /// | [`Verdict::GiveUp`], or a failure after [`Config::max_retries`] retries | are published to [`Config::dead_letters`] and removed | is given up |
     ///
+    /// The error of a `Result` or a `Verdict` is any type that implements `Display`.
+    ///
+    /// ```
+    /// use keyqueue_nats::{Delivery, Outcome, Verdict};
+    /// use std::time::Duration;
+    ///
+    /// # async fn post(_: &str, _: &[u8]) -> u16 { 200 }
+    /// async fn call(delivery: Delivery) -> Verdict<String> {
+    ///     match post(delivery.key(), &delivery.latest().payload).await {
+    ///         200 => Verdict::Ok(Outcome::Done),
+    ///         429 => Verdict::RetryAfter("too many requests".into(), Duration::from_secs(30)),
+    ///         410 => Verdict::GiveUp("gone".into()), // a dead letter, without another try
+    ///         status => Verdict::Retry(format!("status {status}")),
+    ///     }
+    /// }
+    /// # async fn run(fleet: keyqueue_nats::Fleet) -> Result<(), keyqueue_nats::Error> {
+    /// fleet.run(64, call).await
+    /// # }
+    /// ```
+    ///
     /// Messages that stay are in the stream: if this replica dies, they are delivered by another one,
     /// immediately. The count of failures is this replica's.
     ///
-    /// [`Outcome::Done`]: keyqueue::worker::Outcome::Done
-    /// [`Outcome::RequeueAfter`]: keyqueue::worker::Outcome::RequeueAfter
-    /// [`Outcome::Later`]: keyqueue::worker::Outcome::Later
-    /// [`Verdict::Retry`]: keyqueue::worker::Verdict::Retry
-    /// [`Verdict::RetryAfter`]: keyqueue::worker::Verdict::RetryAfter
-    /// [`Verdict::GiveUp`]: keyqueue::worker::Verdict::GiveUp
+    /// [`Outcome::Done`]: crate::Outcome::Done
+    /// [`Outcome::RequeueAfter`]: crate::Outcome::RequeueAfter
+    /// [`Outcome::Later`]: crate::Outcome::Later
+    /// [`Verdict::Retry`]: crate::Verdict::Retry
+    /// [`Verdict::RetryAfter`]: crate::Verdict::RetryAfter
+    /// [`Verdict::GiveUp`]: crate::Verdict::GiveUp
     ///
     /// # Errors
     ///
@@ -333,11 +355,32 @@ impl Fleet {
             .collect()
     }
 
-    /// Returns what happens to this membership from now on. A receiver that is more than 1024 events
-    /// behind misses the oldest.
-    pub fn events(&self) -> impl futures_util::Stream<Item = Event> + Send + use<> {
+    /// Returns what happens to this membership from now on: call it before [`run`](Self::run) to miss nothing. A receiver
+    /// that is more than 1024 events behind misses the oldest.
+    ///
+    /// The stream ends when `run` has returned and the last handle of the membership is dropped. Its `next` is a method of
+    /// `StreamExt`, of the crate `futures-util` or `tokio-stream`.
+    ///
+    /// ```no_run
+    /// use futures_util::StreamExt;
+    /// use keyqueue_nats::{Event, Fleet};
+    ///
+    /// # async fn run(fleet: Fleet) -> Result<(), keyqueue_nats::Error> {
+    /// let mut events = fleet.events(); // before `run`
+    /// tokio::spawn(async move {
+    ///     while let Some(event) = events.next().await {
+    ///         match event {
+    ///             Event::GivenUp { key, error, .. } => eprintln!("a person has to look at {key}: {error}"),
+    ///             event => println!("{event}"),
+    ///         }
+    ///     }
+    /// });
+    /// fleet.run(64, |_| async {}).await
+    /// # }
+    /// ```
+    pub fn events(&self) -> impl futures_util::Stream<Item = Event> + Send + Unpin + use<> {
         let events = BroadcastStream::new(self.shared.events.subscribe());
-        events.filter_map(|event| async { event.ok() })
+        events.filter_map(|event| ready(event.ok()))
     }
 }
 

@@ -37,23 +37,37 @@ impl Server {
 
     /// Starts a server with these settings of JetStream in its configuration file.
     pub(crate) async fn start_with(settings: &str) -> Option<Server> {
-        let program = program()?;
         let store = tempfile::tempdir().expect("a temporary directory");
         let file = format!(
             "jetstream {{ store_dir: {:?}, {settings} }}",
             store.path().join("js")
         );
+        let server = Self::spawn(store, &file)?;
+        server.ready().await;
+        Some(server)
+    }
+
+    /// Starts a server that has no streams.
+    pub(crate) async fn start_without_jetstream() -> Option<Server> {
+        let server = Self::spawn(tempfile::tempdir().expect("a temporary directory"), "")?;
+        eventually("the server is there", async || {
+            async_nats::connect(server.url()).await.is_ok()
+        })
+        .await;
+        Some(server)
+    }
+
+    fn spawn(store: TempDir, file: &str) -> Option<Server> {
+        let program = program()?;
         fs::write(store.path().join(FILE), file).expect("the directory can be written");
         let port = free_port();
         let process = spawn(&program, port, store.path());
-        let server = Server {
+        Some(Server {
             program,
             port,
             store,
             process,
-        };
-        server.ready().await;
-        Some(server)
+        })
     }
 
     pub(crate) fn url(&self) -> String {

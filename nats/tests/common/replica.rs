@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keyqueue::worker::{Outcome, Verdict};
-use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet};
+use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Verdict};
 use tokio::task::JoinHandle;
 
 use super::{Server, eventually};
