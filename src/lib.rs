@@ -138,6 +138,7 @@ mod wait;
 pub mod worker;
 
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
+pub use fifo::groups::GroupCounts;
 pub use keys::delay::DelayPolicy;
 pub use keys::hasher::DefaultHasher;
 pub use keys::state::State;

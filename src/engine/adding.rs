@@ -10,7 +10,8 @@
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
-use crate::fifo::lanes::Lanes;
+use crate::fifo::groups::Landing;
+use crate::fifo::ordered::Ordered;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Level, State};
 use crate::keys::{PackedShard, Shard};
@@ -59,12 +60,18 @@ impl<K> Core<K> {
 
     /// Returns the level of an add that names none.
     pub(crate) fn default_level(&self) -> Level {
-        self.lanes().map_or(0, |lanes| lanes.default_level)
+        self.ordered().map_or(0, Ordered::default_level)
+    }
+
+    #[inline]
+    pub(crate) fn has_levels(&self) -> bool {
+        self.ordered()
+            .is_some_and(|ordered| ordered.last_level() > 0)
     }
 
     /// Returns this level, or the least urgent one if there are not so many.
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
-        let last = self.lanes().map_or(0, Lanes::last_level);
+        let last = self.ordered().map_or(0, Ordered::last_level);
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 
@@ -198,11 +205,11 @@ impl<K> Core<K> {
             self.note_cancelled();
         }
         // SAFETY: as above.
-        let added = match self.lanes() {
+        let added = match self.has_levels() {
             // SAFETY: as above.
-            None => unsafe { node::add_locked(node) },
+            false => unsafe { node::add_locked(node) },
             // SAFETY: as above.
-            Some(_) => unsafe { node::add_locked_at(node, level) },
+            true => unsafe { node::add_locked_at(node, level) },
         };
         // SAFETY: as above.
         unsafe { self.note_added(&added) };
@@ -282,8 +289,8 @@ impl<K> Core<K> {
     /// Moves a queued key to the tail of a more urgent level.
     #[cold]
     fn raise(&self, pin: &Pin<K>, from: Level, to: Level) -> Added {
-        if let Some(lanes) = self.lanes() {
-            lanes.raise(pin, from, to);
+        if let Some(ordered) = self.ordered() {
+            ordered.raise(pin, from, to);
         }
         pin.unpin();
         self.getters.notify(1);
@@ -350,7 +357,7 @@ impl<K> Core<K> {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.push_with_room(entry);
+        self.push_with_room(entry, None);
         self.getters.notify(1);
     }
 
@@ -360,22 +367,23 @@ impl<K> Core<K> {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.push_extras(entry);
+        self.push_extras(entry, None);
     }
 
-    /// Pushes an entry to the FIFO, or to the lanes.
-    pub(super) fn push_extras(&self, entry: Queued<K>) {
+    /// Pushes an entry to the FIFO, or to what is instead of it. `landed` is the group of a delivery that
+    /// has ended with it.
+    pub(super) fn push_extras(&self, entry: Queued<K>, landed: Option<Landing>) {
         if let Some(room) = self.room() {
             room.add(1);
         }
-        self.push_with_room(entry);
+        self.push_with_room(entry, landed);
     }
 
     /// Like [`push_extras`](Self::push_extras), of an entry for which there is room already.
-    fn push_with_room(&self, entry: Queued<K>) {
-        match self.lanes() {
+    fn push_with_room(&self, entry: Queued<K>, landed: Option<Landing>) {
+        match self.ordered() {
             None => self.fifo.push(entry),
-            Some(lanes) => lanes.push(entry),
+            Some(ordered) => ordered.push(entry, landed),
         }
     }
 

@@ -1,13 +1,14 @@
 //! What a key carries: the steps of the engine that concern the values of a queue that has some.
 //!
 //! The engine knows nothing of values but this trait; [`crate::values`] implements it. A queue
-//! without values has no [`Cargo`], and a queue with neither values nor times, levels or a bound has no
+//! without values has no [`Cargo`], and a queue with neither values nor times, an order of its own or a bound has no
 //! [`Extras`]: each operation checks whether there are any, and that is all.
 
 use crate::engine::Core;
 use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
-use crate::fifo::lanes::Lanes;
+use crate::fifo::groups::Grouping;
+use crate::fifo::ordered::Ordered;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
@@ -21,8 +22,8 @@ pub(crate) struct Extras<K> {
     pub(crate) watch: Option<Watch>,
     /// `None` unless the keys carry values.
     pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
-    /// Instead of the FIFO; `None` unless the queue has levels.
-    pub(crate) lanes: Option<Lanes<K>>,
+    /// Instead of the FIFO; `None` unless the queue has levels, groups or a pace.
+    pub(crate) ordered: Option<Ordered<K>>,
     /// `None` unless the queue is bounded and its keys carry no values: these have their own.
     pub(crate) room: Option<Room>,
 }
@@ -105,8 +106,15 @@ impl<K> Extras<K> {
 
 impl<K> Core<K> {
     #[inline]
-    pub(crate) fn lanes(&self) -> Option<&Lanes<K>> {
-        self.extras.as_ref()?.lanes.as_ref()
+    pub(crate) fn ordered(&self) -> Option<&Ordered<K>> {
+        self.extras.as_ref()?.ordered.as_ref()
+    }
+
+    pub(crate) fn groups(&self) -> Option<&dyn Grouping<K>> {
+        match self.ordered()? {
+            Ordered::Lanes(_) => None,
+            Ordered::Groups(groups) => Some(&**groups),
+        }
     }
 
     pub(crate) fn room(&self) -> Option<&Room> {

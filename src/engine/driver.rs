@@ -5,6 +5,7 @@
 //! queue itself, so it does not keep the queue from being dropped.
 
 use crate::engine::Core;
+use crate::fifo::groups::parked::NEVER;
 use crate::keys::node::Pin;
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -87,17 +88,30 @@ impl Driver {
 
 fn drive<K>(core: &Core<K>) {
     let parker = ThreadParker::current();
-    while !core.driver.is_stopped() {
+    while !core.driver.is_stopped() && !core.closing.all_delivered() {
         if let (0, Turn::Rest(until)) = core.turn() {
             let _more = core.look();
-            let is_stopped = || core.driver.is_stopped();
+            let until = until.into_iter().chain(core.next_unpark()).min();
+            // What waits for a time is in no wheel: one that came meanwhile may be earlier.
+            let stays_awake = || {
+                core.driver.is_stopped()
+                    || core
+                        .next_unpark()
+                        .is_some_and(|at| until.is_none_or(|until| at < until))
+            };
             core.timer
-                .sleep(until, core.next_look(), &parker, is_stopped);
+                .sleep(until, core.next_look(), &parker, stays_awake);
         }
     }
 }
 
 impl<K> Core<K> {
+    /// Returns the tick in which a group or a key has waited long enough.
+    fn next_unpark(&self) -> Option<u64> {
+        let at = self.groups()?.next();
+        (at != NEVER).then(|| self.timer.tick_of(at))
+    }
+
     /// Takes a turn: adds keys whose delays are over, and returns the number of these delays.
     fn turn(&self) -> (usize, Turn) {
         let mut fired = 0;
@@ -107,6 +121,9 @@ impl<K> Core<K> {
             queued += self.add_and_unpin(&pin, level);
         });
         self.getters.notify(queued);
+        if let Some(groups) = self.groups() {
+            self.getters.notify(groups.unpark());
+        }
         if let Some(room) = self.room() {
             // After the pushes, which have taken room of their own.
             room.release(fired);
@@ -129,8 +146,11 @@ impl<K> Core<K> {
     /// Ends the timer. With `deliver`, first adds every key whose delay is pending, in due order.
     /// Notifies no getter.
     pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
-        // Before the wheel is taken away: the thread finds it gone only once it has to stop.
-        self.driver.stop(&self.timer);
+        // Before the wheel is taken away: the thread finds it gone only once it has to stop. Groups may
+        // still have keys that wait for a time.
+        if self.groups().is_none() {
+            self.driver.stop(&self.timer);
+        }
         let add = |pin: Pin<K>, level| _ = self.add_and_unpin(&pin, level);
         self.timer.end(deliver.then_some(add))
     }

@@ -41,12 +41,15 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
+use crate::fifo::groups::Landing;
+use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::lanes::{Lanes, Order};
+use crate::fifo::ordered::Ordered;
 use crate::fifo::ring::Missed;
 use crate::keys::Keys;
+use crate::keys::behind::Behind;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Held, Node, Pin, Queued};
-use crate::keys::place::Laned;
 use crate::keys::slab::Annex;
 use crate::keys::state::{Begun, Level};
 use crate::metrics::{Recorder, Tally};
@@ -64,7 +67,8 @@ pub(crate) struct Core<K> {
     fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
-    /// `None` if the queue is not timed, its keys carry no values, and it has one level and no bound.
+    /// `None` if the queue is not timed, its keys carry no values, and it has no order of its own and no
+    /// bound.
     extras: Option<Box<Extras<K>>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
@@ -92,6 +96,7 @@ pub(crate) struct Settings {
     /// The bound of what waits.
     pub(crate) capacity: Option<usize>,
     pub(crate) order: Order,
+    pub(crate) pacing: Pacing,
     pub(crate) recorder: Recorder,
 }
 
@@ -128,7 +133,11 @@ impl<K> Taken<K> {
 }
 
 impl<K> Core<K> {
-    pub(crate) fn new(mut settings: Settings, mut cargo: Option<Box<dyn Cargo<K>>>) -> Arc<Self>
+    pub(crate) fn new(
+        mut settings: Settings,
+        mut cargo: Option<Box<dyn Cargo<K>>>,
+        mut groups: Option<Box<dyn GroupBy<K>>>,
+    ) -> Arc<Self>
     where
         K: Send + Sync + 'static,
     {
@@ -137,40 +146,84 @@ impl<K> Core<K> {
         {
             cargo.bound(capacity);
         }
+        if groups.is_none() && settings.pacing.is_set() {
+            groups = Some(Box::new(Grouped::new(Box::new(|_: &K| ()))));
+        }
+        let core = Self::build(settings, cargo, groups);
+        if let Some(groups) = core.groups() {
+            let weak = Arc::downgrade(&core);
+            groups.wake_by(Box::new(move |at| {
+                if let Some(core) = weak.upgrade() {
+                    core.driver.start(&core);
+                    core.timer.wake_by(at);
+                }
+            }));
+        }
+        core
+    }
+
+    fn build(
+        mut settings: Settings,
+        cargo: Option<Box<dyn Cargo<K>>>,
+        groups: Option<Box<dyn GroupBy<K>>>,
+    ) -> Arc<Self>
+    where
+        K: Send + Sync + 'static,
+    {
         if !settings.timing.unwrap_or(settings.name.is_some()) {
-            return Arc::new(Self::with(settings, None, cargo));
+            return Arc::new(Self::with(settings, None, cargo, groups));
         }
         Arc::new_cyclic(|core| {
             let recorder = std::mem::take(&mut settings.recorder);
             let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
             // The core and its watch use the same clock.
             let watch = Watch::new(settings.clock.get_or_insert_default().clone(), tally);
-            Self::with(settings, Some(watch), cargo)
+            Self::with(settings, Some(watch), cargo, groups)
         })
     }
 
-    fn with(settings: Settings, watch: Option<Watch>, cargo: Option<Box<dyn Cargo<K>>>) -> Self {
+    fn with(
+        mut settings: Settings,
+        watch: Option<Watch>,
+        cargo: Option<Box<dyn Cargo<K>>>,
+        groups: Option<Box<dyn GroupBy<K>>>,
+    ) -> Self {
         let annex = Annex {
             timed: watch.is_some(),
-            laned: settings.order.has_lanes(),
+            laned: settings.order.has_lanes() && groups.is_none(),
+            seated: groups.is_some(),
         };
         let room = settings.capacity.map(Room::new);
         let has_extras = !annex.is_empty() || cargo.is_some() || room.is_some();
-        let lanes = annex.laned.then(|| {
-            // SAFETY: the nodes have what `annex` says.
-            let laned = unsafe { Laned::new(annex.timed) };
-            Lanes::new(settings.order, settings.ring, laned)
-        });
+        let clock = settings.clock.get_or_insert_default().clone();
+        let ordered = match groups {
+            Some(groups) => Some(Ordered::Groups(groups.groups(Parts {
+                order: settings.order,
+                pacing: settings.pacing,
+                ring: settings.ring,
+                shards: settings.shards,
+                // SAFETY: the nodes have what `annex` says.
+                seated: unsafe { Behind::new(annex.timed) },
+                clock: clock.clone(),
+            }))),
+            None if annex.laned => {
+                // SAFETY: as above.
+                let laned = unsafe { Behind::new(annex.timed) };
+                let lanes = Lanes::new(settings.order, settings.ring, laned);
+                Some(Ordered::Lanes(lanes))
+            }
+            None => None,
+        };
         Core {
             keys: Keys::new(settings.shards, annex),
-            fifo: Fifo::new(if lanes.is_some() { 1 } else { settings.ring }),
+            fifo: Fifo::new(if ordered.is_some() { 1 } else { settings.ring }),
             getters: WaitList::new(),
             closing: Closing::new(has_extras || settings.supersede),
             extras: has_extras.then(|| {
                 Box::new(Extras {
                     watch,
                     cargo,
-                    lanes,
+                    ordered,
                     room,
                 })
             }),
@@ -178,7 +231,7 @@ impl<K> Core<K> {
             drain_delays: settings.drain_delays,
             name: settings.name,
             timer: Timer::new(
-                settings.clock.unwrap_or_default(),
+                clock,
                 nanos::saturating(settings.tick),
                 settings.policy,
                 settings.manual,
@@ -292,36 +345,38 @@ impl<K> Core<K> {
     #[cold]
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
-            Unfinished::Pop(missed) => match self.lanes() {
+            Unfinished::Pop(missed) => match self.ordered() {
                 None => match self.fifo.pop_missed(missed) {
                     Some(entry) => self.begin(entry),
                     None => self.nothing(),
                 },
-                Some(lanes) => self.take_from(lanes),
+                Some(ordered) => self.take_from(ordered),
             },
             Unfinished::Begin(entry) => self.begin(entry),
             Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
         }
     }
 
-    // Never: queues without lanes would pay for its registers.
+    // Never: queues with one FIFO would pay for its registers.
     #[inline(never)]
-    fn take_from(&self, lanes: &Lanes<K>) -> Taken<K> {
-        if self.has_only_lanes() {
+    fn take_from(&self, ordered: &Ordered<K>) -> Taken<K> {
+        if let Ordered::Lanes(lanes) = ordered
+            && self.has_only_order()
+        {
             return match lanes.pop_and_begin() {
                 Some((held, Begun::Open)) => Taken::Key(held),
                 Some((held, begun)) => self.begun_slow(held, begun, true),
                 None => self.nothing(),
             };
         }
-        match lanes.pop() {
+        match self.pop() {
             Some(entry) => self.begin(entry),
             None => self.nothing(),
         }
     }
 
-    /// Whether lanes are all that the queue has in addition.
-    fn has_only_lanes(&self) -> bool {
+    /// Whether its order is all that the queue has in addition.
+    fn has_only_order(&self) -> bool {
         let others = |extras: &Extras<K>| {
             extras.watch.is_some() || extras.cargo.is_some() || extras.room.is_some()
         };
@@ -329,10 +384,14 @@ impl<K> Core<K> {
     }
 
     fn pop(&self) -> Option<Queued<K>> {
-        match self.lanes() {
-            None => self.fifo.pop(),
-            Some(lanes) => lanes.pop(),
+        let Some(ordered) = self.ordered() else {
+            return self.fifo.pop();
+        };
+        let (entry, more) = ordered.pop()?;
+        if more {
+            self.getters.notify(1);
         }
+        Some(entry)
     }
 
     #[inline]
@@ -372,7 +431,9 @@ impl<K> Core<K> {
             }
             if begun == Begun::Abandoned {
                 // It is counted already, and not dirty, because adds are refused.
+                let landing = self.landing(&held);
                 held.finish();
+                self.land(landing);
             } else if loaded {
                 return Taken::Key(held);
             } else {
@@ -390,19 +451,43 @@ impl<K> Core<K> {
     pub(crate) fn finish(&self, held: Held<K>) {
         match &self.extras {
             None => self.finished(held.finish()),
-            Some(extras) => self.finished_extras(extras.finish(held)),
+            Some(extras) => {
+                let landing = self.landing(&held);
+                self.finished_extras(extras.finish(held), landing);
+            }
+        }
+    }
+
+    /// Returns the group of a key whose delivery is about to end.
+    fn landing(&self, held: &Held<K>) -> Option<Landing> {
+        self.groups().map(|groups| groups.landing(held))
+    }
+
+    /// Ends the delivery of a key for its group.
+    fn land(&self, landing: Option<Landing>) {
+        if let (Some(landing), Some(groups)) = (landing, self.groups())
+            && groups.land(landing)
+        {
+            self.getters.notify(1);
         }
     }
 
     #[inline(never)]
-    fn finished_extras(&self, (entry, closed): (Option<Queued<K>>, bool)) {
+    fn finished_extras(
+        &self,
+        (entry, closed): (Option<Queued<K>>, bool),
+        landing: Option<Landing>,
+    ) {
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             Some(entry) => {
-                self.push_extras(entry);
+                self.push_extras(entry, landing);
                 self.getters.notify(1);
             }
-            None => self.finished((None, closed)),
+            None => {
+                self.land(landing);
+                self.finished((None, closed));
+            }
         }
     }
 
@@ -420,28 +505,36 @@ impl<K> Core<K> {
         if self.closing.all_delivered() {
             return 0;
         }
-        match self.lanes() {
+        match self.ordered() {
             None => self.fifo.len(),
-            Some(lanes) => lanes.len(),
+            Some(ordered) => ordered.len(),
         }
     }
 
     pub(crate) fn len_by_level(&self) -> Vec<usize> {
-        match self.lanes() {
-            Some(lanes) if !self.closing.all_delivered() => lanes.depths(),
-            Some(lanes) => vec![0; usize::from(lanes.last_level()) + 1],
+        match self.ordered() {
             None => vec![self.len()],
+            Some(ordered) if self.closing.all_delivered() => {
+                vec![0; usize::from(ordered.last_level()) + 1]
+            }
+            Some(Ordered::Lanes(lanes)) => lanes.depths(),
+            Some(Ordered::Groups(groups)) => self.keys.depths(groups.last_level()),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.closing.all_delivered() || self.nothing_queued()
+        self.closing.all_delivered()
+            || match self.groups() {
+                None => self.nothing_to_take(),
+                Some(groups) => groups.len() == 0,
+            }
     }
 
-    fn nothing_queued(&self) -> bool {
-        match self.lanes() {
+    /// Returns whether a getter would find nothing.
+    fn nothing_to_take(&self) -> bool {
+        match self.ordered() {
             None => self.fifo.is_empty(),
-            Some(lanes) => lanes.is_empty(),
+            Some(ordered) => ordered.is_idle(),
         }
     }
 }

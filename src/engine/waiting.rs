@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use super::{Core, Taken};
+use crate::fifo::groups::Grouping;
 use crate::sync::{self, ThreadParker};
 use crate::wait::Waiter;
 
@@ -67,7 +68,9 @@ impl<K> Core<K> {
     pub(crate) fn look(&self) -> bool {
         // What the keys carry stays after a shut-down, for a caller that asks for it.
         let stays = self.extras.is_some() && self.closing.has_begun() && self.cargo().is_some();
-        !stays && self.keys.look(|| self.timer.clock().rough_nanos())
+        !stays
+            && (self.keys.look(|| self.timer.clock().rough_nanos())
+                || self.groups().is_some_and(Grouping::look))
     }
 
     /// Sweeps idle keys if that is due, but takes a key as soon as there is one. Called by threads
@@ -96,7 +99,7 @@ impl<K> Core<K> {
     pub(crate) fn take_back(&self, waiter: Waiter) -> Taken<K> {
         let overtaken = self.getters.come_back(waiter);
         let taken = self.take();
-        if overtaken > 0 && !self.nothing_queued() {
+        if overtaken > 0 && !self.nothing_to_take() {
             self.getters.notify(overtaken);
         }
         taken
@@ -113,7 +116,7 @@ impl<K> Core<K> {
     /// Takes a getter that stops waiting off the list, and passes on a notification that it may
     /// have received.
     pub(crate) fn leave(&self, waiter: Waiter) {
-        if self.getters.cancel(waiter) && !self.nothing_queued() {
+        if self.getters.cancel(waiter) && !self.nothing_to_take() {
             self.getters.notify(1);
         }
     }

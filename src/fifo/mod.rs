@@ -35,7 +35,9 @@
 //! was empty in between, because entries leave it only by a refill, and each refill changes the
 //! word.
 
+pub(crate) mod groups;
 pub(crate) mod lanes;
+pub(crate) mod ordered;
 pub(crate) mod overflow;
 pub(crate) mod ring;
 mod spill;

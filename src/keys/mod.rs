@@ -10,12 +10,14 @@
 //! * Every key that is not idle is in the table, so a walk over the shards finds it.
 //! * [`sweep`] says when idle nodes leave a shard.
 
+pub(crate) mod behind;
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;
 pub(crate) mod hasher;
 pub(crate) mod node;
 pub(crate) mod place;
+pub(crate) mod seat;
 pub(crate) mod slab;
 pub(crate) mod state;
 mod sweep;

@@ -18,9 +18,11 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use crate::fifo::overflow::Link;
+use crate::keys::behind::Behind;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
 use crate::keys::place::{Laned, Place};
+use crate::keys::seat::{Seat, Seated};
 use crate::keys::slab::Slab;
 use crate::keys::state::{Begun, KeyState, Level, Marked, State};
 use crate::keys::times::{Timed, Times};
@@ -84,15 +86,15 @@ impl<K> NodeRef<K> {
         unsafe { Slab::times_of(self).as_ref() }
     }
 
-    /// Returns the node's place. `Laned` belongs to the node's queue.
+    /// Returns what the node's queue keeps behind its node and its times. `behind` belongs to that queue.
     ///
     /// # Safety
     ///
     /// As for [`get`](Self::get).
     #[inline]
-    pub(crate) unsafe fn place<'a>(self, laned: &Laned) -> &'a Place {
-        // SAFETY: in a slab that has places, by `Laned`; interned, by the caller's promise.
-        unsafe { Slab::place_of(self, laned.is_timed()).as_ref() }
+    pub(crate) unsafe fn behind<'a, T>(self, behind: &Behind<T>) -> &'a T {
+        // SAFETY: in a slab that has it, by `behind`; interned, by the caller's promise.
+        unsafe { Slab::behind(self, behind.is_timed()).cast().as_ref() }
     }
 }
 
@@ -184,19 +186,24 @@ impl<K> Queued<K> {
         unsafe { self.node.times(timed) }
     }
 
-    /// Creates the entry of a key whose level was raised.
+    /// Creates the entry of a queued key again.
     ///
     /// # Safety
     ///
-    /// The caller has raised it, and so has made its other entry stale.
-    pub(crate) unsafe fn of_raised(node: NodeRef<K>, level: Level) -> Self {
+    /// It is the one entry: the other is used no more, or is stale because the caller has raised the key.
+    pub(crate) unsafe fn again(node: NodeRef<K>, level: Level) -> Self {
         Queued { node, level }
     }
 
     #[inline]
     pub(crate) fn place(&self, laned: &Laned) -> &Place {
         // SAFETY: the token; a queued node stays interned, and one with a stale entry is pinned.
-        unsafe { self.node.place(laned) }
+        unsafe { self.node.behind(laned) }
+    }
+
+    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
+        // SAFETY: the token; a queued node stays interned.
+        unsafe { self.node.behind(seated) }
     }
 
     pub(crate) fn state(&self) -> &KeyState {
@@ -261,10 +268,14 @@ impl<K> Held<K> {
         unsafe { self.0.times(timed) }
     }
 
-    /// Returns the level at which the key was delivered.
-    pub(crate) fn level(&self, laned: &Laned) -> Level {
+    pub(crate) fn place(&self, laned: &Laned) -> &Place {
         // SAFETY: the token; a node being processed stays interned.
-        unsafe { self.0.place(laned) }.delivered()
+        unsafe { self.0.behind(laned) }
+    }
+
+    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
+        // SAFETY: the token; a node being processed stays interned.
+        unsafe { self.0.behind(seated) }
     }
 
     pub(crate) fn pin(&self) -> Pin<K> {
@@ -321,7 +332,12 @@ impl<K> Pin<K> {
 
     pub(crate) fn place(&self, laned: &Laned) -> &Place {
         // SAFETY: pinned.
-        unsafe { self.0.place(laned) }
+        unsafe { self.0.behind(laned) }
+    }
+
+    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
+        // SAFETY: pinned.
+        unsafe { self.0.behind(seated) }
     }
 
     pub(crate) fn delay(&self) -> &Delay {

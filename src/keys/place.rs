@@ -1,6 +1,7 @@
 //! What a queue with levels keeps beside each node, in the same slot of the slab; other queues have no
 //! room for it. [`crate::fifo::lanes`] has the protocol.
 
+use crate::keys::behind::Behind;
 use crate::keys::state::{Level, MOST_LEVELS};
 use crate::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
@@ -28,20 +29,4 @@ impl Place {
 }
 
 /// A proof that the nodes of a queue have places: only a queue with lanes has one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Laned {
-    timed: bool,
-}
-
-impl Laned {
-    /// # Safety
-    ///
-    /// Only a queue whose slabs have room for places, and for times if `timed`, may have it.
-    pub(crate) unsafe fn new(timed: bool) -> Self {
-        Laned { timed }
-    }
-
-    pub(crate) fn is_timed(self) -> bool {
-        self.timed
-    }
-}
+pub(crate) type Laned = Behind<Place>;

@@ -3,9 +3,24 @@
 use super::{Keys, Shard};
 use crate::engine::shutdown::Census;
 use crate::keys::node::{self, Added, Node, NodeRef};
+use crate::keys::state::{Level, State};
 
 impl<K> Keys<K> {
     /// Counts the keys by state, and the pending delays, each as of some moment.
+    /// Returns the number of queued keys of each level.
+    pub(crate) fn depths(&self, last: Level) -> Vec<usize> {
+        let mut depths = vec![0; usize::from(last) + 1];
+        for shard in self.shards() {
+            shard.for_each(|node| {
+                if node.state.phase() == State::Queued {
+                    let level = node.state.level().unwrap_or(0);
+                    depths[usize::from(level.min(last))] += 1;
+                }
+            });
+        }
+        depths
+    }
+
     pub(crate) fn census(&self) -> Census {
         let mut census = Census::default();
         for shard in self.shards() {

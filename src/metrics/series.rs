@@ -24,6 +24,7 @@ use super::tally::Counters;
 use crate::engine::Core;
 use crate::engine::scan::Scan;
 use crate::engine::timing::{Event, Watch};
+use crate::fifo::groups::Grouping;
 use crate::queue::WorkQueue;
 use crate::wait::catch_panic::catch_panic;
 
@@ -37,6 +38,8 @@ struct Totals<'a> {
     levels: Vec<usize>,
     /// Adds that wait for room.
     waiting: u64,
+    /// Groups that wait for a time.
+    parked: u64,
     scan: Scan,
 }
 
@@ -61,7 +64,7 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Value, &str); 11] = [
+const SERIES: [(&str, Value, &str); 12] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,
@@ -83,6 +86,8 @@ const SERIES: [(&str, Value, &str); 11] = [
         "Pending delays that were cancelled."),
     ("workqueue_waiting_adds", |totals| totals.waiting,
         "Adds and puts that wait for room in a queue with a capacity."),
+    ("workqueue_throttled_groups", |totals| totals.parked,
+        "Groups that have queued keys, and are held or without a token."),
     ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
 ];
@@ -244,6 +249,7 @@ impl<K> Core<K> {
                 depth: 0,
                 levels: vec![0; self.levels().len()],
                 waiting: 0,
+                parked: 0,
                 scan: Scan::default(),
             };
             // The recorder is user code, which may panic, and this runs in a drop.
@@ -257,9 +263,10 @@ impl<K> Core<K> {
 
     /// Returns the number of queued keys of each level; none if the queue has no levels.
     fn levels(&self) -> Vec<usize> {
-        self.lanes()
-            .map(|_| self.len_by_level())
-            .unwrap_or_default()
+        match self.has_levels() {
+            true => self.len_by_level(),
+            false => Vec::new(),
+        }
     }
 
     fn report_series(&self, series: &mut Series, watch: &Watch, stripes: &Stripes, now: bool) {
@@ -280,6 +287,7 @@ impl<K> Core<K> {
                 depth,
                 levels: self.levels(),
                 waiting: self.waiting_adds() as u64,
+                parked: self.groups().map_or(0, Grouping::parked) as u64,
                 scan,
             };
             series.report_totals(to, &totals);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::engine::cargo::Cargo;
 use crate::engine::{Core, Settings};
+use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::lanes::Order;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
@@ -35,6 +36,8 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     pub(super) settings: Settings,
     /// How values are merged, if the keys carry some.
     cargo: Option<Box<dyn Cargo<K>>>,
+    /// How keys are grouped, if they are.
+    pub(super) grouping: Option<Box<dyn GroupBy<K>>>,
     _keys: PhantomData<fn(K)>,
 }
 
@@ -45,12 +48,18 @@ impl<K, L, S> Builder<K, L, S> {
             hasher,
             settings,
             cargo: None,
+            grouping: None,
             _keys: PhantomData,
         }
     }
 
-    fn with_cargo(mut self, cargo: Option<Box<dyn Cargo<K>>>) -> Self {
+    fn with(
+        mut self,
+        cargo: Option<Box<dyn Cargo<K>>>,
+        grouping: Option<Box<dyn GroupBy<K>>>,
+    ) -> Self {
         self.cargo = cargo;
+        self.grouping = grouping;
         self
     }
 
@@ -81,8 +90,12 @@ impl<K, L, S> Builder<K, L, S> {
     where
         K: Send + Sync + 'static,
     {
-        Builder::new(self.limiter, self.hasher, self.settings)
-            .with_cargo(Some(Box::new(Merger::new(merge))))
+        let mut settings = self.settings;
+        if self.grouping.is_some() {
+            settings.pacing.misplaced = Some(("group_by", "must come after `merge`"));
+        }
+        Builder::new(self.limiter, self.hasher, settings)
+            .with(Some(Box::new(Merger::new(merge))), None)
     }
 
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
@@ -97,13 +110,13 @@ impl<K, L, S> Builder<K, L, S> {
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
-        Builder::new(self.limiter, hasher, self.settings).with_cargo(self.cargo)
+        Builder::new(self.limiter, hasher, self.settings).with(self.cargo, self.grouping)
     }
 
     /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time should use
     /// the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
-        Builder::new(limiter, self.hasher, self.settings).with_cargo(self.cargo)
+        Builder::new(limiter, self.hasher, self.settings).with(self.cargo, self.grouping)
     }
 
     /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
@@ -236,11 +249,12 @@ impl<K, L, S> Builder<K, L, S> {
         ConfigError::check_range("queue", "ring", 1..=LARGEST_RING, ring)?;
         ConfigError::check_range("queue", "tick", SHORTEST_TICK..=LONGEST_TICK, tick)?;
         self.settings.order.check()?;
+        self.settings.pacing.check(self.grouping.is_some())?;
         if let Some(capacity) = self.settings.capacity {
             ConfigError::check_range("queue", "capacity", 1..=usize::MAX, capacity)?;
         }
         Ok(WorkQueue {
-            core: Core::new(self.settings, self.cargo),
+            core: Core::new(self.settings, self.cargo, self.grouping),
             hasher: self.hasher,
             limiter: self.limiter,
         })
@@ -290,6 +304,7 @@ impl Default for Settings {
             timing: None,
             capacity: None,
             order: Order::default(),
+            pacing: Pacing::default(),
             recorder: Recorder::default(),
         }
     }

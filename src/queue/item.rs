@@ -103,8 +103,8 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     }
 
     fn own_level(&self) -> Level {
-        let lanes = self.queue.core.lanes();
-        lanes.map_or(0, |lanes| self.held.level(lanes.laned()))
+        let ordered = self.queue.core.ordered();
+        ordered.map_or(0, |ordered| ordered.delivered(&self.held))
     }
 
     /// Finishes the key.
@@ -159,6 +159,16 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
             let pin = self.held.pin();
             self.queue.core.delay(pin, hash, self.own_level(), delay)
         })
+    }
+
+    /// Adds the key again, and holds its group; without groups, adds it again after this time.
+    pub(crate) fn hold_group(&self, hold: Duration) -> Added {
+        let core = &self.queue.core;
+        let Some(groups) = core.groups() else {
+            return self.add_after(hold);
+        };
+        groups.hold_of(&self.held, core.hold_until(hold));
+        self.add_after(Duration::ZERO)
     }
 
     /// Refuses a retry, because the queue is shut down.

@@ -8,6 +8,7 @@ pub(crate) mod builder;
 pub(crate) mod drain;
 pub(crate) mod end;
 pub(crate) mod get;
+pub(crate) mod groups;
 pub(crate) mod handle;
 pub(crate) mod item;
 pub(crate) mod iter;
@@ -77,7 +78,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
     #[must_use]
     pub fn new() -> Self {
         WorkQueue {
-            core: Core::new(Settings::default(), None),
+            core: Core::new(Settings::default(), None, None),
             hasher: DefaultHasher::default(),
             limiter: NoLimit,
         }
@@ -142,7 +143,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     #[doc(alias("add_with_priority", "priority", "urgent"))]
     pub fn add_at(&self, level: usize, key: K) -> Added {
         let core = &*self.core;
-        if core.lanes().is_none() {
+        if !core.has_levels() {
             return self.add(key);
         }
         let hash = hash_of(&self.hasher, &key);
@@ -408,6 +409,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
         }
         core.timer.shrink();
         core.keys.shrink();
+        if let Some(groups) = core.groups() {
+            groups.shrink();
+        }
     }
 }
 
@@ -426,6 +430,7 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         if Arc::strong_count(core) > 1 {
             self.shut_down_now();
         }
+        core.driver.stop(&core.timer);
         // Even if the thread has dropped its reference to the core: it may still be running.
         core.driver.join();
         core.report_last();

@@ -190,7 +190,11 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     // SAFETY: as above.
                     pin: unsafe { Pin::new(node) },
                     state: seen.phase,
-                    level: core.lanes().and(at.state.level()).map(usize::from),
+                    level: core
+                        .has_levels()
+                        .then(|| at.state.level())
+                        .flatten()
+                        .map(usize::from),
                     age: age(since),
                     held: age(seen.held),
                     requeues: 0,

@@ -252,6 +252,22 @@ impl<K> Timer<K> {
         }
     }
 
+    /// Wakes the driver if it sleeps longer than until `at`, in nanoseconds. The caller has stored that time
+    /// where [`sleep`](Self::sleep)'s `is_awaited` finds it.
+    pub(crate) fn wake_by(&self, at: u64) {
+        // Ordering: SeqCst; pairs with the fence in `prepare_sleep`.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed; ordered by the fence.
+        if self.tick_of(at) < self.sleeps_until.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Returns the first tick that is no earlier than this time, in nanoseconds.
+    pub(crate) fn tick_of(&self, at: u64) -> u64 {
+        at.div_ceil(self.tick)
+    }
+
     pub(crate) fn wake(&self) {
         // Ordering: Relaxed; saves other threads the call. The waker itself synchronises.
         self.sleeps_until.store(AWAKE, Ordering::Relaxed);

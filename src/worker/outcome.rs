@@ -24,6 +24,11 @@ pub enum Outcome {
     /// one. So a key that fails and is throttled in turns still reaches
     /// [`max_retries`](super::Workers::max_retries).
     Later(Duration),
+    /// Add the key again now, keep its failures, and hold its [group](crate::Builder::group_by) for this
+    /// time: no key of the group is delivered before (G6). For "429: not before 30 s".
+    ///
+    /// In a queue without groups this is [`Later`](Self::Later).
+    HoldGroup(Duration),
 }
 
 /// What to do with a key that was processed, with or without an error.

@@ -75,14 +75,18 @@ where
             Outcome::Done => (Event::Done, "done"),
             Outcome::RequeueAfter(_) => (Event::RequeueAfter, "requeue_after"),
             Outcome::Later(_) => (Event::RequeueAfter, "later"),
+            Outcome::HoldGroup(_) => (Event::RequeueAfter, "hold_group"),
         };
         self.queue.core.note(event);
         span.outcome(name);
-        if !matches!(outcome, Outcome::Later(_)) {
-            self.forget(item);
-        }
-        if let Outcome::RequeueAfter(delay) | Outcome::Later(delay) = outcome {
-            item.add_after(delay);
+        match outcome {
+            Outcome::Done => self.forget(item),
+            Outcome::RequeueAfter(delay) => {
+                self.forget(item);
+                item.add_after(delay);
+            }
+            Outcome::Later(delay) => _ = item.add_after(delay),
+            Outcome::HoldGroup(hold) => _ = item.hold_group(hold),
         }
     }
 

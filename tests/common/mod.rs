@@ -86,6 +86,8 @@ pub(crate) struct Config {
     pub(crate) hash_bits: u64,
     /// With more than one, all keys are at the default level: the order is the same.
     pub(crate) levels: usize,
+    /// Whether all keys are in one group: the order is the same.
+    pub(crate) grouped: bool,
 }
 
 impl Config {
@@ -96,6 +98,7 @@ impl Config {
             ring: None,
             hash_bits: u64::MAX,
             levels: 1,
+            grouped: false,
         }
     }
 
@@ -103,6 +106,14 @@ impl Config {
     pub(crate) fn leveled() -> Self {
         Config {
             levels: 3,
+            ..Config::usual()
+        }
+    }
+
+    /// With a group.
+    pub(crate) fn grouped() -> Self {
+        Config {
+            grouped: true,
             ..Config::usual()
         }
     }
@@ -116,13 +127,14 @@ impl Config {
         }
     }
 
-    /// Those between which races differ most: roomy, cramped, and each with levels.
-    pub(crate) fn races() -> [Config; 4] {
+    /// Those between which races differ most: roomy, cramped, each with levels, and with a group.
+    pub(crate) fn races() -> [Config; 5] {
         let cramped = Config {
             levels: 2,
             ..Config::tiny()
         };
-        [Config::usual(), Config::tiny(), Config::leveled(), cramped]
+        let [usual, tiny] = [Config::usual(), Config::tiny()];
+        [usual, tiny, Config::leveled(), cramped, Config::grouped()]
     }
 
     /// Every combination of few and many shards, rings that overflow or do not, and hashes that are
@@ -137,6 +149,7 @@ impl Config {
                         ring,
                         hash_bits,
                         levels: 1,
+                        grouped: false,
                     });
                 }
             }
@@ -144,6 +157,12 @@ impl Config {
         all.push(Config::leveled());
         all.push(Config {
             levels: 8,
+            ..Config::tiny()
+        });
+        all.push(Config::grouped());
+        all.push(Config {
+            levels: 3,
+            grouped: true,
             ..Config::tiny()
         });
         // Three in which each setting comes once.
@@ -164,6 +183,9 @@ impl Config {
         }
         if let Some(ring) = self.ring {
             builder = builder.ring(ring);
+        }
+        if self.grouped {
+            builder = builder.group_by(|_| ());
         }
         builder.build().expect("the settings are in range")
     }

@@ -267,7 +267,7 @@ impl<K> Lanes<K> {
         // Ordering: Relaxed; a count.
         self.lane(from).stale.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the raise has made the old entry stale, so this is the key's one entry.
-        self.push(unsafe { Queued::of_raised(pin.node(), to) });
+        self.push(unsafe { Queued::again(pin.node(), to) });
     }
 
     /// Returns the number of queued keys.

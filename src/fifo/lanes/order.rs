@@ -40,7 +40,7 @@ impl Order {
     }
 
     /// Returns the level of adds that name none.
-    pub(super) fn usual_level(&self) -> Level {
+    pub(crate) fn usual_level(&self) -> Level {
         level(self.default_level())
     }
 }

@@ -12,7 +12,7 @@
 //! of its address: the number of its chunk, and its distance from the chunk's start.
 //!
 //! In a timed queue, each slot has room for the node's [`Times`] behind the node, and in a queue with
-//! lanes for its [`Place`], behind both.
+//! lanes for its [`Place`], behind both, and in a queue with groups for its [`Seat`].
 //!
 //! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner.
 //! Dropping the slab leaks the nodes that are still in it, so the owner removes them first.
@@ -25,6 +25,7 @@ use std::ptr::{NonNull, null_mut};
 use crate::fifo::ring::has_room_for;
 use crate::keys::node::{Node, NodeRef};
 use crate::keys::place::Place;
+use crate::keys::seat::Seat;
 use crate::keys::times::Times;
 
 /// A chunk takes a page, or room for this many nodes if they are large.
@@ -50,12 +51,19 @@ pub(crate) struct NodeIndex(pub(super) u32);
 pub(crate) struct Annex {
     pub(crate) timed: bool,
     pub(crate) laned: bool,
+    /// Not if `laned`.
+    pub(crate) seated: bool,
 }
 
 impl Annex {
-    const ALL: Annex = Annex {
-        timed: true,
-        laned: true,
+    /// The largest.
+    const ALL: Annex = {
+        assert!(size_of::<Place>() >= size_of::<Seat>());
+        Annex {
+            timed: true,
+            laned: true,
+            seated: false,
+        }
     };
 
     pub(crate) fn is_empty(self) -> bool {
@@ -121,14 +129,18 @@ impl<K> Slab<K> {
         (Self::ALIGN / UNIT).trailing_zeros()
     };
 
-    /// Returns the distance of a node's place from the node.
-    const fn to_place(timed: bool) -> usize {
+    /// Returns the distance from a node to what is behind its times.
+    const fn to_behind(timed: bool) -> usize {
         size_of::<Slot<K>>() + if timed { size_of::<Times>() } else { 0 }
     }
 
     const fn stride(annex: Annex) -> usize {
-        let place = if annex.laned { size_of::<Place>() } else { 0 };
-        (Self::to_place(annex.timed) + place).next_multiple_of(align_of::<Slot<K>>())
+        let behind = match (annex.laned, annex.seated) {
+            (true, _) => size_of::<Place>(),
+            (false, true) => size_of::<Seat>(),
+            (false, false) => 0,
+        };
+        (Self::to_behind(annex.timed) + behind).next_multiple_of(align_of::<Slot<K>>())
     }
 
     /// Creates an empty slab, with room for `annex` behind the nodes.
@@ -164,11 +176,11 @@ impl<K> Slab<K> {
         unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
     }
 
-    /// Returns the address of a node's place, in a slab that has places, and times if `timed`.
+    /// Returns the address of what is behind a node, and behind its times if `timed`.
     #[inline]
-    pub(crate) fn place_of(node: NodeRef<K>, timed: bool) -> NonNull<Place> {
+    pub(crate) fn behind(node: NodeRef<K>, timed: bool) -> NonNull<u8> {
         // SAFETY: inside the node's slot, or at its end.
-        unsafe { node.0.byte_add(Self::to_place(timed)).cast() }
+        unsafe { node.0.byte_add(Self::to_behind(timed)).cast() }
     }
 
     #[inline]
@@ -255,7 +267,14 @@ impl<K> Slab<K> {
                 Self::times_of(node).write(Times::default());
             }
             if self.annex.laned {
-                Self::place_of(node, self.annex.timed).write(Place::default());
+                Self::behind(node, self.annex.timed)
+                    .cast()
+                    .write(Place::default());
+            }
+            if self.annex.seated {
+                Self::behind(node, self.annex.timed)
+                    .cast()
+                    .write(Seat::default());
             }
         }
     }

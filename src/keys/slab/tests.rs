@@ -111,14 +111,17 @@ const ANNEXES: [Annex; 4] = [
     Annex {
         timed: false,
         laned: false,
+        seated: false,
     },
     Annex {
         timed: true,
         laned: false,
+        seated: false,
     },
     Annex {
         timed: false,
         laned: true,
+        seated: false,
     },
     Annex::ALL,
 ];
@@ -143,7 +146,7 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
                         unsafe { Slab::times_of(node).as_ref() }.queued(made as u64);
                     }
                     if slab.annex.laned {
-                        let place = Slab::place_of(node, slab.annex.timed);
+                        let place = Slab::behind(node, slab.annex.timed).cast::<Place>();
                         // SAFETY: just inserted into a slab that has places.
                         unsafe { place.as_ref() }.deliver(made as u8);
                     }
@@ -171,7 +174,7 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
                 assert_eq!(times.queue_time(), (*number as u64, 0));
             }
             if slab.annex.laned {
-                let place = Slab::place_of(*node, slab.annex.timed);
+                let place = Slab::behind(*node, slab.annex.timed).cast::<Place>();
                 assert!(place.is_aligned());
                 // SAFETY: in the slab, which has places.
                 let place = unsafe { place.as_ref() };

@@ -1,0 +1,567 @@
+//! The order of a queue with groups, or with a pace: groups take turns.
+//!
+//! A group is a key of a table of its own ([`Keys`]), and the groups that may deliver a key are the
+//! entries of a FIFO of their own, the *ring*. So what keeps keys keeps groups, too: they are interned when they
+//! are needed, pinned while they have keys, and swept later.
+//!
+//! ```text
+//!     pusher of a key                        popper
+//!     find the key's group, pin it           pop a group from the ring
+//!     lock the group                         lock the group
+//!       put the key in its list                take a key from its list
+//!       is it out, and ready? take it in hand  is it still ready? keep it in hand
+//!     unlock                                 unlock
+//!     push the group to the ring             push the group to the ring
+//!     notify a getter (the engine)           notify a getter (the engine)
+//! ```
+//!
+//! # A group
+//!
+//! ```text
+//!                       a key comes, a key is done, its time has come
+//!               +-----------------------------------------------------> ring
+//!               |                                                        |
+//!      out, free or at its limit <---- a popper finds nothing to take ---+
+//!               |                                                        |
+//!               +----------------> parked until a time <-----------------+
+//!                     held, or without a token
+//! ```
+//!
+//! `Body::whereabouts` says where it is, and is written under the group's lock. The thread that writes
+//! `Ring` has the group in hand, and pushes it; so a group is in one place, once.
+//!
+//! * **Turns** (G1). A popper takes one key, and puts the group back at the tail. A group with a weight goes
+//!   to `first` instead, a ring that is popped before the other, until its turn is over.
+//! * **The limit** (G2). Keys in flight are counted under the lock: `take` counts one, and `land`, after the
+//!   key is done, uncounts it. A popper that finds a group at its limit leaves it out. The thread that
+//!   lands a key of it then finds it out and ready, and pushes it.
+//! * **Rate and hold** (G5, G6). A group that has to wait for a time is parked, in a heap. A popper whose
+//!   clock has passed the first time, and the timer's thread, take it out.
+//! * **Pace** (T1). One bucket for all. A popper takes a token once it has a group that is ready; without one
+//!   it puts the group back at the head, and returns nothing.
+//! * **Intervals** (T2). A key that is queued while its interval is not over is in no list: it comes into
+//!   one when its interval ends, as if it was pushed then.
+//! * **Levels** (G4) are lists of one group. A key whose level rises changes its list, under the lock. If it
+//!   is in none, because it is not yet pushed or already taken, nothing is done: a pusher reads the level
+//!   from the key's word under the lock.
+//!
+//! # Memory
+//!
+//! A group has one pin of its own while it has keys queued or in flight, or is parked; the thread that ends
+//! that (`Move::Free`) unpins it. Entries of the heap have pins of their own.
+//!
+//! # Emptiness
+//!
+//! A group that a popper has in hand is in no ring, so another popper may find nothing although there are
+//! keys. It registers as a getter and goes to sleep; the popper with the group pushes it, and notifies a getter
+//! after that.
+
+mod group;
+mod list;
+pub(crate) mod parked;
+mod rate;
+pub(crate) mod settings;
+
+use std::any::Any;
+use std::hash::{BuildHasher, Hash};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::Clock;
+use crate::DefaultHasher;
+use crate::fifo::Fifo;
+use crate::keys::Keys;
+use crate::keys::node::{Held, NodeRef, Pin, Queued};
+use crate::keys::seat::Seated;
+use crate::keys::state::Level;
+use crate::sync::SpinLock;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::wait::catch_panic::catch_panic;
+use group::{Body, Group, Move, Rules, Whereabouts};
+use parked::{Cooling, Due, NEVER, Parked};
+use rate::Rate;
+
+/// The groups of a queue, for an engine that does not know their type.
+pub(crate) trait Grouping<K>: Send + Sync {
+    /// The level of adds that name none.
+    fn default_level(&self) -> Level;
+
+    fn last_level(&self) -> Level;
+
+    fn seated(&self) -> &Seated;
+
+    /// Sets what is called with a time at which [`unpark`](Self::unpark) is to be called.
+    fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>);
+
+    /// Puts a queued key into its group. `landed` is the group of a delivery that has ended with it.
+    fn push(&self, entry: Queued<K>, landed: Option<Landing>);
+
+    /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
+    /// whether other getters are to be notified.
+    fn pop(&self) -> Option<(Queued<K>, bool)>;
+
+    /// Returns the group of a key whose delivery is about to end.
+    fn landing(&self, held: &Held<K>) -> Landing;
+
+    /// Ends a delivery. Returns whether a getter is to be notified.
+    fn land(&self, landing: Landing) -> bool;
+
+    /// Moves a key whose level was raised, and ends the pin for its other entry: there is none.
+    fn raise(&self, pin: &Pin<K>, to: Level);
+
+    /// Takes out what has waited for a time that has come. Returns how many getters to notify.
+    fn unpark(&self) -> usize;
+
+    /// Returns the next such time.
+    fn next(&self) -> u64;
+
+    /// Returns the number of queued keys.
+    fn len(&self) -> usize;
+
+    /// Returns whether no group is ready. Does not miss one that is ready during the whole call.
+    fn is_idle(&self) -> bool;
+
+    /// Returns the number of groups with queued keys that wait for a time.
+    #[cfg(feature = "metrics")]
+    fn parked(&self) -> usize;
+
+    /// Holds a group, or releases it (0). Returns whether a getter is to be notified; `None` if groups
+    /// have another type.
+    fn hold(&self, group: &dyn Any, until: u64) -> Option<bool>;
+
+    /// Holds the group of a key in flight.
+    fn hold_of(&self, held: &Held<K>, until: u64);
+
+    /// Calls `f` with each group that has keys or is parked, as a `GroupCounts<G>`.
+    fn visit(&self, f: &mut dyn FnMut(&dyn Any));
+
+    /// Sweeps some idle groups if that is due, and returns whether there are more to sweep now.
+    fn look(&self) -> bool;
+
+    fn shrink(&self);
+}
+
+/// The group of a delivery: the address of its node.
+#[derive(Clone, Copy)]
+pub(crate) struct Landing(NonNull<()>);
+
+/// What a group has; see [`WorkQueue::groups`](crate::WorkQueue::groups).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct GroupCounts<G> {
+    /// The group.
+    pub group: G,
+    /// Keys that are queued.
+    pub queued: usize,
+    /// Keys that workers hold.
+    pub in_flight: usize,
+    /// The time until the group is not held any more, if it is.
+    pub held_for: Option<Duration>,
+}
+
+pub(crate) struct Groups<K, G> {
+    by: Box<dyn Fn(&K) -> G + Send + Sync>,
+    weigh: Option<Box<dyn Fn(&G) -> u32 + Send + Sync>>,
+    default_level: Level,
+    rules: Rules,
+    seated: Seated,
+    hasher: DefaultHasher,
+    groups: Keys<Group<K, G>>,
+    /// Groups in their turn.
+    first: Fifo<Group<K, G>>,
+    ring: Fifo<Group<K, G>>,
+    parked: Parked<Group<K, G>>,
+    cooling: Option<Cooling<K>>,
+    /// For the whole queue, with the time at which its bucket is full.
+    pace: Option<(Rate, CachePadded<AtomicU64>)>,
+    /// When the pace has a token again, if a popper has missed one.
+    next_token: AtomicU64,
+    /// Whether each pop reads the clock.
+    timed: bool,
+    clock: Clock,
+    wake: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
+    pushed: CachePadded<AtomicUsize>,
+    popped: CachePadded<AtomicUsize>,
+}
+
+type GroupRef<K, G> = NodeRef<Group<K, G>>;
+
+impl<K, G> Groups<K, G>
+where
+    K: Send + Sync + 'static,
+    G: Hash + Eq + Clone + Send + Sync + 'static,
+{
+    fn now(&self) -> u64 {
+        self.clock.nanos()
+    }
+
+    /// Returns the time, for decisions that may depend on it.
+    fn now_if_timed(&self, body: &Body<K>) -> u64 {
+        match self.timed || body.held_until > 0 {
+            true => self.now(),
+            false => 0,
+        }
+    }
+
+    /// Returns the pinned group with this name, which is interned if it is not yet.
+    fn intern(&self, name: Option<G>) -> Pin<Group<K, G>> {
+        let hash = match &name {
+            Some(name) => self.hasher.hash_one(name),
+            None => 0,
+        };
+        let known = self.groups.lock(hash).pin(hash, |group| group.name == name);
+        if let Some(pin) = known {
+            return pin;
+        }
+        // Not under the lock: it is user code.
+        let weight = match (&self.weigh, &name) {
+            (Some(weigh), Some(name)) => weigh(name).max(1),
+            _ => 1,
+        };
+        let mut shard = self.groups.lock(hash);
+        if let Some(pin) = shard.pin(hash, |group| group.name == name) {
+            return pin;
+        }
+        let group = Group {
+            name,
+            weight,
+            body: SpinLock::new(Body::new(&self.rules)),
+        };
+        let (pin, swept) = shard.insert_pinned(hash, group, false);
+        drop(shard);
+        drop(swept);
+        pin
+    }
+
+    /// Returns the pinned group of a key.
+    fn group_of(&self, key: &K) -> Pin<Group<K, G>> {
+        // The panic hook reports a panic of user code. The key must not get lost for it.
+        catch_panic(|| self.intern(Some((self.by)(key)))).unwrap_or_else(|_| self.intern(None))
+    }
+
+    /// Changes a pinned group, gives the pin to it if it has none, and does what has to be done then. Returns
+    /// whether the group was put into a ring.
+    fn change(&self, pin: Pin<Group<K, G>>, change: impl FnOnce(&mut Body<K>)) -> bool {
+        let node = pin.node();
+        let mut body = pin.key().body.lock();
+        let is_surplus = std::mem::replace(&mut body.is_pinned, true);
+        change(&mut body);
+        let now = self.now_if_timed(&body);
+        let next = body.changed(&self.rules, now);
+        let due = Self::due(node, next);
+        drop(body);
+        let pushed = self.carry(node, next, due);
+        if is_surplus {
+            pin.unpin();
+        }
+        pushed
+    }
+
+    /// Like [`change`](Self::change), of a group that has a pin because a key of it is in flight.
+    fn change_landing(&self, landing: Landing, change: impl FnOnce(&mut Body<K>)) -> bool {
+        let node: GroupRef<K, G> = NodeRef(landing.0.cast());
+        // SAFETY: a group with keys in flight stays interned.
+        let group = unsafe { node.get() };
+        let mut body = group.key.body.lock();
+        change(&mut body);
+        let now = self.now_if_timed(&body);
+        let next = body.changed(&self.rules, now);
+        let due = Self::due(node, next);
+        drop(body);
+        self.carry(node, next, due)
+    }
+
+    /// Pins a group that is to be parked. Called under its lock: once it is unlocked, another thread may
+    /// release it.
+    fn due(node: GroupRef<K, G>, next: Move) -> Option<Due<Group<K, G>>> {
+        match next {
+            Move::Park(at) => {
+                // SAFETY: a parked group stays interned.
+                let pin = unsafe { Pin::new(node) };
+                Some(Due { at, pin })
+            }
+            _ => None,
+        }
+    }
+
+    /// Does what has to be done with a group after it is unlocked. Returns whether it is in a ring now.
+    fn carry(&self, node: GroupRef<K, G>, next: Move, due: Option<Due<Group<K, G>>>) -> bool {
+        match next {
+            Move::Stay => {}
+            Move::Push => self.ring.push(Queued::of_new(node)),
+            Move::PushFirst => self.first.push(Queued::of_new(node)),
+            Move::Park(at) => {
+                if due.is_some_and(|due| self.parked.put(due)) {
+                    self.wake_at(at);
+                }
+            }
+            // SAFETY: the pin that the group had.
+            Move::Free => unsafe { node.get() }.state.unpin(),
+        }
+        matches!(next, Move::Push | Move::PushFirst)
+    }
+
+    fn wake_at(&self, at: u64) {
+        if let Some(wake) = self.wake.get() {
+            wake(at);
+        }
+    }
+
+    /// Takes a token of the pace. Returns false if there is none.
+    fn take_token(&self, now: u64) -> bool {
+        let Some((rate, full)) = &self.pace else {
+            return true;
+        };
+        let take = |full| (rate.next(full) <= now).then(|| rate.take(full, now));
+        // Ordering: Relaxed; the word publishes nothing else.
+        let taken = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let Err(full) = taken else { return true };
+        let at = rate.next(full);
+        // Ordering: Relaxed; a thread that stores a time wakes the driver after it. All times that are
+        // stored come from one word, whose value rises, so a later one does not hide an earlier one that
+        // matters.
+        if self.next_token.swap(at, Ordering::Relaxed) != at {
+            self.wake_at(at);
+        }
+        false
+    }
+
+    /// Pops a group in its turn, or the next one.
+    fn next_group(&self) -> Option<GroupRef<K, G>> {
+        let entry = self.first.pop().or_else(|| self.ring.pop())?;
+        Some(entry.node())
+    }
+
+    /// Puts a key into its group, or keeps it until its interval is over.
+    fn enter(&self, entry: Queued<K>, landed: Option<Landing>) -> bool {
+        let land = |body: &mut Body<K>| body.in_flight -= u32::from(landed.is_some());
+        if let Some(cooling) = &self.cooling
+            && let Some(first) = cooling.keep(&entry, &self.seated)
+        {
+            if first {
+                self.wake_at(cooling.next());
+            }
+            return landed.is_some_and(|landed| self.change_landing(landed, land));
+        }
+        let put = |body: &mut Body<K>| {
+            land(body);
+            let level = entry.state().level().unwrap_or(0);
+            // SAFETY: the entry of a queued key, of this group.
+            unsafe { body.push(entry.node(), level, &self.seated) };
+        };
+        match landed {
+            Some(landed) => self.change_landing(landed, put),
+            None => {
+                // SAFETY: a queued node stays interned.
+                let key = unsafe { &entry.node().get().key };
+                self.change(self.group_of(key), put)
+            }
+        }
+    }
+}
+
+impl<K, G> Grouping<K> for Groups<K, G>
+where
+    K: Send + Sync + 'static,
+    G: Hash + Eq + Clone + Send + Sync + 'static,
+{
+    fn default_level(&self) -> Level {
+        self.default_level
+    }
+
+    fn last_level(&self) -> Level {
+        (self.rules.levels - 1) as Level
+    }
+
+    fn seated(&self) -> &Seated {
+        &self.seated
+    }
+
+    fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>) {
+        // It is set once, before the queue is used.
+        let _ = self.wake.set(wake);
+    }
+
+    fn push(&self, entry: Queued<K>, landed: Option<Landing>) {
+        // Ordering: Relaxed; a count.
+        self.pushed.fetch_add(1, Ordering::Relaxed);
+        self.enter(entry, landed);
+    }
+
+    fn pop(&self) -> Option<(Queued<K>, bool)> {
+        if self.next() != NEVER {
+            self.unpark();
+        }
+        while let Some(node) = self.next_group() {
+            // SAFETY: a group in a ring has keys, and stays interned.
+            let group = &unsafe { node.get() }.key;
+            let mut body = group.body.lock();
+            let now = self.now_if_timed(&body);
+            let is_ready = body.ready_at(&self.rules).is_some_and(|at| at <= now);
+            if is_ready && !self.take_token(now) {
+                drop(body);
+                self.carry(node, Move::PushFirst, None);
+                return None;
+            }
+            let taken = match is_ready {
+                true => body.take(&self.rules, group.weight, now, &self.seated),
+                false => None,
+            };
+            let next = match taken {
+                Some(_) => body.go_on(&self.rules, now),
+                None => body.settle(&self.rules, now),
+            };
+            let due = Self::due(node, next);
+            drop(body);
+            let more = self.carry(node, next, due);
+            if let Some((key, level)) = taken {
+                // SAFETY: it was in the list, which had its one entry.
+                let entry = unsafe { Queued::again(key, 0) };
+                entry
+                    .seat(&self.seated)
+                    .deliver(node.0.as_ptr().cast(), level);
+                if let Some(cooling) = &self.cooling {
+                    cooling.begin(&entry, now, &self.seated);
+                }
+                // Ordering: Relaxed; a count.
+                self.popped.fetch_add(1, Ordering::Relaxed);
+                return Some((entry, more));
+            }
+        }
+        None
+    }
+
+    fn landing(&self, held: &Held<K>) -> Landing {
+        let group = NonNull::new(held.seat(&self.seated).group());
+        Landing(group.expect("a delivery has a group"))
+    }
+
+    fn land(&self, landing: Landing) -> bool {
+        self.change_landing(landing, |body| body.in_flight -= 1)
+    }
+
+    fn raise(&self, pin: &Pin<K>, to: Level) {
+        let group = self.group_of(pin.key());
+        // SAFETY: pinned, and of this group.
+        self.change(group, |body| unsafe {
+            body.raise(pin.node(), to, &self.seated)
+        });
+        pin.unpin();
+    }
+
+    fn unpark(&self) -> usize {
+        let now = self.now();
+        let mut ready = 0;
+        while let Some(Due { at, pin }) = self.parked.take(now) {
+            let node = pin.node();
+            let mut body = pin.key().body.lock();
+            let next = match body.whereabouts {
+                Whereabouts::Parked(until) if until == at => body.settle(&self.rules, now),
+                _ => Move::Stay,
+            };
+            let due = Self::due(node, next);
+            drop(body);
+            ready += usize::from(self.carry(node, next, due));
+            pin.unpin();
+        }
+        if let Some(cooling) = &self.cooling {
+            while let Some(node) = cooling.take(now, &self.seated) {
+                // SAFETY: its one entry was kept here.
+                let entry = unsafe { Queued::again(node, 0) };
+                ready += usize::from(self.enter(entry, None));
+            }
+        }
+        // Ordering: Relaxed; as in `take_token`.
+        let at = self.next_token.load(Ordering::Relaxed);
+        if at <= now {
+            // Not a plain store: a popper may have stored another time meanwhile.
+            let _ =
+                self.next_token
+                    .compare_exchange(at, NEVER, Ordering::Relaxed, Ordering::Relaxed);
+            ready += usize::from(!self.is_idle());
+        }
+        ready
+    }
+
+    fn next(&self) -> u64 {
+        let cooling = self.cooling.as_ref().map_or(NEVER, Cooling::next);
+        // Ordering: Relaxed; as in `take_token`.
+        let token = self.next_token.load(Ordering::Relaxed);
+        self.parked.next().min(cooling).min(token)
+    }
+
+    fn len(&self) -> usize {
+        // Ordering: Acquire, so that a key that is counted below as popped was counted as pushed, too.
+        let popped = self.popped.load(Ordering::Acquire);
+        // Ordering: Relaxed; a snapshot.
+        self.pushed.load(Ordering::Relaxed).wrapping_sub(popped)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.first.is_empty() && self.ring.is_empty()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn parked(&self) -> usize {
+        let mut parked = 0;
+        for shard in self.groups.shards() {
+            shard.for_each(|node| {
+                let body = node.key.body.lock();
+                parked += usize::from(
+                    body.queued > 0 && matches!(body.whereabouts, Whereabouts::Parked(_)),
+                );
+            });
+        }
+        parked
+    }
+
+    fn hold(&self, group: &dyn Any, until: u64) -> Option<bool> {
+        let name = group.downcast_ref::<G>()?;
+        let pin = self.intern(Some(name.clone()));
+        Some(self.change(pin, |body| body.held_until = until))
+    }
+
+    fn hold_of(&self, held: &Held<K>, until: u64) {
+        self.change_landing(self.landing(held), |body| body.held_until = until);
+    }
+
+    fn visit(&self, f: &mut dyn FnMut(&dyn Any)) {
+        for shard in self.groups.shards() {
+            let mut pins = Vec::new();
+            shard.visit(0, usize::MAX, |node| {
+                // SAFETY: in the table of a shard whose lock is held.
+                pins.push(unsafe { Pin::new(node) });
+            });
+            drop(shard);
+            for pin in pins {
+                let group = pin.key();
+                let body = group.body.lock();
+                let (queued, in_flight) = (body.queued as usize, body.in_flight as usize);
+                let held_until = body.held_until;
+                let is_pinned = body.is_pinned;
+                drop(body);
+                if let (true, Some(name)) = (is_pinned, &group.name) {
+                    let held = held_until.saturating_sub(self.now());
+                    f(&GroupCounts {
+                        group: name.clone(),
+                        queued,
+                        in_flight,
+                        held_for: (held > 0).then(|| Duration::from_nanos(held)),
+                    });
+                }
+                pin.unpin();
+            }
+        }
+    }
+
+    fn look(&self) -> bool {
+        self.groups.look(|| self.clock.rough_nanos())
+    }
+
+    fn shrink(&self) {
+        self.groups.shrink();
+    }
+}

@@ -1,0 +1,243 @@
+//! Groups of keys, and the pace: the settings, and what is done with a group.
+
+use std::any::Any;
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::engine::Core;
+use crate::fifo::groups::GroupCounts;
+use crate::fifo::groups::settings::{Grouped, Weigh};
+use crate::time::nanos;
+use crate::{Builder, WorkQueue};
+
+impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
+    /// Divides the keys into groups that take turns, such as tenants, customers or hosts: `group_by` returns
+    /// the group of a key (G1). Without it, the queue is first in, first out over all keys.
+    ///
+    /// While a group has queued keys, it has a turn in each round, in which one of its keys is delivered, or as many as
+    /// its [weight](Self::group_weight). So one group with a million keys delays the keys of another by one
+    /// round, not by a million deliveries. Within a group keys come out first in, first out, or by
+    /// [level](Self::levels) (G4).
+    ///
+    /// `group_by` is called when a key becomes queued, must always return the same group for a key, and should be
+    /// cheap. If it panics, or `Hash`, `Eq` or `Clone` of the group do, the panic hook reports that, and the
+    /// key is in one more group, with all others for which that happens. In a queue with values, call
+    /// this after [`merge`](Self::merge).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::builder().group_by(|key: &(&str, u32)| key.0).build()?;
+    /// queue.add_all([("big", 1), ("big", 2), ("big", 3), ("small", 1)]);
+    /// let order: Vec<_> = queue.try_iter().map(|item| *item).collect();
+    /// assert_eq!(order, [("big", 1), ("small", 1), ("big", 2), ("big", 3)]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("fairness", "tenant", "round_robin"))]
+    pub fn group_by<G>(mut self, group_by: impl Fn(&K) -> G + Send + Sync + 'static) -> Self
+    where
+        G: Hash + Eq + Clone + Send + Sync + 'static,
+    {
+        self.grouping = Some(Box::new(Grouped::new(Box::new(group_by))));
+        self
+    }
+
+    /// Limits how many keys of a group are in flight, that is, held by workers (G2): above 0. A group at its
+    /// limit delays no other, and has its next key delivered as soon as one of its keys is done.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let builder = WorkQueue::builder().group_by(|key: &(&str, u32)| key.0);
+    /// let queue = builder.group_limit(1).build()?;
+    /// queue.add_all([("big", 1), ("big", 2), ("small", 1)]);
+    /// let [first, second] = [(); 2].map(|()| queue.try_get().unwrap());
+    /// assert_eq!((*first, *second), (("big", 1), ("small", 1)));
+    /// assert!(queue.try_get().is_err()); // ("big", 2) waits
+    /// first.done();
+    /// assert_eq!(*queue.try_get().unwrap(), ("big", 2));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("concurrency", "bulkhead"))]
+    pub fn group_limit(mut self, in_flight: usize) -> Self {
+        self.settings.pacing.group_limit = Some(in_flight);
+        self
+    }
+
+    /// Sets how many keys of a group are delivered in its turn; 0 counts as 1. `weight` is called once for a group,
+    /// as long as the queue remembers it. Default: 1 for all.
+    ///
+    /// The type of the groups must be that of [`group_by`](Self::group_by), which comes first.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let builder = WorkQueue::builder().group_by(|key: &(&'static str, u32)| key.0);
+    /// let queue = builder.group_weight(|group: &&str| if *group == "paid" { 2 } else { 1 }).build()?;
+    /// queue.add_all([("free", 1), ("free", 2), ("paid", 1), ("paid", 2), ("paid", 3)]);
+    /// let order: Vec<_> = queue.try_iter().map(|item| item.0).collect();
+    /// assert_eq!(order, ["free", "paid", "paid", "free", "paid"]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn group_weight<G: 'static>(
+        mut self,
+        weight: impl Fn(&G) -> u32 + Send + Sync + 'static,
+    ) -> Self {
+        let weigh: Weigh<G> = Box::new(weight);
+        let is_set = self
+            .grouping
+            .as_mut()
+            .map(|by| by.weigh_by(Box::new(weigh)));
+        let rule = match is_set {
+            None => Some("must come after `group_by`"),
+            Some(false) => Some("must take the groups that `group_by` returns"),
+            Some(true) => None,
+        };
+        if let Some(rule) = rule {
+            self.settings.pacing.misplaced = Some(("group_weight", rule));
+        }
+        self
+    }
+
+    /// Limits how many keys of each group are delivered per second, as a token bucket: `burst` at once, then
+    /// `per_second` (G5). Both above 0. A group without a token delays no other.
+    ///
+    /// The bucket is a virtual schedule (GCRA, ITU-T I.371). Tokens are taken by deliveries, retries included.
+    pub fn group_rate(mut self, per_second: f64, burst: u32) -> Self {
+        self.settings.pacing.group_rate = Some((per_second, burst));
+        self
+    }
+
+    /// Limits how many keys are delivered per second in all, as a token bucket: `burst` at once, then
+    /// `per_second` (T1). Both above 0. The order stays, and a key that waits for a token merges
+    /// further adds.
+    ///
+    /// Also holds while the queue [drains](WorkQueue::shut_down_with_drain).
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let builder = WorkQueue::builder().clock(clock).manual_timers();
+    /// let queue = builder.dispatch_rate(10.0, 1).build()?;
+    /// queue.add_all(["a", "b"]);
+    /// assert_eq!(*queue.try_get().unwrap(), "a");
+    /// assert!(queue.try_get().is_err());
+    /// time.advance(Duration::from_millis(100));
+    /// assert_eq!(*queue.try_get().unwrap(), "b");
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("throttle", "rate_limit"))]
+    pub fn dispatch_rate(mut self, per_second: f64, burst: u32) -> Self {
+        self.settings.pacing.dispatch_rate = Some((per_second, burst));
+        self
+    }
+
+    /// Sets the least time between the begins of two deliveries of one key (T2): above 0. Adds in between merge
+    /// into one delivery at the end of the interval.
+    ///
+    /// Also holds for retries, and while the queue [drains](WorkQueue::shut_down_with_drain). A key is
+    /// remembered until its interval is over.
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let builder = WorkQueue::builder().clock(clock).manual_timers();
+    /// let queue = builder.min_interval(Duration::from_secs(1)).build()?;
+    /// queue.add("a");
+    /// queue.try_get().unwrap().done();
+    /// queue.add_all(["a", "b", "a"]);
+    /// assert_eq!(*queue.try_get().unwrap(), "b");
+    /// assert!(queue.try_get().is_err());
+    /// time.advance(Duration::from_secs(1));
+    /// assert_eq!(*queue.try_get().unwrap(), "a");
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("throttle", "min_reconcile_interval"))]
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.settings.pacing.min_interval = Some(interval);
+        self
+    }
+}
+
+impl<K, L, S> WorkQueue<K, L, S> {
+    /// Delivers no key of this group for the time `hold`, from now (G6): its keys stay queued and merge, and other
+    /// groups go on. A later call replaces an earlier one, so one with `Duration::ZERO` is
+    /// [`release_group`](Self::release_group).
+    ///
+    /// Keys that workers hold are not concerned. A worker that finds out that a host wants to be left alone
+    /// returns [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup).
+    ///
+    /// Returns false, and does nothing, if the queue has no groups of this type:
+    /// [`group_by`](Builder::group_by) says which it has.
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let builder = WorkQueue::builder().clock(clock).manual_timers();
+    /// let queue = builder.group_by(|key: &(&'static str, u32)| key.0).build()?;
+    /// queue.add_all([("a", 1), ("b", 1)]);
+    /// assert!(queue.hold_group(&"a", Duration::from_secs(30)));
+    /// assert_eq!(*queue.try_get().unwrap(), ("b", 1));
+    /// assert!(queue.try_get().is_err());
+    /// time.advance(Duration::from_secs(30));
+    /// assert_eq!(*queue.try_get().unwrap(), ("a", 1));
+    /// assert!(!queue.hold_group(&7, Duration::MAX)); // groups are `&str`
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn hold_group<G: 'static>(&self, group: &G, hold: Duration) -> bool {
+        self.core.hold_group(group, hold).is_some()
+    }
+
+    /// Ends the hold of a group now. Returns false if the queue has no groups of this type.
+    pub fn release_group<G: 'static>(&self, group: &G) -> bool {
+        self.hold_group(group, Duration::ZERO)
+    }
+
+    /// Returns the groups that have queued keys or keys in flight, or are held, those with the most keys
+    /// first. Each is as it was at some moment during the call.
+    ///
+    /// Takes time and memory proportional to the number of groups, and returns none if the queue has no
+    /// groups of this type.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::builder().group_by(|n: &u32| n % 2 == 0).build()?;
+    /// queue.add_all([1, 3, 5, 6]);
+    /// let item = queue.get();
+    /// let groups = queue.groups::<bool>();
+    /// assert_eq!((groups[0].group, groups[0].queued, groups[0].in_flight), (false, 2, 1));
+    /// assert_eq!((groups[1].group, groups[1].queued, groups[1].in_flight), (true, 1, 0));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn groups<G: Clone + 'static>(&self) -> Vec<GroupCounts<G>> {
+        let mut all: Vec<GroupCounts<G>> = Vec::new();
+        if let Some(groups) = self.core.groups() {
+            groups.visit(&mut |group| all.extend(group.downcast_ref().cloned()));
+        }
+        all.sort_by_key(|group| std::cmp::Reverse(group.queued + group.in_flight));
+        all
+    }
+}
+
+impl<K> Core<K> {
+    /// Holds a group. Returns `None` if the queue has no groups of this type.
+    fn hold_group(&self, group: &dyn Any, hold: Duration) -> Option<()> {
+        let groups = self.groups()?;
+        if groups.hold(group, self.hold_until(hold))? {
+            self.getters.notify(1);
+        }
+        Some(())
+    }
+
+    /// Returns when a hold ends that begins now; 0 if it is none.
+    pub(crate) fn hold_until(&self, hold: Duration) -> u64 {
+        match hold.is_zero() {
+            true => 0,
+            false => {
+                let now = self.timer.clock().nanos();
+                now.saturating_add(nanos::saturating(hold))
+            }
+        }
+    }
+}
