@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     LevelsCycle, Levels, LevelsBacklog,
     Backlog,
     Reconcile,
+    Groups100Cycle, Groups100kCycle, Groups100, Groups100k,
     Latency, LatencyOwn, Wake, WakeTask,
     DelayInsert, DelayReset, DelayMemory, DelayFire,
     LimiterExponential, LimiterFastSlow, LimiterBucket, LimiterController,
@@ -94,6 +95,12 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("levels-backlog", LevelsBacklog, 1, M, &[
         Figure("", "ns/key", 0, &[Less(1.0, LOCK), Less(20.0, "priorityqueue")]),
     ]),
+    Workload("groups-100-cycle", Groups100Cycle, 1, 2 * M, GROUPS),
+    Workload("groups-100k-cycle", Groups100kCycle, 1, 2 * M, GROUPS),
+    Workload("groups-100-1x1", Groups100, 1, M, GROUPS),
+    Workload("groups-100-8x8", Groups100, 8, M, GROUPS),
+    Workload("groups-100k-1x1", Groups100k, 1, M, GROUPS),
+    Workload("groups-100k-8x8", Groups100k, 8, M, GROUPS),
     Workload("recur-100k", Recur, 1, 3 * M, &[Figure("", "ns/key", 0, &[])]),
     Workload("replay", Replay, 1, M, &[Figure("", "ns/event", 0, &[])]),
     Workload("backlog", Backlog, 1, M, &[
@@ -141,6 +148,8 @@ pub(crate) static WORKLOADS: &[Workload] = &[
         Figure("threads", "threads", 0, &[]),
     ]),
 ];
+
+const GROUPS: &[Figure] = &[Figure("", "ns/key", 0, &[Less(0.5, ONE), Less(1.0, LOCK)])];
 
 const WORK: &[Figure] = &[
     Figure("whole", "ns/key", 0, &[]),

@@ -12,7 +12,7 @@ use keyqueue::{Item, ValueQueue, WorkQueue, merge};
 use crate::keys::Key;
 use crate::queue::{Delays, Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
-use crate::workloads::{self, backlog, delay, levels, limiter, paced, reconcile, values};
+use crate::workloads::{self, backlog, delay, groups, levels, limiter, paced, reconcile, values};
 
 pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
@@ -24,17 +24,23 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
             .or_else(|| delay::run::<WorkQueue<u64>>(round))
             .or_else(|| limiter::keyqueue(round))
             .or_else(|| values::run::<Values>(round))
-            .or_else(|| run_levels(round, 3)),
+            .or_else(|| run_levels(round, 3))
+            .or_else(|| groups::run(round, grouped)),
     }
 }
 
-/// The workloads with levels, on a queue that has one level.
+/// The workloads with levels or groups, on a queue that has neither.
 pub(super) fn run_one_level(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
         // Its urgent keys would wait behind the backlog.
         Kind::LevelsBacklog => None,
-        _ => run_levels(round, 1),
+        _ => run_levels(round, 1).or_else(|| groups::run(round, |_| WorkQueue::new())),
     }
+}
+
+fn grouped(groups: u64) -> WorkQueue<u64> {
+    let builder = WorkQueue::builder().group_by(move |key: &u64| *key % groups);
+    builder.build().expect("in range")
 }
 
 fn run_levels(round: &Round<'_>, levels: usize) -> Option<Vec<f64>> {

@@ -3,6 +3,7 @@
 mod by_hand;
 mod delay;
 mod go;
+mod grouped_lock;
 mod keyqueue;
 mod kube;
 mod leveled_lock;

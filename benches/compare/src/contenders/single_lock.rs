@@ -41,11 +41,12 @@ use foldhash::fast::RandomState;
 use hashbrown::hash_table::{Entry, HashTable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::grouped_lock::GroupedLock;
 use super::leveled_lock::LeveledLock;
 use crate::keys::Key;
 use crate::queue::{Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
-use crate::workloads::{self, backlog, levels, limiter, values};
+use crate::workloads::{self, backlog, groups, levels, limiter, values};
 
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
@@ -63,7 +64,8 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
             .or_else(|| workloads::run_str::<SingleLock<Arc<str>>>(round))
             .or_else(|| limiter::locked(round))
             .or_else(|| values::run::<SingleLock<u64, Vec<Event>>>(round))
-            .or_else(|| levels::run(round, LeveledLock::new, LeveledLock::add_at)),
+            .or_else(|| levels::run(round, LeveledLock::new, LeveledLock::add_at))
+            .or_else(|| groups::run(round, GroupedLock::with)),
     }
 }
 

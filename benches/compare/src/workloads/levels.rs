@@ -28,7 +28,11 @@ pub(crate) fn run<C: Queue<u64>>(
 }
 
 /// Nanoseconds for add, get and done of one key after the other, all at one level, on one thread.
-fn cycle<C: Queue<u64>>(count: usize, queue: &C, add_at: impl Fn(&C, usize, u64)) -> f64 {
+pub(super) fn cycle<C: Queue<u64>>(
+    count: usize,
+    queue: &C,
+    add_at: impl Fn(&C, usize, u64),
+) -> f64 {
     let (keys, passes) = (u64::first(RECURRING), passes(count, RECURRING, 1));
     let mut delivered = Tally::default();
     let start = Instant::now();
@@ -44,7 +48,7 @@ fn cycle<C: Queue<u64>>(count: usize, queue: &C, add_at: impl Fn(&C, usize, u64)
 
 /// Nanoseconds for each of the distinct keys, which go to the levels in turn, with as many producers as
 /// consumers.
-fn flow<C: Queue<u64>>(
+pub(super) fn flow<C: Queue<u64>>(
     round: &Round<'_>,
     queue: &C,
     add_at: &(impl Fn(&C, usize, u64) + Sync),

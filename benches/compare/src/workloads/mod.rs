@@ -6,6 +6,7 @@
 
 pub(crate) mod backlog;
 pub(crate) mod delay;
+pub(crate) mod groups;
 mod hot;
 pub(crate) mod levels;
 pub(crate) mod limiter;
