@@ -1,19 +1,24 @@
 //! What a queue with groups keeps beside each node, in the same slot of the slab; other queues have no
 //! room for it. [`crate::fifo::groups`] has the protocol.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::keys::behind::Behind;
-use crate::keys::state::Level;
+use crate::keys::node::{Node, NodeRef, Pin};
+use crate::keys::state::{KeyState, Level};
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Not in a list.
 const NOWHERE: u8 = u8::MAX;
 
-/// All accesses are relaxed: each field says who may access it, and what orders these threads.
+/// The accesses are relaxed unless they say otherwise: each field says who may access it, and what orders these
+/// threads.
 pub(crate) struct Seat {
-    /// The node of the key's group: written by the popper, read by the holder of the key.
+    /// The node of the key's group, which is pinned as long as the key is interned. Null until the key is
+    /// queued for the first time.
     group: AtomicPtr<()>,
+    /// The state of that node: the slab that removes the key does not know the node's type.
+    group_state: AtomicPtr<KeyState>,
     /// The keys beside this one in the list of its group. Accessed under the group's lock.
     pub(crate) next: AtomicPtr<()>,
     pub(crate) previous: AtomicPtr<()>,
@@ -32,6 +37,7 @@ impl Default for Seat {
     fn default() -> Self {
         Seat {
             group: AtomicPtr::new(ptr::null_mut()),
+            group_state: AtomicPtr::new(ptr::null_mut()),
             next: AtomicPtr::new(ptr::null_mut()),
             previous: AtomicPtr::new(ptr::null_mut()),
             listed: AtomicU8::new(NOWHERE),
@@ -42,14 +48,54 @@ impl Default for Seat {
 }
 
 impl Seat {
-    /// Notes a delivery that begins.
-    pub(crate) fn deliver(&self, group: *mut (), level: Level) {
-        self.group.store(group, Ordering::Relaxed);
-        self.delivered.store(level, Ordering::Relaxed);
+    /// Returns the group of the key, of type `T` as that of [`set_group`](Self::set_group).
+    #[inline]
+    pub(crate) fn group<T>(&self) -> Option<NodeRef<T>> {
+        // Ordering: Acquire; pairs with the Release in `set_group`, for what is in the node.
+        let group: *mut Node<T> = self.group.load(Ordering::Acquire).cast();
+        NonNull::new(group).map(NodeRef)
     }
 
-    pub(crate) fn group(&self) -> *mut () {
-        self.group.load(Ordering::Relaxed)
+    /// Sets the group of the key, with the pin that is kept as long as the key is interned. Returns the group, which
+    /// another thread may have set before.
+    pub(crate) fn set_group<T>(&self, pin: &Pin<T>) -> NodeRef<T> {
+        let node = pin.node();
+        // SAFETY: pinned.
+        let state = ptr::from_ref(&unsafe { node.get() }.state).cast_mut();
+        let exchange = |to: *mut ()| {
+            // Ordering: Release; pairs with the Acquire in `group`. Acquire; for the node that another
+            // thread has set.
+            self.group
+                .compare_exchange(ptr::null_mut(), to, Ordering::Release, Ordering::Acquire)
+        };
+        match exchange(node.0.as_ptr().cast()) {
+            Ok(_) => {
+                self.group_state.store(state, Ordering::Relaxed);
+                node
+            }
+            Err(other) => {
+                pin.unpin();
+                NonNull::new(other.cast()).map_or(node, NodeRef)
+            }
+        }
+    }
+
+    /// Unpins the group.
+    ///
+    /// # Safety
+    ///
+    /// The key leaves the table, so no other thread accesses the seat; and its group, if it has one, is
+    /// interned.
+    pub(crate) unsafe fn leave(&self) {
+        if let Some(state) = NonNull::new(self.group_state.load(Ordering::Relaxed)) {
+            // SAFETY: the node is pinned until here.
+            unsafe { state.as_ref() }.unpin();
+        }
+    }
+
+    /// Notes the level of a delivery that begins.
+    pub(crate) fn deliver(&self, level: Level) {
+        self.delivered.store(level, Ordering::Relaxed);
     }
 
     pub(crate) fn delivered(&self) -> Level {

@@ -2,8 +2,6 @@
 //!
 //! All of it is plain data behind the group's lock. [`super`] has the protocol.
 
-use std::mem;
-
 use super::list::List;
 use super::rate::Rate;
 use crate::keys::node::NodeRef;
@@ -50,8 +48,6 @@ pub(super) enum Move {
     /// Put it at the head: it has its turn.
     PushFirst,
     Park(u64),
-    /// Unpin it: it has no keys.
-    Free,
 }
 
 pub(super) struct Body<K> {
@@ -67,8 +63,6 @@ pub(super) struct Body<K> {
     preferred: u32,
     /// The less urgent level that was preferred last.
     relieved: Level,
-    /// Whether the group has a pin, which keeps it interned. It has one unless it is free.
-    pub(super) is_pinned: bool,
     /// When its bucket is full.
     full: u64,
     pub(super) held_until: u64,
@@ -85,7 +79,6 @@ impl<K> Body<K> {
             turn: 0,
             preferred: 0,
             relieved: 0,
-            is_pinned: false,
             full: 0,
             held_until: 0,
         }
@@ -226,9 +219,6 @@ impl<K> Body<K> {
             return Move::Push;
         }
         self.whereabouts = Whereabouts::Out;
-        match mem::take(&mut self.is_pinned) {
-            true => Move::Free,
-            false => Move::Stay,
-        }
+        Move::Stay
     }
 }

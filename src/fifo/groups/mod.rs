@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!     pusher of a key                        popper
-//!     find the key's group, pin it           pop a group from the ring
+//!     find the key's group                   pop a group from the ring
 //!     lock the group                         lock the group
 //!       put the key in its list                take a key from its list
 //!       is it out, and ready? take it in hand  is it still ready? keep it in hand
@@ -47,8 +47,8 @@
 //!
 //! # Memory
 //!
-//! A group has one pin of its own while it has keys queued or in flight, or is parked; the thread that ends
-//! that (`Move::Free`) unpins it. Entries of the heap have pins of their own.
+//! A key pins its group when it is queued for the first time, and until it is swept. So the address in its seat is
+//! valid, and most pushes do not look the group up. Entries of the heap have pins of their own.
 //!
 //! # Emptiness
 //!
@@ -75,10 +75,10 @@ use crate::DefaultHasher;
 use crate::fifo::Fifo;
 use crate::keys::Keys;
 use crate::keys::node::{Held, NodeRef, Pin, Queued};
-use crate::keys::seat::Seated;
+use crate::keys::seat::{Seat, Seated};
 use crate::keys::state::Level;
 use crate::sync::SpinLock;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wait::catch_panic::catch_panic;
 use group::{Body, Group, Move, Rules, Whereabouts};
 use parked::{Cooling, Due, NEVER, Parked};
@@ -148,6 +148,12 @@ pub(crate) trait Grouping<K>: Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct Landing(NonNull<()>);
 
+impl Landing {
+    fn group<T>(self) -> NodeRef<T> {
+        NodeRef(self.0.cast())
+    }
+}
+
 /// What a group has; see [`WorkQueue::groups`](crate::WorkQueue::groups).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -183,8 +189,6 @@ pub(crate) struct Groups<K, G> {
     timed: bool,
     clock: Clock,
     wake: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
-    pushed: CachePadded<AtomicUsize>,
-    popped: CachePadded<AtomicUsize>,
 }
 
 type GroupRef<K, G> = NodeRef<Group<K, G>>;
@@ -236,36 +240,26 @@ where
         pin
     }
 
-    /// Returns the pinned group of a key.
-    fn group_of(&self, key: &K) -> Pin<Group<K, G>> {
-        // The panic hook reports a panic of user code. The key must not get lost for it.
-        catch_panic(|| self.intern(Some((self.by)(key)))).unwrap_or_else(|_| self.intern(None))
-    }
-
-    /// Changes a pinned group, gives the pin to it if it has none, and does what has to be done then. Returns
-    /// whether the group was put into a ring.
-    fn change(&self, pin: Pin<Group<K, G>>, change: impl FnOnce(&mut Body<K>)) -> bool {
-        let node = pin.node();
-        let mut body = pin.key().body.lock();
-        let is_surplus = std::mem::replace(&mut body.is_pinned, true);
-        change(&mut body);
-        let now = self.now_if_timed(&body);
-        let next = body.changed(&self.rules, now);
-        let due = Self::due(node, next);
-        drop(body);
-        let pushed = self.carry(node, next, due);
-        if is_surplus {
-            pin.unpin();
+    /// Returns the group of a queued or pinned key.
+    fn group_of(&self, key: &K, seat: &Seat) -> GroupRef<K, G> {
+        match seat.group() {
+            Some(group) => group,
+            None => self.find_group(key, seat),
         }
-        pushed
     }
 
-    /// Like [`change`](Self::change), of a group that has a pin because a key of it is in flight.
-    fn change_landing(&self, landing: Landing, change: impl FnOnce(&mut Body<K>)) -> bool {
-        let node: GroupRef<K, G> = NodeRef(landing.0.cast());
-        // SAFETY: a group with keys in flight stays interned.
-        let group = unsafe { node.get() };
-        let mut body = group.key.body.lock();
+    #[cold]
+    fn find_group(&self, key: &K, seat: &Seat) -> GroupRef<K, G> {
+        // The panic hook reports a panic of user code. The key must not get lost for it.
+        let found = catch_panic(|| self.intern(Some((self.by)(key))));
+        seat.set_group(&found.unwrap_or_else(|_| self.intern(None)))
+    }
+
+    /// Changes a group, which a key or the caller has pinned, and does what has to be done then. Returns whether
+    /// the group was put into a ring.
+    fn change(&self, node: GroupRef<K, G>, change: impl FnOnce(&mut Body<K>)) -> bool {
+        // SAFETY: pinned.
+        let mut body = unsafe { node.get() }.key.body.lock();
         change(&mut body);
         let now = self.now_if_timed(&body);
         let next = body.changed(&self.rules, now);
@@ -279,7 +273,7 @@ where
     fn due(node: GroupRef<K, G>, next: Move) -> Option<Due<Group<K, G>>> {
         match next {
             Move::Park(at) => {
-                // SAFETY: a parked group stays interned.
+                // SAFETY: pinned, as for `change`.
                 let pin = unsafe { Pin::new(node) };
                 Some(Due { at, pin })
             }
@@ -298,8 +292,6 @@ where
                     self.wake_at(at);
                 }
             }
-            // SAFETY: the pin that the group had.
-            Move::Free => unsafe { node.get() }.state.unpin(),
         }
         matches!(next, Move::Push | Move::PushFirst)
     }
@@ -331,8 +323,11 @@ where
 
     /// Pops a group in its turn, or the next one.
     fn next_group(&self) -> Option<GroupRef<K, G>> {
-        let entry = self.first.pop().or_else(|| self.ring.pop())?;
-        Some(entry.node())
+        let first = match self.first.is_empty() {
+            true => None,
+            false => self.first.pop(),
+        };
+        Some(first.or_else(|| self.ring.pop())?.node())
     }
 
     /// Puts a key into its group, or keeps it until its interval is over.
@@ -344,7 +339,7 @@ where
             if first {
                 self.wake_at(cooling.next());
             }
-            return landed.is_some_and(|landed| self.change_landing(landed, land));
+            return landed.is_some_and(|landed| self.change(landed.group(), land));
         }
         let put = |body: &mut Body<K>| {
             land(body);
@@ -352,14 +347,9 @@ where
             // SAFETY: the entry of a queued key, of this group.
             unsafe { body.push(entry.node(), level, &self.seated) };
         };
-        match landed {
-            Some(landed) => self.change_landing(landed, put),
-            None => {
-                // SAFETY: a queued node stays interned.
-                let key = unsafe { &entry.node().get().key };
-                self.change(self.group_of(key), put)
-            }
-        }
+        // SAFETY: a queued node stays interned.
+        let key = unsafe { &entry.node().get().key };
+        self.change(self.group_of(key, entry.seat(&self.seated)), put)
     }
 }
 
@@ -386,8 +376,6 @@ where
     }
 
     fn push(&self, entry: Queued<K>, landed: Option<Landing>) {
-        // Ordering: Relaxed; a count.
-        self.pushed.fetch_add(1, Ordering::Relaxed);
         self.enter(entry, landed);
     }
 
@@ -420,14 +408,10 @@ where
             if let Some((key, level)) = taken {
                 // SAFETY: it was in the list, which had its one entry.
                 let entry = unsafe { Queued::again(key, 0) };
-                entry
-                    .seat(&self.seated)
-                    .deliver(node.0.as_ptr().cast(), level);
+                entry.seat(&self.seated).deliver(level);
                 if let Some(cooling) = &self.cooling {
                     cooling.begin(&entry, now, &self.seated);
                 }
-                // Ordering: Relaxed; a count.
-                self.popped.fetch_add(1, Ordering::Relaxed);
                 return Some((entry, more));
             }
         }
@@ -435,19 +419,19 @@ where
     }
 
     fn landing(&self, held: &Held<K>) -> Landing {
-        let group = NonNull::new(held.seat(&self.seated).group());
-        Landing(group.expect("a delivery has a group"))
+        let group: Option<GroupRef<K, G>> = held.seat(&self.seated).group();
+        Landing(group.expect("a delivery has a group").0.cast())
     }
 
     fn land(&self, landing: Landing) -> bool {
-        self.change_landing(landing, |body| body.in_flight -= 1)
+        self.change(landing.group(), |body| body.in_flight -= 1)
     }
 
     fn raise(&self, pin: &Pin<K>, to: Level) {
-        let group = self.group_of(pin.key());
+        let group = self.group_of(pin.key(), pin.seat(&self.seated));
         // SAFETY: pinned, and of this group.
         self.change(group, |body| unsafe {
-            body.raise(pin.node(), to, &self.seated)
+            body.raise(pin.node(), to, &self.seated);
         });
         pin.unpin();
     }
@@ -494,10 +478,11 @@ where
     }
 
     fn len(&self) -> usize {
-        // Ordering: Acquire, so that a key that is counted below as popped was counted as pushed, too.
-        let popped = self.popped.load(Ordering::Acquire);
-        // Ordering: Relaxed; a snapshot.
-        self.pushed.load(Ordering::Relaxed).wrapping_sub(popped)
+        let mut len = self.cooling.as_ref().map_or(0, Cooling::waiting);
+        for shard in self.groups.shards() {
+            shard.for_each(|node| len += node.key.body.lock().queued as usize);
+        }
+        len
     }
 
     fn is_idle(&self) -> bool {
@@ -521,11 +506,13 @@ where
     fn hold(&self, group: &dyn Any, until: u64) -> Option<bool> {
         let name = group.downcast_ref::<G>()?;
         let pin = self.intern(Some(name.clone()));
-        Some(self.change(pin, |body| body.held_until = until))
+        let pushed = self.change(pin.node(), |body| body.held_until = until);
+        pin.unpin();
+        Some(pushed)
     }
 
     fn hold_of(&self, held: &Held<K>, until: u64) {
-        self.change_landing(self.landing(held), |body| body.held_until = until);
+        self.change(self.landing(held).group(), |body| body.held_until = until);
     }
 
     fn visit(&self, f: &mut dyn FnMut(&dyn Any)) {
@@ -541,10 +528,10 @@ where
                 let body = group.body.lock();
                 let (queued, in_flight) = (body.queued as usize, body.in_flight as usize);
                 let held_until = body.held_until;
-                let is_pinned = body.is_pinned;
                 drop(body);
-                if let (true, Some(name)) = (is_pinned, &group.name) {
-                    let held = held_until.saturating_sub(self.now());
+                let held = held_until.saturating_sub(self.now());
+                let shows = queued + in_flight > 0 || held > 0;
+                if let (true, Some(name)) = (shows, &group.name) {
                     f(&GroupCounts {
                         group: name.clone(),
                         queued,

@@ -133,6 +133,11 @@ impl<K> Cooling<K> {
         self.next.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of queued keys that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.keys.lock().waiting
+    }
+
     /// Notes a delivery that begins.
     pub(super) fn begin(&self, entry: &Queued<K>, now: u64, seated: &Seated) {
         // SAFETY: a queued node stays interned.

@@ -12,7 +12,7 @@ use crate::fifo::lanes::Order;
 use crate::keys::Keys;
 use crate::keys::seat::Seated;
 use crate::keys::slab::Annex;
-use crate::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::sync::atomic::AtomicU64;
 use crate::time::nanos;
 use crate::{Clock, ConfigError, DefaultHasher};
 
@@ -133,8 +133,6 @@ where
             timed: pacing.group_rate.is_some() || pacing.is_set(),
             clock: parts.clock,
             wake: OnceLock::new(),
-            pushed: AtomicUsize::new(0).into(),
-            popped: AtomicUsize::new(0).into(),
         })
     }
 }

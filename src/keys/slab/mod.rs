@@ -58,11 +58,11 @@ pub(crate) struct Annex {
 impl Annex {
     /// The largest.
     const ALL: Annex = {
-        assert!(size_of::<Place>() >= size_of::<Seat>());
+        let laned = size_of::<Place>() >= size_of::<Seat>();
         Annex {
             timed: true,
-            laned: true,
-            seated: false,
+            laned,
+            seated: !laned,
         }
     };
 
@@ -286,6 +286,12 @@ impl<K> Slab<K> {
     /// The node came from `insert` on this slab, was not removed since, and no other thread can
     /// reach it any more.
     pub(crate) unsafe fn remove(&mut self, node: NodeRef<K>) -> K {
+        if self.annex.seated {
+            let seat = Self::behind(node, self.annex.timed).cast::<Seat>();
+            // SAFETY: the slab has seats, and by the caller's promise; the table of groups is dropped after that
+            // of the keys.
+            unsafe { seat.as_ref().leave() };
+        }
         let place = node.0.cast::<Slot<K>>();
         // SAFETY: by the caller's promise; the moved key is not read again.
         let key = ManuallyDrop::into_inner(unsafe { place.read().node }).key;
