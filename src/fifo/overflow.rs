@@ -31,6 +31,13 @@ use crate::sync::atomic::{AtomicPtr, Ordering};
 #[derive(Default)]
 pub(crate) struct Link(AtomicPtr<Link>);
 
+impl Link {
+    /// Returns the room for an address, for an entry that is in another kind of list.
+    pub(crate) fn next(&self) -> &AtomicPtr<Link> {
+        &self.0
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Overflow {
     /// The entry that the next pusher links its own behind. Null if all entries are popped.

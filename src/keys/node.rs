@@ -28,6 +28,8 @@ use crate::keys::state::{Begun, KeyState, Level, Marked, State};
 use crate::keys::times::{Timed, Times};
 
 /// One key with its state.
+// The state is first, so that its address is that of the node, for `Seat::leave`.
+#[repr(C)]
 pub(crate) struct Node<K> {
     pub(crate) state: KeyState,
     pub(crate) delay: Delay,

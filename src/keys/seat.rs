@@ -17,10 +17,8 @@ pub(crate) struct Seat {
     /// The node of the key's group, which is pinned as long as the key is interned. Null until the key is
     /// queued for the first time.
     group: AtomicPtr<()>,
-    /// The state of that node: the slab that removes the key does not know the node's type.
-    group_state: AtomicPtr<KeyState>,
-    /// The keys beside this one in the list of its group. Accessed under the group's lock.
-    pub(crate) next: AtomicPtr<()>,
+    /// The key before this one in the list of its group; the next one is in its link. Accessed under the
+    /// group's lock.
     pub(crate) previous: AtomicPtr<()>,
     /// The level of the list that the key is in, or [`NOWHERE`]. Accessed under the group's lock.
     listed: AtomicU8,
@@ -37,8 +35,6 @@ impl Default for Seat {
     fn default() -> Self {
         Seat {
             group: AtomicPtr::new(ptr::null_mut()),
-            group_state: AtomicPtr::new(ptr::null_mut()),
-            next: AtomicPtr::new(ptr::null_mut()),
             previous: AtomicPtr::new(ptr::null_mut()),
             listed: AtomicU8::new(NOWHERE),
             delivered: AtomicU8::new(0),
@@ -60,19 +56,17 @@ impl Seat {
     /// another thread may have set before.
     pub(crate) fn set_group<T>(&self, pin: &Pin<T>) -> NodeRef<T> {
         let node = pin.node();
-        // SAFETY: pinned.
-        let state = ptr::from_ref(&unsafe { node.get() }.state).cast_mut();
-        let exchange = |to: *mut ()| {
-            // Ordering: Release; pairs with the Acquire in `group`. Acquire; for the node that another
-            // thread has set.
-            self.group
-                .compare_exchange(ptr::null_mut(), to, Ordering::Release, Ordering::Acquire)
-        };
-        match exchange(node.0.as_ptr().cast()) {
-            Ok(_) => {
-                self.group_state.store(state, Ordering::Relaxed);
-                node
-            }
+        let address = node.0.as_ptr().cast();
+        // Ordering: Release; pairs with the Acquire in `group`. Acquire; for the node that another thread has
+        // set.
+        let set = self.group.compare_exchange(
+            ptr::null_mut(),
+            address,
+            Ordering::Release,
+            Ordering::Acquire,
+        );
+        match set {
+            Ok(_) => node,
             Err(other) => {
                 pin.unpin();
                 NonNull::new(other.cast()).map_or(node, NodeRef)
@@ -87,9 +81,9 @@ impl Seat {
     /// The key leaves the table, so no other thread accesses the seat; and its group, if it has one, is
     /// interned.
     pub(crate) unsafe fn leave(&self) {
-        if let Some(state) = NonNull::new(self.group_state.load(Ordering::Relaxed)) {
-            // SAFETY: the node is pinned until here.
-            unsafe { state.as_ref() }.unpin();
+        if let Some(group) = NonNull::new(self.group.load(Ordering::Relaxed)) {
+            // SAFETY: the group's node is pinned until here, and begins with its state, whatever its type.
+            unsafe { group.cast::<KeyState>().as_ref() }.unpin();
         }
     }
 

@@ -1,13 +1,15 @@
-//! The queued keys of a group at one level: a list through the keys' [seats](crate::keys::seat).
+//! The queued keys of a group at one level: a list through the keys' links and
+//! [seats](crate::keys::seat).
 //!
 //! It allocates nothing, and a key in the middle can be taken out: it does so when its level rises. All
 //! calls are made under the group's lock, with keys that are queued, so their nodes stay interned.
 
 use std::ptr::{self, NonNull};
 
+use crate::fifo::overflow::Link;
 use crate::keys::node::NodeRef;
 use crate::keys::seat::{Seat, Seated};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicPtr, Ordering};
 
 pub(super) struct List<K> {
     first: Option<NodeRef<K>>,
@@ -23,19 +25,29 @@ impl<K> Default for List<K> {
     }
 }
 
+/// Where the address of the next key is.
+///
 /// # Safety
 ///
 /// The key is queued.
-unsafe fn seat<'a, K>(node: NodeRef<K>, seated: &Seated) -> &'a Seat {
+unsafe fn next<'a, K: 'a>(node: NodeRef<K>) -> &'a AtomicPtr<Link> {
+    // SAFETY: a queued node stays interned.
+    unsafe { node.get() }.link.next()
+}
+
+/// # Safety
+///
+/// The key is queued.
+unsafe fn seat<'a, K: 'a>(node: NodeRef<K>, seated: &Seated) -> &'a Seat {
     // SAFETY: a queued node stays interned.
     unsafe { node.behind(seated) }
 }
 
-fn address<K>(node: Option<NodeRef<K>>) -> *mut () {
+fn address<K, T>(node: Option<NodeRef<K>>) -> *mut T {
     node.map_or(ptr::null_mut(), |node| node.0.as_ptr().cast())
 }
 
-fn node<K>(address: *mut ()) -> Option<NodeRef<K>> {
+fn node<K, T>(address: *mut T) -> Option<NodeRef<K>> {
     NonNull::new(address.cast()).map(NodeRef)
 }
 
@@ -51,15 +63,17 @@ impl<K> List<K> {
         let before = self.last.replace(pushed);
         // Ordering: Relaxed, here and below; accessed under the group's lock alone.
         // SAFETY: by the caller's promise.
-        let own = unsafe { seat(pushed, seated) };
-        own.next.store(ptr::null_mut(), Ordering::Relaxed);
-        own.previous.store(address(before), Ordering::Relaxed);
+        unsafe {
+            next(pushed).store(ptr::null_mut(), Ordering::Relaxed);
+            let previous = &seat(pushed, seated).previous;
+            previous.store(address(before), Ordering::Relaxed);
+        }
         match before {
             None => self.first = Some(pushed),
             // SAFETY: a key in a list is queued.
-            Some(before) => unsafe { seat(before, seated) }
-                .next
-                .store(address(Some(pushed)), Ordering::Relaxed),
+            Some(before) => {
+                unsafe { next(before) }.store(address(Some(pushed)), Ordering::Relaxed);
+            }
         }
     }
 
@@ -75,22 +89,23 @@ impl<K> List<K> {
     /// The key is in this list.
     pub(super) unsafe fn remove(&mut self, removed: NodeRef<K>, seated: &Seated) {
         // SAFETY: a key in a list is queued.
-        let own = unsafe { seat(removed, seated) };
-        let previous = node::<K>(own.previous.load(Ordering::Relaxed));
-        let next = node::<K>(own.next.load(Ordering::Relaxed));
-        match previous {
-            None => self.first = next,
+        let (before, after) = unsafe {
+            let previous = &seat(removed, seated).previous;
+            let before = node::<K, _>(previous.load(Ordering::Relaxed));
+            (before, node(next(removed).load(Ordering::Relaxed)))
+        };
+        match before {
+            None => self.first = after,
             // SAFETY: as above.
-            Some(previous) => unsafe { seat(previous, seated) }
-                .next
-                .store(address(next), Ordering::Relaxed),
+            Some(before) => unsafe { next(before) }.store(address(after), Ordering::Relaxed),
         }
-        match next {
-            None => self.last = previous,
-            // SAFETY: as above.
-            Some(next) => unsafe { seat(next, seated) }
-                .previous
-                .store(address(previous), Ordering::Relaxed),
+        match after {
+            None => self.last = before,
+            Some(after) => {
+                // SAFETY: as above.
+                let previous = unsafe { &seat(after, seated).previous };
+                previous.store(address(before), Ordering::Relaxed);
+            }
         }
     }
 }

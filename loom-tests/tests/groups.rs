@@ -1,0 +1,151 @@
+//! Groups: a key is delivered once, and no getter sleeps while one may be delivered (G1, G2, G4, G6, C2, C9).
+//!
+//! A lost wake-up shows as a deadlock, which loom reports.
+#![cfg(keyqueue_loom)]
+
+use std::time::Duration;
+
+use keyqueue::{Added, WorkQueue};
+use keyqueue_loom_tests::{FixedHasher, Settings, check, queue_of, spawn_with};
+use loom::sync::Arc;
+
+type Queue = Arc<WorkQueue<u8, keyqueue::limiter::NoLimit, FixedHasher>>;
+
+/// Keys below 10 are in one group, the others in another.
+fn grouped(set: impl FnOnce(Settings) -> Settings) -> Queue {
+    queue_of(|builder| set(builder.group_by(|key| key / 10)))
+}
+
+/// G1, C9. Interleaving: a getter has the group in hand; the other one finds nothing and goes to sleep; the first
+/// puts the group back.
+#[test]
+fn a_getter_that_finds_a_group_in_anothers_hand_is_woken() {
+    check("group_in_hand", 2, || {
+        let queue = grouped(|builder| builder);
+        queue.add(1);
+        queue.add(2);
+        let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
+        let other = queue.get().map(|item| *item);
+        let mut got = [getter.join().unwrap(), other];
+        got.sort_unstable();
+        assert_eq!(got, [Some(1), Some(2)]);
+    });
+}
+
+/// G1, C2. Interleaving: a key is pushed to a group whose last key a popper takes.
+#[test]
+fn a_key_that_comes_as_its_group_becomes_empty_is_delivered() {
+    check("group_push_beside_pop", 2, || {
+        let queue = grouped(|builder| builder);
+        queue.add(1);
+        let adder = spawn_with(&queue, |queue| queue.add(2));
+        assert!(queue.get().is_some());
+        assert!(queue.get().is_some());
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        assert!(queue.is_empty());
+    });
+}
+
+/// G1. Two threads queue the first key of a group, and the same key, at the same time.
+#[test]
+fn two_threads_find_the_same_group() {
+    check("group_found_twice", 2, || {
+        let queue = grouped(|builder| builder);
+        let adder = spawn_with(&queue, |queue| queue.add(1));
+        queue.add(2);
+        adder.join().unwrap();
+        let counts = queue.groups::<u8>();
+        assert_eq!((counts.len(), counts[0].queued), (1, 2));
+    });
+}
+
+/// G2, C9. Interleaving: the getter finds the group at its limit; the key is done; the getter goes to sleep.
+#[test]
+fn a_getter_is_woken_when_a_key_of_a_full_group_is_done() {
+    check("group_limit", 3, || {
+        let queue = grouped(|builder| builder.group_limit(1));
+        queue.add(1);
+        queue.add(2);
+        let item = queue.try_get().unwrap();
+        let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
+        item.done();
+        assert_eq!(getter.join().unwrap(), Some(2));
+    });
+}
+
+/// G2. A limit holds for two getters.
+#[test]
+fn two_getters_do_not_exceed_a_limit() {
+    check("group_limit_two", 3, || {
+        let queue = grouped(|builder| builder.group_limit(1));
+        queue.add(1);
+        queue.add(2);
+        let other = Arc::clone(&queue);
+        let getter = loom::thread::spawn(move || {
+            let item = other.try_get().ok();
+            let got = item.is_some();
+            std::mem::forget(item);
+            got
+        });
+        let item = queue.try_get().ok();
+        assert!(!(getter.join().unwrap() && item.is_some()));
+        std::mem::forget(item);
+    });
+}
+
+/// G4, P3. Interleaving: a key is raised while its group is popped, or before it is in a list.
+#[test]
+fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
+    check("group_raise", 3, || {
+        let queue = grouped(|builder| builder.levels(2));
+        let adder = spawn_with(&queue, |queue| queue.add_at(1, 1));
+        let added = queue.add_at(0, 1);
+        let first = adder.join().unwrap();
+        assert!([first, added].contains(&Added::Queued));
+        let getter = spawn_with(&queue, |queue| {
+            queue.try_get().map(|item| item.level()).ok()
+        });
+        queue.add_at(0, 2);
+        let mut levels = vec![getter.join().unwrap()];
+        while let Ok(item) = queue.try_get() {
+            levels.push(Some(item.level()));
+        }
+        levels.retain(Option::is_some);
+        // Of key 1, raised, and of key 2.
+        assert_eq!(levels, [Some(0), Some(0)]);
+    });
+}
+
+/// G6, C9. Interleaving: the getter finds the group held, and goes to sleep; the group is released.
+#[test]
+fn a_getter_is_woken_when_a_group_is_released() {
+    check("group_release", 3, || {
+        let (clock, _time) = keyqueue::Clock::mock();
+        let queue = grouped(|builder| builder.clock(clock).manual_timers());
+        queue.hold_group(&0_u8, Duration::from_secs(1));
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
+        assert!(queue.release_group(&0_u8));
+        assert_eq!(getter.join().unwrap(), Some(1));
+    });
+}
+
+/// T1, C9. Interleaving: the getter finds no token; the time comes, and the driver looks; the getter goes to sleep.
+#[test]
+fn a_getter_is_woken_when_there_is_a_token() {
+    check("pace_token", 2, || {
+        let (clock, time) = keyqueue::Clock::mock();
+        let queue: Queue =
+            queue_of(|builder| builder.clock(clock).manual_timers().dispatch_rate(1.0, 1));
+        queue.add(1);
+        queue.add(2);
+        drop(queue.try_get().unwrap());
+        let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
+        time.advance(Duration::from_secs(1));
+        queue.fire_due();
+        // The first look may have come before the getter has missed a token.
+        queue.fire_due();
+        queue.add(3);
+        assert_eq!(getter.join().unwrap(), Some(2));
+    });
+}
