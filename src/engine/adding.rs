@@ -372,6 +372,7 @@ impl<K> Core<K> {
 
     /// Pushes an entry to the FIFO, or to what is instead of it. `landed` is the group of a delivery that
     /// has ended with it.
+    #[inline]
     pub(super) fn push_extras(&self, entry: Queued<K>, landed: Option<Landing>) {
         if let Some(room) = self.room() {
             room.add(1);
@@ -380,6 +381,7 @@ impl<K> Core<K> {
     }
 
     /// Like [`push_extras`](Self::push_extras), of an entry for which there is room already.
+    #[inline]
     fn push_with_room(&self, entry: Queued<K>, landed: Option<Landing>) {
         match self.ordered() {
             None => self.fifo.push(entry),

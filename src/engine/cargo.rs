@@ -69,6 +69,7 @@ pub(crate) trait Cargo<K>: Send + Sync {
 
 impl<K> Extras<K> {
     /// Begins the delivery of a key. Returns also whether it carries what it should.
+    #[inline]
     pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
         let begun = self.begin_unbounded(entry);
         if let Some(room) = &self.room {
@@ -77,6 +78,7 @@ impl<K> Extras<K> {
         begun
     }
 
+    #[inline]
     fn begin_unbounded(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
         match (&self.cargo, &self.watch) {
             (Some(cargo), watch) => cargo.begin(entry, watch.as_ref()),
@@ -117,6 +119,7 @@ impl<K> Core<K> {
         }
     }
 
+    #[inline]
     pub(crate) fn room(&self) -> Option<&Room> {
         self.extras.as_ref()?.room.as_ref()
     }
@@ -128,6 +131,7 @@ impl<K> Core<K> {
         of_values + self.room().map_or(0, Room::waiting)
     }
 
+    #[inline]
     pub(crate) fn cargo(&self) -> Option<&dyn Cargo<K>> {
         self.extras.as_ref()?.cargo.as_deref()
     }

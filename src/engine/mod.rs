@@ -41,8 +41,8 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
-use crate::fifo::groups::Landing;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
+use crate::fifo::groups::{Grouping, Landing};
 use crate::fifo::lanes::{Lanes, Order};
 use crate::fifo::ordered::Ordered;
 use crate::fifo::ring::Missed;
@@ -451,9 +451,24 @@ impl<K> Core<K> {
     pub(crate) fn finish(&self, held: Held<K>) {
         match &self.extras {
             None => self.finished(held.finish()),
-            Some(extras) => {
-                let landing = self.landing(&held);
-                self.finished_extras(extras.finish(held), landing);
+            Some(extras) => match &extras.ordered {
+                Some(Ordered::Groups(groups)) => self.finish_in_group(extras, &**groups, held),
+                _ => self.finished_extras(extras.finish(held)),
+            },
+        }
+    }
+
+    #[inline(never)]
+    fn finish_in_group(&self, extras: &Extras<K>, groups: &dyn Grouping<K>, held: Held<K>) {
+        let landing = groups.landing(&held);
+        match extras.finish(held) {
+            (Some(entry), _) => {
+                self.push_extras(entry, Some(landing));
+                self.getters.notify(1);
+            }
+            (None, closed) => {
+                self.land(Some(landing));
+                self.finished((None, closed));
             }
         }
     }
@@ -473,21 +488,14 @@ impl<K> Core<K> {
     }
 
     #[inline(never)]
-    fn finished_extras(
-        &self,
-        (entry, closed): (Option<Queued<K>>, bool),
-        landing: Option<Landing>,
-    ) {
+    fn finished_extras(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             Some(entry) => {
-                self.push_extras(entry, landing);
+                self.push_extras(entry, None);
                 self.getters.notify(1);
             }
-            None => {
-                self.land(landing);
-                self.finished((None, closed));
-            }
+            None => self.finished((None, closed)),
         }
     }
 
