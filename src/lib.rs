@@ -71,6 +71,8 @@
 //! | add a key with a value, merged while it waits: the latest, a sum, all in order | a [`ValueQueue`] from [`Builder::merge`]: [`put`](ValueQueue::put), [`merge`] |
 //! | wait until an add has been processed | the [`Receipt`] of [`put_tracked`](ValueQueue::put_tracked) or [`add_tracked`](ValueQueue::add_tracked) |
 //! | bound what waits, and wait for room | [`Builder::capacity`], [`add_wait`](WorkQueue::add_wait), [`try_add`](WorkQueue::try_add); with values [`put_wait`](ValueQueue::put_wait), [`try_put`](ValueQueue::try_put) |
+//! | let groups of keys take turns, with limits and rates for each | [`Builder::group_by`], [`group_limit`](Builder::group_limit), [`group_weight`](Builder::group_weight), [`group_rate`](Builder::group_rate), [`hold_group`](WorkQueue::hold_group), [`groups`](WorkQueue::groups) |
+//! | deliver no faster than a rate, or each key no sooner than an interval | [`Builder::dispatch_rate`], [`Builder::min_interval`] |
 //! | run workers with retries, in threads or tasks | [`worker`] |
 //! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
 //! | wait for a key in a task | [`get_async`](WorkQueue::get_async) |

@@ -14,7 +14,7 @@
 //! | [`batches`] | batches to a database |
 //! | [`testing`] | tests of retries and delays without sleeping |
 //! | [`metrics`] | metrics in ten lines |
-//! | [`tenants`] | limits for each tenant, and fairness |
+//! | [`tenants`] | tenants that take turns; limits, rates and holds for each |
 //! | [`priorities`] | urgent keys first, without starving the others |
 //! | [`borrowed_keys`] | keys that borrow, or are costly to copy |
 //! | [`from_channels`] | coming from a channel |
