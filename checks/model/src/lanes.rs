@@ -30,15 +30,6 @@ impl<K> Lanes<K> {
         }
     }
 
-    /// The level of adds that name none.
-    pub(crate) fn default_level(&self) -> usize {
-        self.levels.len() / 2
-    }
-
-    pub(crate) fn last_level(&self) -> usize {
-        self.levels.len() - 1
-    }
-
     pub(crate) fn push(&mut self, key: K, level: usize) {
         self.levels[level].push_back(key);
     }

@@ -25,6 +25,7 @@ mod op;
 pub mod recorded;
 mod seen;
 mod spreading;
+mod turns;
 pub mod values;
 mod waiters;
 

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use keyqueue::{Added, DrainEnd, Remaining, State, TryGetError};
 
 use crate::delays::Delays;
-use crate::lanes::Lanes;
 use crate::limit::NaiveLimits;
 use crate::op::Setup;
 use crate::seen::{Seen, Since};
+use crate::turns::Turns;
 use crate::waiters::Waiters;
 
 /// The queue as its documentation has it, for one thread.
@@ -16,7 +16,7 @@ use crate::waiters::Waiters;
 /// Getters and drainers that wait are numbers of the caller's choice.
 #[derive(Clone, Debug, Default)]
 pub struct Naive<K> {
-    queued: Lanes<K>,
+    queued: Turns<K>,
     /// With the level at which it was delivered.
     processing: BTreeMap<K, usize>,
     /// Those of `processing` that were added again, and at which level.
@@ -44,10 +44,10 @@ pub struct Naive<K> {
     drains: BTreeMap<usize, usize>,
 }
 
-impl<K: Ord + Copy + Default> Naive<K> {
+impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     pub fn new(setup: Setup) -> Self {
         Naive {
-            queued: Lanes::new(setup.levels(), setup.starvation_limit()),
+            queued: Turns::new(setup),
             delays: Delays::new(setup.policy, setup.tick()),
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
@@ -161,7 +161,10 @@ impl<K: Ord + Copy + Default> Naive<K> {
         if self.has_ended() {
             return Err(TryGetError::ShutDown);
         }
-        let (key, level) = self.queued.pop().ok_or(TryGetError::Empty)?;
+        let (key, level, more) = self.queued.pop().ok_or(TryGetError::Empty)?;
+        if more {
+            self.getters.wake(1);
+        }
         let before = self.processing.insert(key, level);
         assert_eq!(before, None, "a key in two states");
         self.since.handed_out(key, self.delays.now());

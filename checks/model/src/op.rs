@@ -32,7 +32,7 @@ pub struct Setup {
     pub tick: u8,
     /// Chooses [`Setup::limits`].
     pub limiter: u8,
-    /// Chooses [`Setup::levels`] and [`Setup::starvation_limit`].
+    /// Chooses [`Setup::levels`], [`Setup::starvation_limit`] and [`Setup::groups`].
     pub levels: u8,
 }
 
@@ -55,6 +55,11 @@ impl Setup {
 
     pub fn starvation_limit(&self) -> usize {
         [16, 2, 3][usize::from(self.levels / 4 % 3)]
+    }
+
+    /// How many groups there are; 0 without.
+    pub fn groups(&self) -> u64 {
+        [0, 3, 1][usize::from(self.levels / 12 % 3)]
     }
 
     /// The length of a tick in milliseconds.

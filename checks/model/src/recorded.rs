@@ -39,7 +39,7 @@ struct Subject {
 impl Subject {
     fn new(setup: Setup) -> Self {
         let (clock, time) = Clock::mock();
-        let queue = WorkQueue::<u8>::builder()
+        let builder = WorkQueue::<u8>::builder()
             .hasher(Spreading(setup.spread))
             .shards(setup.shards())
             .ring(setup.ring())
@@ -47,9 +47,13 @@ impl Subject {
             .tick(TICK)
             .manual_timers()
             .levels(setup.levels())
-            .starvation_limit(setup.starvation_limit())
-            .build()
-            .expect("the settings are in range");
+            .starvation_limit(setup.starvation_limit());
+        // One group: the order is the same.
+        let builder = match setup.groups() {
+            0 => builder,
+            _ => builder.group_by(|_| ()),
+        };
+        let queue = builder.build().expect("the settings are in range");
         // Half of the keys only: a handle keeps its key from being swept.
         let handles = (0..KEYS as u8).step_by(2).map(|key| queue.handle(key));
         Subject {

@@ -59,8 +59,8 @@ pub(super) struct Body<K> {
     pub(super) whereabouts: Whereabouts,
     /// The keys that are left of its turn.
     turn: u32,
-    /// The deliveries since a less urgent level was preferred.
-    preferred: u32,
+    /// The deliveries at which more than one level had keys.
+    number: u32,
     /// The less urgent level that was preferred last.
     relieved: Level,
     /// When its bucket is full.
@@ -77,7 +77,7 @@ impl<K> Body<K> {
             in_flight: 0,
             whereabouts: Whereabouts::Out,
             turn: 0,
-            preferred: 0,
+            number: 0,
             relieved: 0,
             full: 0,
             held_until: 0,
@@ -143,6 +143,10 @@ impl<K> Body<K> {
         unsafe { node.behind(seated) }.set_listed(None);
         self.queued -= 1;
         self.in_flight += 1;
+        if self.queued == 0 {
+            // No level is owed anything, so it makes no difference whether the group is forgotten.
+            (self.number, self.relieved) = (0, 0);
+        }
         if let Some(rate) = rules.rate {
             self.full = rate.take(self.full, now);
         }
@@ -161,14 +165,13 @@ impl<K> Body<K> {
         }
         let others = filled & filled.wrapping_sub(1);
         if others == 0 {
-            self.preferred = 0;
             return filled.trailing_zeros() as Level;
         }
-        self.preferred += 1;
-        if (self.preferred as usize) < rules.starvation_limit {
+        let number = self.number as usize;
+        self.number = self.number.wrapping_add(1);
+        if number % rules.starvation_limit != rules.starvation_limit - 1 {
             return filled.trailing_zeros() as Level;
         }
-        self.preferred = 0;
         let behind = others & (u8::MAX << self.relieved << 1);
         let next = if behind == 0 { others } else { behind };
         self.relieved = next.trailing_zeros() as Level;

@@ -36,7 +36,7 @@ type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[Op]) {
     let (clock, time) = Clock::mock();
-    let queue = WorkQueue::<Key>::builder()
+    let builder = WorkQueue::<Key>::builder()
         .hasher(Spreading(setup.spread))
         .shards(setup.shards())
         .ring(setup.ring())
@@ -49,9 +49,12 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .drain_delays(setup.drain_delays)
         .timing(setup.timed())
         .levels(setup.levels())
-        .starvation_limit(setup.starvation_limit())
-        .build()
-        .expect("the settings are in range");
+        .starvation_limit(setup.starvation_limit());
+    let queue = match setup.groups() {
+        0 => builder,
+        groups => builder.group_by(move |key: &Key| u64::from(key.number) % groups),
+    };
+    let queue = queue.build().expect("the settings are in range");
     let alive = Arc::default();
     let mut lockstep = Lockstep {
         queue: &queue,
@@ -264,7 +267,7 @@ impl<'q> Lockstep<'q> {
                 // C10; a key that became more urgent stays until the entry it left behind comes up.
                 let (alive, in_use) = (self.alive(), self.model.in_use());
                 assert!(alive >= in_use, "{in_use} keys are in use");
-                if self.setup.levels() == 1 {
+                if self.setup.levels() == 1 || self.setup.groups() > 0 {
                     assert_eq!(alive, in_use, "keys after a shrink");
                 }
             }

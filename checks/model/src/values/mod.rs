@@ -54,6 +54,10 @@ pub fn run(setup: Setup, ops: &[ValueOp]) {
         None => builder,
         Some(capacity) => builder.capacity(capacity),
     };
+    let builder = match setup.groups() {
+        0 => builder,
+        groups => builder.group_by(move |key: &Valued<u16, Value>| u64::from(**key) % groups),
+    };
     let queue = builder.build().expect("the settings are in range");
     let mut lockstep = Lockstep {
         queue: &queue,
