@@ -127,7 +127,7 @@ impl<K> Core<K> {
     /// Returns how many adds wait for room.
     #[cfg(feature = "metrics")]
     pub(crate) fn waiting_adds(&self) -> usize {
-        let of_values = self.cargo().map_or(0, |cargo| cargo.waiting());
+        let of_values = self.cargo().map_or(0, Cargo::waiting);
         of_values + self.room().map_or(0, Room::waiting)
     }
 

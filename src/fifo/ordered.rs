@@ -6,6 +6,7 @@ use crate::fifo::lanes::Lanes;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::Level;
 
+#[allow(clippy::large_enum_variant, reason = "a queue has one, in a box")]
 pub(crate) enum Ordered<K> {
     Lanes(Lanes<K>),
     Groups(Box<dyn Grouping<K>>),

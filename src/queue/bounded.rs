@@ -151,7 +151,7 @@ where
         let core = &*self.core;
         let level = core.default_level();
         core.add_at(hash, level, key, |core, entry| {
-            core.enqueue_in_turn(entry, turn)
+            core.enqueue_in_turn(entry, turn);
         })
     }
 }

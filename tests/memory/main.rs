@@ -7,6 +7,7 @@
 mod common;
 
 mod delays;
+mod groups;
 mod queue;
 mod steady;
 

@@ -265,8 +265,8 @@ impl Wake for Adds {
 #[test] // B2
 fn a_waiting_add_is_woken_while_no_lock_is_held() {
     let _watchdog = watchdog(60);
-    let builder = WorkQueue::builder().capacity(1).supersede_delays(true);
-    let queue: Arc<Queue> = Arc::new(builder.build().unwrap());
+    let queue = of(|builder| builder.capacity(1).supersede_delays(true));
+    let queue: Arc<Queue> = Arc::new(queue);
     let waker = Waker::from(Arc::new(Adds(Arc::clone(&queue))));
     let makers: [(&str, fn(&Queue)); 3] = [
         ("get", |queue| drop(queue.get())),

@@ -74,16 +74,19 @@ fn crowd(set: impl FnOnce(Builder<usize>) -> Builder<usize>, levels: usize) {
 }
 
 #[test] // G1 C2 C3
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn groups_in_a_crowd() {
     crowd(|builder| builder.group_by(|key| key % 8), 1);
 }
 
 #[test] // G4
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn groups_with_levels_in_a_crowd() {
     crowd(|builder| builder.group_by(|key| key % 8), 3);
 }
 
 #[test] // G2
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn groups_with_a_limit_in_a_crowd() {
     crowd(|builder| builder.group_by(|key| key % 8).group_limit(1), 1);
     crowd(
@@ -93,6 +96,7 @@ fn groups_with_a_limit_in_a_crowd() {
 }
 
 #[test] // G1
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn groups_with_a_weight_in_a_crowd() {
     let by = |builder: Builder<usize>| builder.group_by(|key| key % 8);
     crowd(
@@ -102,6 +106,7 @@ fn groups_with_a_weight_in_a_crowd() {
 }
 
 #[test] // G5 T1
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn groups_with_rates_in_a_crowd() {
     let by = |builder: Builder<usize>| builder.group_by(|key| key % 8);
     crowd(|builder| by(builder).group_rate(1e6, 10), 1);
@@ -117,6 +122,7 @@ fn groups_with_rates_in_a_crowd() {
 }
 
 #[test] // T2
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn keys_with_an_interval_in_a_crowd() {
     crowd(
         |builder| builder.min_interval(Duration::from_micros(200)),

@@ -64,6 +64,7 @@ fn a_dispatch_rate_and_levels_work_together() {
 }
 
 #[test] // T1
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn getters_that_wait_for_a_token_are_woken() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::builder()
@@ -133,6 +134,7 @@ fn an_interval_is_not_forgotten_with_the_key() {
 }
 
 #[test] // T2
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_getter_is_woken_at_the_end_of_an_interval() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::builder().min_interval(ms(5)).build().unwrap();
@@ -193,6 +195,7 @@ fn a_shut_down_now_waits_for_no_pace() {
 }
 
 #[test] // T1 S6
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_queue_with_a_pace_ends_with_its_thread() {
     let _watchdog = watchdog(60);
     for _ in 0..20 {

@@ -65,6 +65,7 @@ fn the_bound_is_never_exceeded_by_adds_that_keep_it() {
 
 /// Adds by every kind of wait, delays and cancellations, while some deliveries are retried.
 #[test] // B1 B2 B3
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn no_add_waits_forever_and_all_room_is_there_again() {
     let _watchdog = watchdog(120);
     for (capacity, levels) in [(1, 1), (16, 1), (2, 3)] {
@@ -127,6 +128,7 @@ fn no_add_waits_forever_and_all_room_is_there_again() {
 }
 
 #[test] // B1
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn all_room_is_there_again_after_a_crowd() {
     let _watchdog = watchdog(120);
     let queue = bounded(8, 1);

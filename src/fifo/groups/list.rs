@@ -70,8 +70,8 @@ impl<K> List<K> {
         }
         match before {
             None => self.first = Some(pushed),
-            // SAFETY: a key in a list is queued.
             Some(before) => {
+                // SAFETY: a key in a list is queued.
                 unsafe { next(before) }.store(address(Some(pushed)), Ordering::Relaxed);
             }
         }

@@ -83,6 +83,7 @@ use crate::wait::catch_panic::catch_panic;
 use group::{Body, Group, Move, Rules, Whereabouts};
 use parked::{Cooling, Due, NEVER, Parked};
 use rate::Rate;
+use settings::{By, Weigh};
 
 /// The groups of a queue, for an engine that does not know their type.
 pub(crate) trait Grouping<K>: Send + Sync {
@@ -169,8 +170,8 @@ pub struct GroupCounts<G> {
 }
 
 pub(crate) struct Groups<K, G> {
-    by: Box<dyn Fn(&K) -> G + Send + Sync>,
-    weigh: Option<Box<dyn Fn(&G) -> u32 + Send + Sync>>,
+    by: By<K, G>,
+    weigh: Option<Weigh<G>>,
     default_level: Level,
     rules: Rules,
     seated: Seated,

@@ -52,7 +52,7 @@ pub fn run(setup: Setup, ops: &[Op]) {
         .starvation_limit(setup.starvation_limit());
     let queue = match setup.groups() {
         0 => builder,
-        groups => builder.group_by(move |key: &Key| u64::from(key.number) % groups),
+        groups => builder.group_by(move |key: &Key| key.number % groups),
     };
     let queue = queue.build().expect("the settings are in range");
     let alive = Arc::default();
