@@ -57,15 +57,11 @@ impl Seat {
     pub(crate) fn set_group<T>(&self, pin: &Pin<T>) -> NodeRef<T> {
         let node = pin.node();
         let address = node.0.as_ptr().cast();
+        let null = ptr::null_mut();
         // Ordering: Release; pairs with the Acquire in `group`. Acquire; for the node that another thread has
         // set.
-        let set = self.group.compare_exchange(
-            ptr::null_mut(),
-            address,
-            Ordering::Release,
-            Ordering::Acquire,
-        );
-        match set {
+        let (release, acquire) = (Ordering::Release, Ordering::Acquire);
+        match self.group.compare_exchange(null, address, release, acquire) {
             Ok(_) => node,
             Err(other) => {
                 pin.unpin();
@@ -81,6 +77,7 @@ impl Seat {
     /// The key leaves the table, so no other thread accesses the seat; and its group, if it has one, is
     /// interned.
     pub(crate) unsafe fn leave(&self) {
+        // Ordering: Relaxed; see the fields.
         if let Some(group) = NonNull::new(self.group.load(Ordering::Relaxed)) {
             // SAFETY: the group's node is pinned until here, and begins with its state, whatever its type.
             unsafe { group.cast::<KeyState>().as_ref() }.unpin();
@@ -89,19 +86,23 @@ impl Seat {
 
     /// Notes the level of a delivery that begins.
     pub(crate) fn deliver(&self, level: Level) {
+        // Ordering: Relaxed; see the fields.
         self.delivered.store(level, Ordering::Relaxed);
     }
 
     pub(crate) fn delivered(&self) -> Level {
+        // Ordering: Relaxed; see the fields.
         self.delivered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn listed(&self) -> Option<Level> {
+        // Ordering: Relaxed; see the fields.
         let level = self.listed.load(Ordering::Relaxed);
         (level != NOWHERE).then_some(level)
     }
 
     pub(crate) fn set_listed(&self, level: Option<Level>) {
+        // Ordering: Relaxed; see the fields.
         self.listed
             .store(level.unwrap_or(NOWHERE), Ordering::Relaxed);
     }

@@ -268,7 +268,8 @@ fn a_waiting_add_is_woken_while_no_lock_is_held() {
     let queue = of(|builder| builder.capacity(1).supersede_delays(true));
     let queue: Arc<Queue> = Arc::new(queue);
     let waker = Waker::from(Arc::new(Adds(Arc::clone(&queue))));
-    let makers: [(&str, fn(&Queue)); 3] = [
+    type MakeRoom = fn(&Queue);
+    let makers: [(&str, MakeRoom); 3] = [
         ("get", |queue| drop(queue.get())),
         ("cancel", |queue| {
             queue.cancel(&"a");

@@ -66,12 +66,14 @@ impl<K> List<K> {
         unsafe {
             next(pushed).store(ptr::null_mut(), Ordering::Relaxed);
             let previous = &seat(pushed, seated).previous;
+            // Ordering: Relaxed; accessed under the group's lock.
             previous.store(address(before), Ordering::Relaxed);
         }
         match before {
             None => self.first = Some(pushed),
             Some(before) => {
                 // SAFETY: a key in a list is queued.
+                // Ordering: Relaxed; accessed under the group's lock.
                 unsafe { next(before) }.store(address(Some(pushed)), Ordering::Relaxed);
             }
         }
@@ -91,12 +93,14 @@ impl<K> List<K> {
         // SAFETY: a key in a list is queued.
         let (before, after) = unsafe {
             let previous = &seat(removed, seated).previous;
+            // Ordering: Relaxed; accessed under the group's lock.
             let before = node::<K, _>(previous.load(Ordering::Relaxed));
             (before, node(next(removed).load(Ordering::Relaxed)))
         };
         match before {
             None => self.first = after,
             // SAFETY: as above.
+            // Ordering: Relaxed; accessed under the group's lock.
             Some(before) => unsafe { next(before) }.store(address(after), Ordering::Relaxed),
         }
         match after {
@@ -104,6 +108,7 @@ impl<K> List<K> {
             Some(after) => {
                 // SAFETY: as above.
                 let previous = unsafe { &seat(after, seated).previous };
+                // Ordering: Relaxed; accessed under the group's lock.
                 previous.store(address(before), Ordering::Relaxed);
             }
         }

@@ -464,6 +464,7 @@ where
         if at <= now {
             // Not a plain store: a popper may have stored another time meanwhile.
             let _ =
+                // Ordering: Relaxed; as in `take_token`.
                 self.next_token
                     .compare_exchange(at, NEVER, Ordering::Relaxed, Ordering::Relaxed);
             ready += usize::from(!self.is_idle());

@@ -156,6 +156,7 @@ impl<K> Cooling<K> {
     pub(super) fn keep(&self, entry: &Queued<K>, seated: &Seated) -> Option<bool> {
         let mut keys = self.keys.lock();
         let flags = &entry.seat(seated).cooling;
+        // Ordering: Relaxed; accessed under the lock.
         if flags.load(Ordering::Relaxed) & COOLING == 0 {
             return None;
         }
@@ -177,10 +178,12 @@ impl<K> Cooling<K> {
             && let Some(due) = keys.queue.pop_front()
         {
             let flags = &due.pin.seat(seated).cooling;
+            // Ordering: Relaxed; accessed under the lock.
             if flags.load(Ordering::Relaxed) & WAITING != 0 {
                 keys.waiting -= 1;
                 found = Some(due.pin.node());
             }
+            // Ordering: Relaxed; accessed under the lock.
             flags.store(0, Ordering::Relaxed);
             due.pin.unpin();
         }
