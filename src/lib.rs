@@ -140,7 +140,7 @@ mod wait;
 pub mod worker;
 
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
-pub use fifo::groups::GroupCounts;
+pub use fifo::groups::grouping::GroupCounts;
 pub use keys::delay::DelayPolicy;
 pub use keys::hasher::DefaultHasher;
 pub use keys::state::State;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use keyqueue::WorkQueue;
+use keyqueue::{WorkQueue, merge};
 use shared::engine::{Name, Pipeline, Reader, Totals};
 use shared::program::{exit, label, written};
 
@@ -58,7 +58,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     };
     let started = Instant::now();
 
-    let pipeline = Pipeline::over(WorkQueue::builder())?;
+    let pipeline = Pipeline::over(WorkQueue::builder().merge(merge::append))?;
     let digested: anyhow::Result<()> = thread::scope(|scope| {
         // However the reading ends, the workers finish what was read, and end.
         let _end = pipeline.queue.shut_down_on_drop();

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyqueue::limiter::NoLimit;
-use keyqueue::{Builder, ConfigError, ValueQueue, merge};
+use keyqueue::{Builder, ConfigError, ValueQueue, Valued};
 
 /// How many bytes may wait in the queue: the reader waits for the workers then.
 const MOST_WAITING: usize = 16 << 20;
@@ -43,9 +43,8 @@ pub struct Pipeline<L = NoLimit> {
 }
 
 impl<L> Pipeline<L> {
-    /// Creates a pipeline over a queue with these settings.
-    pub fn over(builder: Builder<Name, L>) -> Result<Self, ConfigError> {
-        let builder = builder.merge(merge::append);
+    /// Creates a pipeline over a queue with these settings, which append lines to lines.
+    pub fn over(builder: Builder<Valued<Name, Lines>, L>) -> Result<Self, ConfigError> {
         let queue = builder.capacity(MOST_WAITING).weight(Lines::len).build()?;
         Ok(Pipeline {
             queue,

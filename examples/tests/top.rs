@@ -21,8 +21,17 @@ fn number(frame: &str, label: &str) -> f64 {
         .unwrap_or_else(|| panic!("{label:?}: {rest:?}"))
 }
 
+/// The sum of what waits at each level.
+fn levels(frame: &str) -> u64 {
+    let (_, sum) = frame.split_once("depth ").unwrap();
+    let (sum, _) = sum.split_once('(').unwrap().1.split_once(')').unwrap();
+    sum.split(" + ")
+        .map(|depth| depth.parse::<u64>().unwrap())
+        .sum()
+}
+
 #[test]
-fn a_frame_shows_depth_rates_times_and_the_oldest_keys() {
+fn a_frame_shows_depth_groups_rates_times_and_the_oldest_keys() {
     let mut log = NamedTempFile::new().unwrap();
     for number in 0..2000 {
         writeln!(log, "client-{:03} line {number}", number * 7 % 300).unwrap();
@@ -47,6 +56,10 @@ fn a_frame_shows_depth_rates_times_and_the_oldest_keys() {
     assert!(times.lines().next().unwrap().contains("ms"), "{frame}");
     assert!(number(frame, "│worker ") >= 1.0, "{frame}");
 
+    // All keys but `urgent` begin with the same letter, and have turns of their own.
+    assert!(number(frame, "│c  ") > 50.0, "{frame}");
+    assert_eq!(number(frame, "depth ") as u64, levels(frame), "{frame}");
+
     // The list of keys, which are the log's.
     let (_, list) = frame.split_once("state").unwrap();
     assert!(list.matches("client-").count() >= 5, "{frame}");
@@ -61,8 +74,9 @@ fn a_file_that_is_not_there_or_empty_is_named() {
 }
 
 #[test]
-fn with_its_defaults_keys_wait_and_are_retried() {
-    let top = run(program("top").args(["--frame", "6"]));
+fn keys_wait_and_are_retried() {
+    // With the default, one frame of fifty would show no retry.
+    let top = run(program("top").args(["--frame", "6", "--fail", "50"]));
     assert_eq!(top.code, Some(0), "{top:?}");
     assert!(number(&top.stdout, "depth ") >= 10.0, "{top:?}");
     assert!(number(&top.stdout, "retries ") > 0.0, "{top:?}");

@@ -1,10 +1,11 @@
-//! Watches a running pipeline in the terminal: depth, rates, latencies, and the oldest keys.
+//! Watches a running pipeline in the terminal: depth, groups, rates, latencies, and the oldest keys.
 //!
 //! `cargo run --release --features metrics --example top -- [FILE] [--rate BYTES] [--pause MS] [--fail PERCENT]`
 //!
 //! The load is that of the example `pipeline`: the lines of FILE, over and over, each under its first
 //! field. The file is read at a set rate, and the workers pause before each key, so that keys wait;
-//! some deliveries fail, and are retried. The figures come from the queue's series, through an
+//! some deliveries fail, and are retried. Names take turns by their first letter, and one line in twenty
+//! is also put under the name `urgent`, which is at level 0. The figures come from the queue's series, through an
 //! exporter in the same process, and from `snapshot`. `q` ends the program. `--frame` prints a
 //! single frame, without a terminal.
 
@@ -21,9 +22,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
-use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::Workers;
+use keyqueue::{Valued, WorkQueue, merge};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -32,7 +33,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use shared::engine::{Lines, Name, Pipeline, Reader};
 use shared::program::{exit, written};
 
-use crate::model::{Limiter, Model};
+use crate::model::{Letter, Limiter, Model};
 
 /// Watches a running pipeline in the terminal. `q` or Ctrl-C ends it.
 #[derive(Parser)]
@@ -80,7 +81,10 @@ fn run(args: Args) -> anyhow::Result<()> {
     let settings = WorkQueue::builder()
         .name("pipeline")
         .recorder(Arc::new(recorder))
-        .rate_limiter(backoff);
+        .levels(2)
+        .rate_limiter(backoff)
+        .merge(merge::append)
+        .group_by(|key: &Valued<Name, Lines>| letter(key.key()));
     let pipeline = Pipeline::over(settings)?;
     let pause = Duration::from_millis(args.pause);
     let work = |name: &Name, lines: &mut Lines| {
@@ -121,6 +125,12 @@ fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
+/// The group of a name: its first letter.
+fn letter(name: &Name) -> Letter {
+    let name = String::from_utf8_lossy(name);
+    name.chars().next().unwrap_or_default().to_ascii_lowercase()
+}
+
 /// Reads the file over and over, at `rate` bytes a second, until the queue is shut down.
 fn feed(pipeline: &Pipeline<Limiter>, mut file: File, rate: u64) -> io::Result<()> {
     let began = Instant::now();
@@ -139,6 +149,11 @@ fn feed(pipeline: &Pipeline<Limiter>, mut file: File, rate: u64) -> io::Result<(
             match reader.read(&mut input)? {
                 0 => break,
                 bytes => read += bytes,
+            }
+            if fastrand::u8(..20) == 0 {
+                pipeline
+                    .queue
+                    .put_at(0, b"urgent".to_vec(), b"urgent\n".to_vec());
             }
         }
         file.rewind()?;

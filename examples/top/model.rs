@@ -4,15 +4,19 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::{KeySnapshot, ValueQueue, Valued};
+use keyqueue::{GroupCounts, KeySnapshot, ValueQueue, Valued};
 use metrics_exporter_prometheus::PrometheusHandle;
 use shared::engine::{Lines, Name};
 
 pub(crate) type Limiter = ItemExponentialFailure<Valued<Name, Lines>>;
 
-/// The number of depths that are kept, and of keys that are shown.
+/// A group of names.
+pub(crate) type Letter = char;
+
+/// The number of depths that are kept, and of keys and groups that are shown.
 const REMEMBERED: usize = 200;
 const KEYS: usize = 64;
+const GROUPS: usize = 10;
 
 pub(crate) struct Model<'a> {
     pub(crate) queue: &'a ValueQueue<Name, Lines, Limiter>,
@@ -25,6 +29,10 @@ pub(crate) struct Model<'a> {
     pub(crate) depths: VecDeque<u64>,
     pub(crate) oldest: Vec<KeySnapshot<'a, Valued<Name, Lines>>>,
     pub(crate) states: [usize; 4],
+    /// The depth of each level.
+    pub(crate) levels: Vec<usize>,
+    /// Those with the most keys.
+    pub(crate) groups: Vec<GroupCounts<Letter>>,
 }
 
 impl<'a> Model<'a> {
@@ -42,6 +50,8 @@ impl<'a> Model<'a> {
             depths: VecDeque::new(),
             oldest: Vec::new(),
             states: [0; 4],
+            levels: Vec::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -66,6 +76,10 @@ impl<'a> Model<'a> {
             by_age.then_with(|| a.key().key().cmp(b.key().key()))
         });
         self.oldest.truncate(KEYS);
+
+        self.levels = self.queue.len_by_level();
+        self.groups = self.queue.groups();
+        self.groups.truncate(GROUPS);
     }
 
     /// A counter or gauge, or `series:quantile`.

@@ -13,15 +13,17 @@ use shared::program::label;
 use crate::model::Model;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model<'_>) {
+    // A tall terminal has room for all groups.
+    let high = if frame.area().height < 40 { 7 } else { 13 };
     let rows = [
         Constraint::Length(1),
-        Constraint::Length(6),
+        Constraint::Length(high),
         Constraint::Length(7),
         Constraint::Min(3),
     ];
-    let [head, depth, figures, keys] = Layout::vertical(rows).areas(frame.area());
-    let halves = Layout::horizontal([Constraint::Length(24), Constraint::Min(36)]);
-    let [rates, times] = halves.areas(figures);
+    let [head, top, figures, keys] = Layout::vertical(rows).areas(frame.area());
+    let [rates, times] = halves(24).areas(figures);
+    let [groups, depth] = halves(24).areas(top);
 
     let [_, queued, processing, dirty] = model.states;
     let delayed = model.value("workqueue_delayed");
@@ -31,20 +33,38 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model<'_>) {
     );
     frame.render_widget(Line::from(title).bold(), head);
     draw_depth(frame, model, depth);
+    draw_groups(frame, model, groups);
     draw_rates(frame, model, rates);
     draw_times(frame, model, times);
     draw_keys(frame, model, keys);
 }
 
+fn halves(left: u16) -> Layout {
+    Layout::horizontal([Constraint::Length(left), Constraint::Min(36)])
+}
+
 fn draw_depth(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
     let now = model.depths.back().copied().unwrap_or_default();
     let most = model.depths.iter().copied().max().unwrap_or_default();
-    let block = Block::bordered().title(format!("depth {now}, at most {most}"));
+    let levels: Vec<String> = model.levels.iter().map(usize::to_string).collect();
+    let levels = levels.join(" + ");
+    let block = Block::bordered().title(format!("depth {now} ({levels}), at most {most}"));
     let width = usize::from(block.inner(area).width);
     let skip = model.depths.len().saturating_sub(width);
     let depths: Vec<u64> = model.depths.iter().copied().skip(skip).collect();
     let line = Sparkline::default().block(block).data(&depths);
     frame.render_widget(line.style(Style::new().fg(Color::Cyan)), area);
+}
+
+fn draw_groups(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
+    let rows = model.groups.iter().map(|group| {
+        let numbers = [group.queued, group.in_flight].map(|number| format!("{number:>7}"));
+        let [queued, in_flight] = numbers;
+        Row::new([group.group.to_string(), queued, in_flight])
+    });
+    let head = Row::new(["", " queued", "in hand"]);
+    let table = Table::new(rows, [6, 7, 7]).header(head);
+    frame.render_widget(table.block(Block::bordered().title("groups")), area);
 }
 
 fn draw_rates(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
@@ -87,6 +107,8 @@ fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
         };
         let row = Row::new([
             label(key.key()),
+            key.level()
+                .map_or_else(String::new, |level| level.to_string()),
             key.state().to_string(),
             key.age().map(time).unwrap_or_default(),
             key.held().map(time).unwrap_or_default(),
@@ -94,9 +116,9 @@ fn draw_keys(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
         ]);
         row.style(Style::new().fg(colour))
     });
-    let head = Row::new(["key", "state", "     age", " in hand", "failures"]).bold();
-    let numbers = [10, 8, 8, 8].map(Constraint::Length);
-    let widths = [Constraint::Min(20)].into_iter().chain(numbers);
+    let head = Row::new(["key", "level", "state", "     age", " in hand", "failures"]).bold();
+    let numbers = [5, 10, 8, 8, 8].map(Constraint::Length);
+    let widths = [Constraint::Min(14)].into_iter().chain(numbers);
     let table = Table::new(rows, widths).header(head);
     let block = Block::bordered()
         .title("the oldest keys")

@@ -10,7 +10,7 @@
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
-use crate::fifo::groups::Landing;
+use crate::fifo::groups::grouping::Landing;
 use crate::fifo::ordered::Ordered;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Level, State};

@@ -7,7 +7,7 @@
 use crate::engine::Core;
 use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
-use crate::fifo::groups::Grouping;
+use crate::fifo::groups::grouping::Grouping;
 use crate::fifo::ordered::Ordered;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::{Core, Taken};
-use crate::fifo::groups::Grouping;
+use crate::fifo::groups::grouping::Grouping;
 use crate::sync::{self, ThreadParker};
 use crate::wait::Waiter;
 

@@ -1,7 +1,7 @@
 //! The order of a queue for which one FIFO is not enough: [levels](super::lanes), or
 //! [groups](super::groups), which have levels of their own.
 
-use crate::fifo::groups::{Grouping, Landing};
+use crate::fifo::groups::grouping::{Grouping, Landing};
 use crate::fifo::lanes::Lanes;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::Level;

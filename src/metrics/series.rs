@@ -24,7 +24,7 @@ use super::tally::Counters;
 use crate::engine::Core;
 use crate::engine::scan::Scan;
 use crate::engine::timing::{Event, Watch};
-use crate::fifo::groups::Grouping;
+use crate::fifo::groups::grouping::Grouping;
 use crate::queue::WorkQueue;
 use crate::wait::catch_panic::catch_panic;
 

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use crate::engine::Core;
-use crate::fifo::groups::GroupCounts;
+use crate::fifo::groups::grouping::GroupCounts;
 use crate::fifo::groups::settings::{Grouped, Weigh};
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};

@@ -57,6 +57,7 @@
 //! after that.
 
 mod group;
+pub(crate) mod grouping;
 mod list;
 pub(crate) mod parked;
 mod rate;
@@ -64,7 +65,6 @@ pub(crate) mod settings;
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
-use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -81,93 +81,10 @@ use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wait::catch_panic::catch_panic;
 use group::{Body, Group, Move, Rules, Whereabouts};
+use grouping::{GroupCounts, Grouping, Landing};
 use parked::{Cooling, Due, NEVER, Parked};
 use rate::Rate;
 use settings::{By, Weigh};
-
-/// The groups of a queue, for an engine that does not know their type.
-pub(crate) trait Grouping<K>: Send + Sync {
-    /// The level of adds that name none.
-    fn default_level(&self) -> Level;
-
-    fn last_level(&self) -> Level;
-
-    fn seated(&self) -> &Seated;
-
-    /// Sets what is called with a time at which [`unpark`](Self::unpark) is to be called.
-    fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>);
-
-    /// Puts a queued key into its group. `landed` is the group of a delivery that has ended with it.
-    fn push(&self, entry: Queued<K>, landed: Option<Landing>);
-
-    /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
-    /// whether other getters are to be notified.
-    fn pop(&self) -> Option<(Queued<K>, bool)>;
-
-    /// Returns the group of a key whose delivery is about to end.
-    fn landing(&self, held: &Held<K>) -> Landing;
-
-    /// Ends a delivery. Returns whether a getter is to be notified.
-    fn land(&self, landing: Landing) -> bool;
-
-    /// Moves a key whose level was raised, and ends the pin for its other entry: there is none.
-    fn raise(&self, pin: &Pin<K>, to: Level);
-
-    /// Takes out what has waited for a time that has come. Returns how many getters to notify.
-    fn unpark(&self) -> usize;
-
-    /// Returns the next such time.
-    fn next(&self) -> u64;
-
-    /// Returns the number of queued keys.
-    fn len(&self) -> usize;
-
-    /// Returns whether no group is ready. Does not miss one that is ready during the whole call.
-    fn is_idle(&self) -> bool;
-
-    /// Returns the number of groups with queued keys that wait for a time.
-    #[cfg(feature = "metrics")]
-    fn parked(&self) -> usize;
-
-    /// Holds a group, or releases it (0). Returns whether a getter is to be notified; `None` if groups
-    /// have another type.
-    fn hold(&self, group: &dyn Any, until: u64) -> Option<bool>;
-
-    /// Holds the group of a key in flight.
-    fn hold_of(&self, held: &Held<K>, until: u64);
-
-    /// Calls `f` with each group that has keys or is parked, as a `GroupCounts<G>`.
-    fn visit(&self, f: &mut dyn FnMut(&dyn Any));
-
-    /// Sweeps some idle groups if that is due, and returns whether there are more to sweep now.
-    fn look(&self) -> bool;
-
-    fn shrink(&self);
-}
-
-/// The group of a delivery: the address of its node.
-#[derive(Clone, Copy)]
-pub(crate) struct Landing(NonNull<()>);
-
-impl Landing {
-    fn group<T>(self) -> NodeRef<T> {
-        NodeRef(self.0.cast())
-    }
-}
-
-/// What a group has; see [`WorkQueue::groups`](crate::WorkQueue::groups).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct GroupCounts<G> {
-    /// The group.
-    pub group: G,
-    /// Keys that are queued.
-    pub queued: usize,
-    /// Keys that workers hold.
-    pub in_flight: usize,
-    /// The time until the group is not held any more, if it is.
-    pub held_for: Option<Duration>,
-}
 
 pub(crate) struct Groups<K, G> {
     by: By<K, G>,
@@ -421,7 +338,7 @@ where
 
     fn landing(&self, held: &Held<K>) -> Landing {
         let group: Option<GroupRef<K, G>> = held.seat(&self.seated).group();
-        Landing(group.expect("a delivery has a group").0.cast())
+        Landing::of(group.expect("a delivery has a group"))
     }
 
     fn land(&self, landing: Landing) -> bool {
