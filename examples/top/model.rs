@@ -29,7 +29,7 @@ pub(crate) struct Model<'a> {
     pub(crate) depths: VecDeque<u64>,
     pub(crate) oldest: Vec<KeySnapshot<'a, Valued<Name, Lines>>>,
     pub(crate) states: [usize; 4],
-    /// The depth of each level.
+    /// The number of keys that are queued at each level.
     pub(crate) levels: Vec<usize>,
     /// Those with the most keys.
     pub(crate) groups: Vec<GroupCounts<Letter>>,

@@ -48,7 +48,9 @@ fn draw_depth(frame: &mut Frame<'_>, model: &Model<'_>, area: Rect) {
     let most = model.depths.iter().copied().max().unwrap_or_default();
     let levels: Vec<String> = model.levels.iter().map(usize::to_string).collect();
     let levels = levels.join(" + ");
-    let block = Block::bordered().title(format!("depth {now} ({levels}), at most {most}"));
+    let block = Block::bordered()
+        .title(format!("depth {now}, at most {most}"))
+        .title_bottom(format!("queued by level: {levels}"));
     let width = usize::from(block.inner(area).width);
     let skip = model.depths.len().saturating_sub(width);
     let depths: Vec<u64> = model.depths.iter().copied().skip(skip).collect();
