@@ -68,9 +68,11 @@ pub mod leader_election {}
 pub mod metrics {}
 
 #[doc = include_str!("priorities.md")]
+#[doc = include_str!("priorities.svg")]
 pub mod priorities {}
 
 #[doc = include_str!("tenants.md")]
+#[doc = include_str!("tenants.svg")]
 pub mod tenants {}
 
 #[doc = include_str!("testing.md")]
