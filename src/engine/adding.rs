@@ -11,7 +11,6 @@
 
 use super::Core;
 use crate::fifo::groups::grouping::Landing;
-use crate::fifo::ordered::Ordered;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Level, State};
 use crate::keys::{PackedShard, Shard};
@@ -60,18 +59,17 @@ impl<K> Core<K> {
 
     /// Returns the level of an add that names none.
     pub(crate) fn default_level(&self) -> Level {
-        self.ordered().map_or(0, Ordered::default_level)
+        self.ordered().map_or(0, |ordered| ordered.default_level)
     }
 
     #[inline]
     pub(crate) fn has_levels(&self) -> bool {
-        self.ordered()
-            .is_some_and(|ordered| ordered.last_level() > 0)
+        self.ordered().is_some_and(|ordered| ordered.last_level > 0)
     }
 
     /// Returns this level, or the least urgent one if there are not so many.
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
-        let last = self.ordered().map_or(0, Ordered::last_level);
+        let last = self.ordered().map_or(0, |ordered| ordered.last_level);
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 

@@ -8,7 +8,7 @@ use crate::engine::Core;
 use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::Grouping;
-use crate::fifo::ordered::Ordered;
+use crate::fifo::ordered::{By, Ordered};
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
@@ -113,9 +113,9 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn groups(&self) -> Option<&dyn Grouping<K>> {
-        match self.ordered()? {
-            Ordered::Lanes(_) => None,
-            Ordered::Groups(groups) => Some(&**groups),
+        match &self.ordered()?.by {
+            By::Lanes(_) => None,
+            By::Groups(groups, _) => Some(&**groups),
         }
     }
 

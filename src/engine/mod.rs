@@ -41,15 +41,16 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
-use crate::fifo::groups::grouping::{Grouping, Landing};
+use crate::fifo::groups::grouping::Landing;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::lanes::{Lanes, Order};
-use crate::fifo::ordered::Ordered;
+use crate::fifo::ordered::{By, Ordered};
 use crate::fifo::ring::Missed;
 use crate::keys::Keys;
 use crate::keys::behind::Behind;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Held, Node, Pin, Queued};
+use crate::keys::seat::Seated;
 use crate::keys::slab::Annex;
 use crate::keys::state::{Begun, Level};
 use crate::metrics::{Recorder, Tally};
@@ -196,24 +197,33 @@ impl<K> Core<K> {
         let room = settings.capacity.map(Room::new);
         let has_extras = !annex.is_empty() || cargo.is_some() || room.is_some();
         let clock = settings.clock.get_or_insert_default().clone();
-        let ordered = match groups {
-            Some(groups) => Some(Ordered::Groups(groups.groups(Parts {
-                order: settings.order,
-                pacing: settings.pacing,
-                ring: settings.ring,
-                shards: settings.shards,
-                // SAFETY: the nodes have what `annex` says.
-                seated: unsafe { Behind::new(annex.timed) },
-                clock: clock.clone(),
-            }))),
+        // SAFETY: the nodes have what `annex` says, here and below.
+        let seated = || unsafe { Behind::new(annex.timed) };
+        let by = match groups {
+            Some(groups) => {
+                let parts = Parts {
+                    order: settings.order,
+                    pacing: settings.pacing,
+                    ring: settings.ring,
+                    shards: settings.shards,
+                    seated: seated(),
+                    clock: clock.clone(),
+                };
+                Some(By::Groups(groups.groups(parts), seated()))
+            }
             None if annex.laned => {
                 // SAFETY: as above.
                 let laned = unsafe { Behind::new(annex.timed) };
                 let lanes = Lanes::new(settings.order, settings.ring, laned);
-                Some(Ordered::Lanes(lanes))
+                Some(By::Lanes(lanes))
             }
             None => None,
         };
+        let ordered = by.map(|by| Ordered {
+            default_level: settings.order.usual_level(),
+            last_level: settings.order.last_level(),
+            by,
+        });
         Core {
             keys: Keys::new(settings.shards, annex),
             fifo: Fifo::new(if ordered.is_some() { 1 } else { settings.ring }),
@@ -360,7 +370,7 @@ impl<K> Core<K> {
     // Never: queues with one FIFO would pay for its registers.
     #[inline(never)]
     fn take_from(&self, ordered: &Ordered<K>) -> Taken<K> {
-        if let Ordered::Lanes(lanes) = ordered
+        if let By::Lanes(lanes) = &ordered.by
             && self.has_only_order()
         {
             return match lanes.pop_and_begin() {
@@ -369,7 +379,7 @@ impl<K> Core<K> {
                 None => self.nothing(),
             };
         }
-        match self.pop() {
+        match self.pop_ordered(ordered) {
             Some(entry) => self.begin(entry),
             None => self.nothing(),
         }
@@ -384,9 +394,14 @@ impl<K> Core<K> {
     }
 
     fn pop(&self) -> Option<Queued<K>> {
-        let Some(ordered) = self.ordered() else {
-            return self.fifo.pop();
-        };
+        match self.ordered() {
+            None => self.fifo.pop(),
+            Some(ordered) => self.pop_ordered(ordered),
+        }
+    }
+
+    #[inline]
+    fn pop_ordered(&self, ordered: &Ordered<K>) -> Option<Queued<K>> {
         let (entry, more) = ordered.pop()?;
         if more {
             self.getters.notify(1);
@@ -402,6 +417,7 @@ impl<K> Core<K> {
         }
     }
 
+    #[inline]
     fn begin(&self, entry: Queued<K>) -> Taken<K> {
         match self.begin_one(entry) {
             (held, Begun::Open, true) => Taken::Key(held),
@@ -410,6 +426,7 @@ impl<K> Core<K> {
     }
 
     /// Begins the delivery of a key. Returns also whether it carries what it should.
+    #[inline]
     fn begin_one(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
         match &self.extras {
             None => {
@@ -451,16 +468,16 @@ impl<K> Core<K> {
     pub(crate) fn finish(&self, held: Held<K>) {
         match &self.extras {
             None => self.finished(held.finish()),
-            Some(extras) => match &extras.ordered {
-                Some(Ordered::Groups(groups)) => self.finish_in_group(extras, &**groups, held),
+            Some(extras) => match extras.ordered.as_ref().map(|ordered| &ordered.by) {
+                Some(By::Groups(_, seated)) => self.finish_in_group(extras, seated, held),
                 _ => self.finished_extras(extras.finish(held)),
             },
         }
     }
 
     #[inline(never)]
-    fn finish_in_group(&self, extras: &Extras<K>, groups: &dyn Grouping<K>, held: Held<K>) {
-        let landing = groups.landing(&held);
+    fn finish_in_group(&self, extras: &Extras<K>, seated: &Seated, held: Held<K>) {
+        let landing = Landing::of(&held, seated);
         match extras.finish(held) {
             (Some(entry), _) => {
                 self.push_extras(entry, Some(landing));
@@ -475,7 +492,10 @@ impl<K> Core<K> {
 
     /// Returns the group of a key whose delivery is about to end.
     fn landing(&self, held: &Held<K>) -> Option<Landing> {
-        self.groups().map(|groups| groups.landing(held))
+        match &self.ordered()?.by {
+            By::Lanes(_) => None,
+            By::Groups(_, seated) => Some(Landing::of(held, seated)),
+        }
     }
 
     /// Ends the delivery of a key for its group.
@@ -523,10 +543,12 @@ impl<K> Core<K> {
         match self.ordered() {
             None => vec![self.len()],
             Some(ordered) if self.closing.all_delivered() => {
-                vec![0; usize::from(ordered.last_level()) + 1]
+                vec![0; usize::from(ordered.last_level) + 1]
             }
-            Some(Ordered::Lanes(lanes)) => lanes.depths(),
-            Some(Ordered::Groups(groups)) => self.keys.depths(groups.last_level()),
+            Some(ordered) => match &ordered.by {
+                By::Lanes(lanes) => lanes.depths(),
+                By::Groups(..) => self.keys.depths(ordered.last_level),
+            },
         }
     }
 

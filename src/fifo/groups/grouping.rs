@@ -10,13 +10,6 @@ use crate::keys::state::Level;
 
 /// The groups of a queue, for an engine that does not know their type.
 pub(crate) trait Grouping<K>: Send + Sync {
-    /// The level of adds that name none.
-    fn default_level(&self) -> Level;
-
-    fn last_level(&self) -> Level;
-
-    fn seated(&self) -> &Seated;
-
     /// Sets what is called with a time at which [`unpark`](Self::unpark) is to be called.
     fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>);
 
@@ -26,9 +19,6 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
     /// whether other getters are to be notified.
     fn pop(&self) -> Option<(Queued<K>, bool)>;
-
-    /// Returns the group of a key whose delivery is about to end.
-    fn landing(&self, held: &Held<K>) -> Landing;
 
     /// Ends a delivery. Returns whether a getter is to be notified.
     fn land(&self, landing: Landing) -> bool;
@@ -73,8 +63,10 @@ pub(crate) trait Grouping<K>: Send + Sync {
 pub(crate) struct Landing(NonNull<()>);
 
 impl Landing {
-    pub(super) fn of<T>(group: NodeRef<T>) -> Self {
-        Landing(group.0.cast())
+    /// The group of a key in flight.
+    pub(crate) fn of<K>(held: &Held<K>, seated: &Seated) -> Self {
+        let group: Option<NodeRef<()>> = held.seat(seated).group();
+        Landing(group.expect("a delivery has a group").0.cast())
     }
 
     pub(super) fn group<T>(self) -> NodeRef<T> {

@@ -89,7 +89,6 @@ use settings::{By, Weigh};
 pub(crate) struct Groups<K, G> {
     by: By<K, G>,
     weigh: Option<Weigh<G>>,
-    default_level: Level,
     rules: Rules,
     seated: Seated,
     hasher: DefaultHasher,
@@ -175,6 +174,7 @@ where
 
     /// Changes a group, which a key or the caller has pinned, and does what has to be done then. Returns whether
     /// the group was put into a ring.
+    #[inline]
     fn change(&self, node: GroupRef<K, G>, change: impl FnOnce(&mut Body<K>)) -> bool {
         // SAFETY: pinned.
         let mut body = unsafe { node.get() }.key.body.lock();
@@ -200,18 +200,27 @@ where
     }
 
     /// Does what has to be done with a group after it is unlocked. Returns whether it is in a ring now.
+    #[inline]
     fn carry(&self, node: GroupRef<K, G>, next: Move, due: Option<Due<Group<K, G>>>) -> bool {
         match next {
-            Move::Stay => {}
+            Move::Stay => return false,
             Move::Push => self.ring.push(Queued::of_new(node)),
             Move::PushFirst => self.first.push(Queued::of_new(node)),
-            Move::Park(at) => {
-                if due.is_some_and(|due| self.parked.put(due)) {
-                    self.wake_at(at);
-                }
+            Move::Park(_) => {
+                self.park(due);
+                return false;
             }
         }
-        matches!(next, Move::Push | Move::PushFirst)
+        true
+    }
+
+    #[cold]
+    fn park(&self, due: Option<Due<Group<K, G>>>) {
+        let Some(due) = due else { return };
+        let at = due.at;
+        if self.parked.put(due) {
+            self.wake_at(at);
+        }
     }
 
     fn wake_at(&self, at: u64) {
@@ -249,6 +258,7 @@ where
     }
 
     /// Puts a key into its group, or keeps it until its interval is over.
+    #[inline]
     fn enter(&self, entry: Queued<K>, landed: Option<Landing>) -> bool {
         let land = |body: &mut Body<K>| body.in_flight -= u32::from(landed.is_some());
         if let Some(cooling) = &self.cooling
@@ -276,18 +286,6 @@ where
     K: Send + Sync + 'static,
     G: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    fn default_level(&self) -> Level {
-        self.default_level
-    }
-
-    fn last_level(&self) -> Level {
-        (self.rules.levels - 1) as Level
-    }
-
-    fn seated(&self) -> &Seated {
-        &self.seated
-    }
-
     fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>) {
         // It is set once, before the queue is used.
         let _ = self.wake.set(wake);
@@ -334,11 +332,6 @@ where
             }
         }
         None
-    }
-
-    fn landing(&self, held: &Held<K>) -> Landing {
-        let group: Option<GroupRef<K, G>> = held.seat(&self.seated).group();
-        Landing::of(group.expect("a delivery has a group"))
     }
 
     fn land(&self, landing: Landing) -> bool {
@@ -431,7 +424,9 @@ where
     }
 
     fn hold_of(&self, held: &Held<K>, until: u64) {
-        self.change(self.landing(held).group(), |body| body.held_until = until);
+        self.change(Landing::of(held, &self.seated).group(), |body| {
+            body.held_until = until;
+        });
     }
 
     fn visit(&self, f: &mut dyn FnMut(&dyn Any)) {

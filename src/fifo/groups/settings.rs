@@ -110,7 +110,6 @@ where
         Box::new(Groups {
             by: self.by,
             weigh: self.weigh,
-            default_level: order.usual_level(),
             rules: Rules {
                 limit,
                 rate: pacing.group_rate.map(Rate::new),

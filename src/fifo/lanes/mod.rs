@@ -66,8 +66,6 @@ use crate::keys::state::{Begun, KeyState, Level};
 use crate::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 
 pub(crate) struct Lanes<K> {
-    /// The level of adds that name none.
-    pub(crate) default_level: Level,
     laned: Laned,
     lanes: Box<[Lane<K>]>,
     limit: usize,
@@ -105,7 +103,6 @@ impl<K> Lanes<K> {
             stale: AtomicIsize::new(0),
         };
         Lanes {
-            default_level: order.usual_level(),
             laned,
             lanes: (0..order.levels).map(lane).collect(),
             limit: order.starvation_limit,
@@ -114,7 +111,7 @@ impl<K> Lanes<K> {
         }
     }
 
-    pub(crate) fn last_level(&self) -> Level {
+    fn last_level(&self) -> Level {
         (self.lanes.len() - 1) as Level
     }
 

@@ -43,6 +43,10 @@ impl Order {
     pub(crate) fn usual_level(&self) -> Level {
         level(self.default_level())
     }
+
+    pub(crate) fn last_level(&self) -> Level {
+        level(self.levels - 1)
+    }
 }
 
 fn level(level: usize) -> Level {
