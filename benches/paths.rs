@@ -25,7 +25,7 @@ const COUNT: u64 = 1 << 17;
 /// A table may grow at another size of the set than at the last run: its hashes are random.
 const NONE: f64 = 0.001;
 
-const PATHS: [Path; 15] = [
+const PATHS: [Path; 17] = [
     ("cycle-u64", NONE, cycle_u64),
     ("cycle-string", NONE, cycle_string),
     ("cycle-handle", NONE, cycle_handle),
@@ -39,6 +39,8 @@ const PATHS: [Path; 15] = [
     ("delay-moved", 0.1, delay_moved),
     // The hash seed of the process decides how often a small table is rebuilt: 0.03 in most, 0.1 in some.
     ("limiter", 0.2, limiter),
+    ("levels", NONE, levels),
+    ("groups", NONE, groups),
     ("values", NONE, values),
     ("values-merged", NONE, values_merged),
     ("values-distinct", 0.05, values_distinct),
@@ -167,7 +169,24 @@ fn backlog(count: u64) {
 /// So long that nothing comes up.
 const FAR: Duration = Duration::from_secs(100);
 
-/// A queue whose time stands still, with no thread.
+fn levels(count: u64) {
+    let queue = WorkQueue::builder().levels(3).build();
+    let queue = queue.expect("the settings are valid");
+    for key in passes(count) {
+        queue.add_ref(&key);
+        finish(&queue);
+    }
+}
+
+fn groups(count: u64) {
+    let queue = WorkQueue::builder().group_by(|key: &u64| key % 100).build();
+    let queue = queue.expect("the settings are valid");
+    for key in passes(count) {
+        queue.add_ref(&key);
+        finish(&queue);
+    }
+}
+
 fn summing() -> ValueQueue<u64, u64> {
     let builder = WorkQueue::builder().merge(merge::sum);
     builder.build().expect("the settings are valid")
@@ -196,6 +215,7 @@ fn values_distinct(count: u64) {
     }
 }
 
+/// A queue whose time stands still, with no thread.
 fn still() -> WorkQueue<u64> {
     let (clock, _) = Clock::mock();
     let queue = WorkQueue::builder().clock(clock).manual_timers();

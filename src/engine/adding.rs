@@ -10,7 +10,6 @@
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
-use crate::fifo::groups::grouping::Landing;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Level, State};
 use crate::keys::{PackedShard, Shard};
@@ -192,6 +191,7 @@ impl<K> Core<K> {
     }
 
     /// Like [`add_known`](Self::add_known), for a key of this shard.
+    #[inline]
     pub(crate) fn add_found(
         &self,
         _locked: &Shard<'_, K>,
@@ -297,9 +297,10 @@ impl<K> Core<K> {
 
     /// Like [`settle`](Self::settle), for a queue that may have extras.
     fn settle_slow(&self, added: node::Added<K>) -> Added {
-        self.settle_as(added, Self::enqueue)
+        self.settle_as(added, Self::enqueue_extras)
     }
 
+    #[inline]
     fn settle_as(&self, added: node::Added<K>, enqueue: impl FnOnce(&Self, Queued<K>)) -> Added {
         let added = match added {
             node::Added::Queued(entry) => {
@@ -325,13 +326,14 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn enqueue(&self, entry: Queued<K>) {
         if self.extras.is_some() {
-            return self.enqueue_watched(entry);
+            return self.enqueue_extras(entry);
         }
         self.push(entry);
     }
 
+    /// Like [`enqueue`](Self::enqueue), for a queue that may have extras.
     #[cold]
-    fn enqueue_watched(&self, entry: Queued<K>) {
+    fn enqueue_extras(&self, entry: Queued<K>) {
         self.enqueue_unannounced(entry);
         self.getters.notify(1);
     }
@@ -355,35 +357,35 @@ impl<K> Core<K> {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.push_with_room(entry, None);
+        self.push_with_room(entry);
         self.getters.notify(1);
     }
 
     /// Queues a key without a notification: the caller notifies a getter for each key that it has
     /// queued, and runs no user code before that.
+    #[inline]
     pub(super) fn enqueue_unannounced(&self, entry: Queued<K>) {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.push_extras(entry, None);
+        self.push_extras(entry);
     }
 
-    /// Pushes an entry to the FIFO, or to what is instead of it. `landed` is the group of a delivery that
-    /// has ended with it.
+    /// Pushes an entry to the FIFO, or to what is instead of it.
     #[inline]
-    pub(super) fn push_extras(&self, entry: Queued<K>, landed: Option<Landing>) {
+    pub(super) fn push_extras(&self, entry: Queued<K>) {
         if let Some(room) = self.room() {
             room.add(1);
         }
-        self.push_with_room(entry, landed);
+        self.push_with_room(entry);
     }
 
     /// Like [`push_extras`](Self::push_extras), of an entry for which there is room already.
     #[inline]
-    fn push_with_room(&self, entry: Queued<K>, landed: Option<Landing>) {
+    fn push_with_room(&self, entry: Queued<K>) {
         match self.ordered() {
             None => self.fifo.push(entry),
-            Some(ordered) => ordered.push(entry, landed),
+            Some(ordered) => ordered.push(entry),
         }
     }
 

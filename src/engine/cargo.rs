@@ -93,15 +93,28 @@ impl<K> Extras<K> {
         }
     }
 
-    /// Ends the processing of a key; see [`Held::finish`].
+    /// Ends the processing of a key; see [`Held::finish`]. Returns also whether the key's group has
+    /// another one to deliver now, so that a getter is to be notified.
     #[cold]
-    pub(super) fn finish(&self, held: Held<K>) -> (Option<Queued<K>>, bool) {
+    pub(super) fn finish(&self, held: Held<K>) -> (Option<Queued<K>>, bool, bool) {
         if let Some(cargo) = &self.cargo {
             cargo.unload(held.key());
         }
-        match &self.watch {
+        let more = self.land(&held);
+        let (entry, closed) = match &self.watch {
             None => held.finish(),
             Some(watch) => watch.finish(held),
+        };
+        (entry, closed, more)
+    }
+
+    /// Ends a delivery for the key's group, before it ends for the key: once the key is idle, both may be
+    /// swept. Returns whether a getter is to be notified.
+    #[inline]
+    pub(super) fn land(&self, held: &Held<K>) -> bool {
+        match &self.ordered {
+            Some(ordered) if ordered.counts_in_flight => ordered.land(held),
+            _ => false,
         }
     }
 }

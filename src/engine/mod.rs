@@ -41,7 +41,6 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
-use crate::fifo::groups::grouping::Landing;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::lanes::{Lanes, Order};
 use crate::fifo::ordered::{By, Ordered};
@@ -50,7 +49,6 @@ use crate::keys::Keys;
 use crate::keys::behind::Behind;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Held, Node, Pin, Queued};
-use crate::keys::seat::Seated;
 use crate::keys::slab::Annex;
 use crate::keys::state::{Begun, Level};
 use crate::metrics::{Recorder, Tally};
@@ -222,6 +220,7 @@ impl<K> Core<K> {
         let ordered = by.map(|by| Ordered {
             default_level: settings.order.usual_level(),
             last_level: settings.order.last_level(),
+            counts_in_flight: settings.pacing.group_limit.is_some(),
             by,
         });
         Core {
@@ -448,9 +447,14 @@ impl<K> Core<K> {
             }
             if begun == Begun::Abandoned {
                 // It is counted already, and not dirty, because adds are refused.
-                let landing = self.landing(&held);
+                let more = self
+                    .extras
+                    .as_ref()
+                    .is_some_and(|extras| extras.land(&held));
                 held.finish();
-                self.land(landing);
+                if more {
+                    self.getters.notify(1);
+                }
             } else if loaded {
                 return Taken::Key(held);
             } else {
@@ -468,42 +472,13 @@ impl<K> Core<K> {
     pub(crate) fn finish(&self, held: Held<K>) {
         match &self.extras {
             None => self.finished(held.finish()),
-            Some(extras) => match extras.ordered.as_ref().map(|ordered| &ordered.by) {
-                Some(By::Groups(_, seated)) => self.finish_in_group(extras, seated, held),
-                _ => self.finished_extras(extras.finish(held)),
-            },
-        }
-    }
-
-    #[inline(never)]
-    fn finish_in_group(&self, extras: &Extras<K>, seated: &Seated, held: Held<K>) {
-        let landing = Landing::of(&held, seated);
-        match extras.finish(held) {
-            (Some(entry), _) => {
-                self.push_extras(entry, Some(landing));
-                self.getters.notify(1);
+            Some(extras) => {
+                let (entry, closed, more) = extras.finish(held);
+                self.finished_extras((entry, closed));
+                if more {
+                    self.getters.notify(1);
+                }
             }
-            (None, closed) => {
-                self.land(Some(landing));
-                self.finished((None, closed));
-            }
-        }
-    }
-
-    /// Returns the group of a key whose delivery is about to end.
-    fn landing(&self, held: &Held<K>) -> Option<Landing> {
-        match &self.ordered()?.by {
-            By::Lanes(_) => None,
-            By::Groups(_, seated) => Some(Landing::of(held, seated)),
-        }
-    }
-
-    /// Ends the delivery of a key for its group.
-    fn land(&self, landing: Option<Landing>) {
-        if let (Some(landing), Some(groups)) = (landing, self.groups())
-            && groups.land(landing)
-        {
-            self.getters.notify(1);
         }
     }
 
@@ -512,7 +487,7 @@ impl<K> Core<K> {
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             Some(entry) => {
-                self.push_extras(entry, None);
+                self.push_extras(entry);
                 self.getters.notify(1);
             }
             None => self.finished((None, closed)),

@@ -1,7 +1,7 @@
 //! The order of a queue for which one FIFO is not enough: [levels](super::lanes), or
 //! [groups](super::groups), which have levels of their own.
 
-use crate::fifo::groups::grouping::{Grouping, Landing};
+use crate::fifo::groups::grouping::Grouping;
 use crate::fifo::lanes::Lanes;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::seat::Seated;
@@ -11,6 +11,8 @@ pub(crate) struct Ordered<K> {
     /// The level of adds that name none.
     pub(crate) default_level: Level,
     pub(crate) last_level: Level,
+    /// Whether groups have a limit of keys in flight. If not, nobody counts these.
+    pub(crate) counts_in_flight: bool,
     pub(crate) by: By<K>,
 }
 
@@ -21,11 +23,11 @@ pub(crate) enum By<K> {
 }
 
 impl<K> Ordered<K> {
-    /// Pushes an entry. `landed` is the group of a delivery that has ended with it.
-    pub(crate) fn push(&self, entry: Queued<K>, landed: Option<Landing>) {
+    #[inline]
+    pub(crate) fn push(&self, entry: Queued<K>) {
         match &self.by {
             By::Lanes(lanes) => lanes.push(entry),
-            By::Groups(groups, _) => groups.push(entry, landed),
+            By::Groups(groups, _) => groups.push(entry),
         }
     }
 
@@ -43,6 +45,14 @@ impl<K> Ordered<K> {
         match &self.by {
             By::Lanes(lanes) => lanes.raise(pin, from, to),
             By::Groups(groups, _) => groups.raise(pin, to),
+        }
+    }
+
+    /// Uncounts a key in flight. Returns whether a getter is to be notified.
+    pub(crate) fn land(&self, held: &Held<K>) -> bool {
+        match &self.by {
+            By::Lanes(_) => false,
+            By::Groups(groups, _) => groups.land(held),
         }
     }
 

@@ -1,12 +1,15 @@
 //! Walks over a shard's nodes, for shut-downs and reports.
 
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
 use super::{Keys, Shard};
 use crate::engine::shutdown::Census;
 use crate::keys::node::{self, Added, Node, NodeRef};
+use crate::keys::seat::Seated;
 use crate::keys::state::{Level, State};
 
 impl<K> Keys<K> {
-    /// Counts the keys by state, and the pending delays, each as of some moment.
     /// Returns the number of queued keys of each level.
     pub(crate) fn depths(&self, last: Level) -> Vec<usize> {
         let mut depths = vec![0; usize::from(last) + 1];
@@ -21,6 +24,24 @@ impl<K> Keys<K> {
         depths
     }
 
+    /// Returns the number of keys in flight of each group, by the address of the group's node.
+    pub(crate) fn in_flight(&self, seated: &Seated) -> HashMap<NonNull<()>, usize> {
+        let mut counts = HashMap::new();
+        for shard in self.shards() {
+            shard.visit(0, usize::MAX, |node| {
+                // SAFETY: in the table of a shard whose lock is held.
+                let (state, seat) = unsafe { (&node.get().state, node.behind(seated)) };
+                if matches!(state.phase(), State::Processing | State::Dirty)
+                    && let Some(group) = seat.group::<()>()
+                {
+                    *counts.entry(group.0.cast()).or_default() += 1;
+                }
+            });
+        }
+        counts
+    }
+
+    /// Counts the keys by state, and the pending delays, each as of some moment.
     pub(crate) fn census(&self) -> Census {
         let mut census = Census::default();
         for shard in self.shards() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::fifo::groups::grouping::GroupCounts;
 use crate::fifo::groups::settings::{Grouped, Weigh};
+use crate::fifo::ordered::By;
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};
 
@@ -196,8 +197,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns the groups that have queued keys or keys in flight, or are held, those with the most keys
     /// first. Each is as it was at some moment during the call.
     ///
-    /// Takes time and memory proportional to the number of groups, and returns none if the queue has no
-    /// groups of this type.
+    /// Looks at every key that the queue knows, and returns none if the queue has no groups of this type.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -212,15 +212,21 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use]
     pub fn groups<G: Clone + 'static>(&self) -> Vec<GroupCounts<G>> {
         let mut all: Vec<GroupCounts<G>> = Vec::new();
-        if let Some(groups) = self.core.groups() {
-            groups.visit(&mut |group| all.extend(group.downcast_ref().cloned()));
-        }
+        self.core.visit_groups(&mut |group| {
+            all.extend(group.downcast_ref().cloned());
+        });
         all.sort_by_key(|group| std::cmp::Reverse(group.queued + group.in_flight));
         all
     }
 }
 
 impl<K> Core<K> {
+    fn visit_groups(&self, f: &mut dyn FnMut(&dyn Any)) {
+        if let Some(By::Groups(groups, seated)) = self.ordered().map(|ordered| &ordered.by) {
+            groups.visit(&self.keys.in_flight(seated), f);
+        }
+    }
+
     /// Holds a group. Returns `None` if the queue has no groups of this type.
     fn hold_group(&self, group: &dyn Any, hold: Duration) -> Option<()> {
         let groups = self.groups()?;

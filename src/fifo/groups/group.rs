@@ -21,8 +21,8 @@ pub(super) struct Group<K, G> {
 /// What is the same for all groups. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// The most keys in flight.
-    pub(super) limit: u32,
+    /// The most keys in flight. Without it, nobody counts them.
+    pub(super) limit: Option<u32>,
     pub(super) rate: Option<Rate>,
     pub(super) levels: usize,
     pub(super) starvation_limit: usize,
@@ -125,7 +125,8 @@ impl<K> Body<K> {
     /// none, or is at its limit.
     pub(super) fn ready_at(&self, rules: &Rules) -> Option<u64> {
         let token = rules.rate.map_or(0, |rate| rate.next(self.full));
-        let may = self.queued > 0 && self.in_flight < rules.limit;
+        let is_full = rules.limit.is_some_and(|limit| self.in_flight >= limit);
+        let may = self.queued > 0 && !is_full;
         may.then(|| self.held_until.max(token))
     }
 
@@ -142,7 +143,7 @@ impl<K> Body<K> {
         // SAFETY: a key in a list is queued.
         unsafe { node.behind(seated) }.set_listed(None);
         self.queued -= 1;
-        self.in_flight += 1;
+        self.in_flight += u32::from(rules.limit.is_some());
         if self.queued == 0 {
             // No level is owed anything, so it makes no difference whether the group is forgotten.
             (self.number, self.relieved) = (0, 0);

@@ -1,11 +1,11 @@
 //! What an engine knows of the groups of its queue: it does not know their type.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use crate::keys::node::{Held, NodeRef, Pin, Queued};
-use crate::keys::seat::Seated;
+use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::Level;
 
 /// The groups of a queue, for an engine that does not know their type.
@@ -13,15 +13,15 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Sets what is called with a time at which [`unpark`](Self::unpark) is to be called.
     fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>);
 
-    /// Puts a queued key into its group. `landed` is the group of a delivery that has ended with it.
-    fn push(&self, entry: Queued<K>, landed: Option<Landing>);
+    /// Puts a queued key into its group.
+    fn push(&self, entry: Queued<K>);
 
     /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
     /// whether other getters are to be notified.
     fn pop(&self) -> Option<(Queued<K>, bool)>;
 
-    /// Ends a delivery. Returns whether a getter is to be notified.
-    fn land(&self, landing: Landing) -> bool;
+    /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
+    fn land(&self, held: &Held<K>) -> bool;
 
     /// Moves a key whose level was raised, and ends the pin for its other entry: there is none.
     fn raise(&self, pin: &Pin<K>, to: Level);
@@ -49,29 +49,14 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Holds the group of a key in flight.
     fn hold_of(&self, held: &Held<K>, until: u64);
 
-    /// Calls `f` with each group that has keys or is parked, as a `GroupCounts<G>`.
-    fn visit(&self, f: &mut dyn FnMut(&dyn Any));
+    /// Calls `f` with each group that has keys or is held, as a `GroupCounts<G>`. `in_flight` has the
+    /// number of keys in flight by the address of the group.
+    fn visit(&self, in_flight: &HashMap<NonNull<()>, usize>, f: &mut dyn FnMut(&dyn Any));
 
     /// Sweeps some idle groups if that is due, and returns whether there are more to sweep now.
     fn look(&self) -> bool;
 
     fn shrink(&self);
-}
-
-/// The group of a delivery: the address of its node.
-#[derive(Clone, Copy)]
-pub(crate) struct Landing(NonNull<()>);
-
-impl Landing {
-    /// The group of a key in flight.
-    pub(crate) fn of<K>(held: &Held<K>, seated: &Seated) -> Self {
-        let group: Option<NodeRef<()>> = held.seat(seated).group();
-        Landing(group.expect("a delivery has a group").0.cast())
-    }
-
-    pub(super) fn group<T>(self) -> NodeRef<T> {
-        NodeRef(self.0.cast())
-    }
 }
 
 /// What a group has; see [`WorkQueue::groups`](crate::WorkQueue::groups).

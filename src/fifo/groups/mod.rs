@@ -32,9 +32,10 @@
 //!
 //! * **Turns** (G1). A popper takes one key, and puts the group back at the tail. A group with a weight goes
 //!   to `first` instead, a ring that is popped before the other, until its turn is over.
-//! * **The limit** (G2). Keys in flight are counted under the lock: `take` counts one, and `land`, after the
-//!   key is done, uncounts it. A popper that finds a group at its limit leaves it out. The thread that
-//!   lands a key of it then finds it out and ready, and pushes it.
+//! * **The limit** (G2). If there is one, keys in flight are counted under the lock: `take` counts one, and
+//!   `land`, when its delivery ends, uncounts it. A popper that finds a group at its limit leaves it out. The
+//!   thread that lands a key of it then finds it out and ready, and pushes it. It lands the key *before* it makes
+//!   it idle or queued: an idle key may be swept, and its group with it.
 //! * **Rate and hold** (G5, G6). A group that has to wait for a time is parked, in a heap. A popper whose
 //!   clock has passed the first time, and the timer's thread, take it out.
 //! * **Pace** (T1). One bucket for all. A popper takes a token once it has a group that is ready; without one
@@ -64,24 +65,25 @@ mod rate;
 pub(crate) mod settings;
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use crate::Clock;
-use crate::DefaultHasher;
 use crate::fifo::Fifo;
 use crate::keys::Keys;
 use crate::keys::node::{Held, NodeRef, Pin, Queued};
 use crate::keys::seat::{Seat, Seated};
 use crate::keys::state::Level;
-use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{GroupHasher, SpinLock};
 use crate::wait::catch_panic::catch_panic;
 use group::{Body, Group, Move, Rules, Whereabouts};
-use grouping::{GroupCounts, Grouping, Landing};
+use grouping::{GroupCounts, Grouping};
 use parked::{Cooling, Due, NEVER, Parked};
 use rate::Rate;
 use settings::{By, Weigh};
@@ -91,10 +93,12 @@ pub(crate) struct Groups<K, G> {
     weigh: Option<Weigh<G>>,
     rules: Rules,
     seated: Seated,
-    hasher: DefaultHasher,
+    hasher: GroupHasher,
     groups: Keys<Group<K, G>>,
     /// Groups in their turn.
     first: Fifo<Group<K, G>>,
+    /// Whether a group ever gets there: groups have weights, or the queue a pace.
+    has_turns: bool,
     ring: Fifo<Group<K, G>>,
     parked: Parked<Group<K, G>>,
     cooling: Option<Cooling<K>>,
@@ -250,27 +254,31 @@ where
 
     /// Pops a group in its turn, or the next one.
     fn next_group(&self) -> Option<GroupRef<K, G>> {
-        let first = match self.first.is_empty() {
-            true => None,
-            false => self.first.pop(),
+        let first = match self.has_turns && !self.first.is_empty() {
+            true => self.first.pop(),
+            false => None,
         };
         Some(first.or_else(|| self.ring.pop())?.node())
     }
 
+    /// Returns the group of a key in flight.
+    fn group_in_flight(&self, held: &Held<K>) -> GroupRef<K, G> {
+        let group = held.seat(&self.seated).group();
+        group.expect("a key that was delivered has a group")
+    }
+
     /// Puts a key into its group, or keeps it until its interval is over.
     #[inline]
-    fn enter(&self, entry: Queued<K>, landed: Option<Landing>) -> bool {
-        let land = |body: &mut Body<K>| body.in_flight -= u32::from(landed.is_some());
+    fn enter(&self, entry: Queued<K>) -> bool {
         if let Some(cooling) = &self.cooling
             && let Some(first) = cooling.keep(&entry, &self.seated)
         {
             if first {
                 self.wake_at(cooling.next());
             }
-            return landed.is_some_and(|landed| self.change(landed.group(), land));
+            return false;
         }
         let put = |body: &mut Body<K>| {
-            land(body);
             let level = entry.state().level().unwrap_or(0);
             // SAFETY: the entry of a queued key, of this group.
             unsafe { body.push(entry.node(), level, &self.seated) };
@@ -291,8 +299,8 @@ where
         let _ = self.wake.set(wake);
     }
 
-    fn push(&self, entry: Queued<K>, landed: Option<Landing>) {
-        self.enter(entry, landed);
+    fn push(&self, entry: Queued<K>) {
+        self.enter(entry);
     }
 
     fn pop(&self) -> Option<(Queued<K>, bool)> {
@@ -334,8 +342,8 @@ where
         None
     }
 
-    fn land(&self, landing: Landing) -> bool {
-        self.change(landing.group(), |body| body.in_flight -= 1)
+    fn land(&self, held: &Held<K>) -> bool {
+        self.change(self.group_in_flight(held), |body| body.in_flight -= 1)
     }
 
     fn raise(&self, pin: &Pin<K>, to: Level) {
@@ -366,7 +374,7 @@ where
             while let Some(node) = cooling.take(now, &self.seated) {
                 // SAFETY: its one entry was kept here.
                 let entry = unsafe { Queued::again(node, 0) };
-                ready += usize::from(self.enter(entry, None));
+                ready += usize::from(self.enter(entry));
             }
         }
         // Ordering: Relaxed; as in `take_token`.
@@ -424,12 +432,10 @@ where
     }
 
     fn hold_of(&self, held: &Held<K>, until: u64) {
-        self.change(Landing::of(held, &self.seated).group(), |body| {
-            body.held_until = until;
-        });
+        self.change(self.group_in_flight(held), |body| body.held_until = until);
     }
 
-    fn visit(&self, f: &mut dyn FnMut(&dyn Any)) {
+    fn visit(&self, in_flight: &HashMap<NonNull<()>, usize>, f: &mut dyn FnMut(&dyn Any)) {
         for shard in self.groups.shards() {
             let mut pins = Vec::new();
             shard.visit(0, usize::MAX, |node| {
@@ -440,9 +446,10 @@ where
             for pin in pins {
                 let group = pin.key();
                 let body = group.body.lock();
-                let (queued, in_flight) = (body.queued as usize, body.in_flight as usize);
-                let held_until = body.held_until;
+                let (queued, held_until) = (body.queued as usize, body.held_until);
                 drop(body);
+                let address = pin.node().0.cast();
+                let in_flight = in_flight.get(&address).copied().unwrap_or(0);
                 let held = held_until.saturating_sub(self.now());
                 let shows = queued + in_flight > 0 || held > 0;
                 if let (true, Some(name)) = (shows, &group.name) {

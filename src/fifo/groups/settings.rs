@@ -12,9 +12,10 @@ use crate::fifo::lanes::Order;
 use crate::keys::Keys;
 use crate::keys::seat::Seated;
 use crate::keys::slab::Annex;
+use crate::sync::GroupHasher;
 use crate::sync::atomic::AtomicU64;
 use crate::time::nanos;
-use crate::{Clock, ConfigError, DefaultHasher};
+use crate::{Clock, ConfigError};
 
 /// How many groups in their turn have room in the ring for them; more go to its overflow.
 const IN_TURN: usize = 64;
@@ -106,9 +107,10 @@ where
 
     fn groups(self: Box<Self>, parts: Parts) -> Box<dyn Grouping<K>> {
         let Parts { order, pacing, .. } = parts;
-        let limit = pacing.group_limit.map_or(u32::MAX, |limit| limit as u32);
+        let limit = pacing.group_limit.map(|limit| limit as u32);
         Box::new(Groups {
             by: self.by,
+            has_turns: self.weigh.is_some() || pacing.dispatch_rate.is_some(),
             weigh: self.weigh,
             rules: Rules {
                 limit,
@@ -117,7 +119,7 @@ where
                 starvation_limit: order.starvation_limit,
             },
             seated: parts.seated,
-            hasher: DefaultHasher::default(),
+            hasher: GroupHasher::default(),
             groups: Keys::new(parts.shards, Annex::default()),
             first: Fifo::new(IN_TURN),
             ring: Fifo::new(parts.ring),

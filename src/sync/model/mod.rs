@@ -33,6 +33,9 @@ use std::rc::Rc;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
+/// Not seeded at random, since a model must take the same steps when it is run again.
+pub(crate) type GroupHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
 pub(crate) static LIMITER_SHARDS: usize = 1;
 
 pub(crate) fn polls() -> impl Iterator<Item = ()> {

@@ -3,6 +3,7 @@
 mod lock;
 mod park;
 
+pub(crate) use crate::DefaultHasher as GroupHasher;
 pub(crate) use atomic_waker::AtomicWaker;
 pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::Backoff;
