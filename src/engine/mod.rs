@@ -41,6 +41,7 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
+use crate::fifo::groups::grouping::Grouping;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::lanes::{Lanes, Order};
 use crate::fifo::ordered::{By, Ordered};
@@ -221,6 +222,7 @@ impl<K> Core<K> {
             default_level: settings.order.usual_level(),
             last_level: settings.order.last_level(),
             counts_in_flight: settings.pacing.group_limit.is_some(),
+            has_intervals: settings.pacing.min_interval.is_some(),
             by,
         });
         Core {
@@ -419,9 +421,42 @@ impl<K> Core<K> {
     #[inline]
     fn begin(&self, entry: Queued<K>) -> Taken<K> {
         match self.begin_one(entry) {
-            (held, Begun::Open, true) => Taken::Key(held),
+            (held, Begun::Open, true) => Taken::Key(self.delivered(held)),
             (held, begun, loaded) => self.begun_slow(held, begun, loaded),
         }
+    }
+
+    /// Begins the interval of a key that is delivered.
+    #[inline]
+    fn delivered(&self, held: Held<K>) -> Held<K> {
+        if self.ordered().is_some_and(|ordered| ordered.has_intervals)
+            && let Some(groups) = self.groups()
+        {
+            groups.delivered(&held);
+        }
+        held
+    }
+
+    /// Takes all queued keys of a queue with groups, whatever they wait for.
+    #[cold]
+    pub(crate) fn take_groups(&self, groups: &dyn Grouping<K>) -> Vec<Held<K>> {
+        let mut all = Vec::new();
+        for entry in groups.take_all() {
+            match self.begin_one(entry) {
+                (held, Begun::Open, true) => all.push(held),
+                (held, Begun::Abandoned, _) => self.discard(held),
+                (held, begun, loaded) => {
+                    if begun == Begun::Closed && self.closing.delivered() {
+                        self.getters.notify_all();
+                    }
+                    match loaded {
+                        true => all.push(held),
+                        false => self.finish(held),
+                    }
+                }
+            }
+        }
+        all
     }
 
     /// Begins the delivery of a key. Returns also whether it carries what it should.
@@ -436,31 +471,53 @@ impl<K> Core<K> {
         }
     }
 
+    /// Ends the processing of an abandoned key. It is counted already, and not dirty, because adds are refused.
+    fn discard(&self, held: Held<K>) {
+        let more = self
+            .extras
+            .as_ref()
+            .is_some_and(|extras| extras.land(&held));
+        held.finish();
+        if more {
+            self.getters.notify(1);
+        }
+    }
+
+    /// Finishes a key that is not delivered, and takes the one that has its turn, if the order knows it.
+    fn pop_instead(&self, held: Held<K>) -> Option<Queued<K>> {
+        let Some(ordered) = self.ordered() else {
+            self.finish(held);
+            return None;
+        };
+        let level = ordered.delivered(&held);
+        if let By::Groups(groups, _) = &ordered.by {
+            groups.refund(&held);
+        }
+        self.finish(held);
+        match &ordered.by {
+            By::Lanes(lanes) => lanes.pop_again(level),
+            By::Groups(..) => None,
+        }
+    }
+
     /// Counts the delivery of a closed key. If there is nothing to deliver, because a shut-down has
     /// abandoned the key, or because it should carry a value but has none (not `loaded`), finishes
     /// the key and takes the next one.
     #[cold]
     fn begun_slow(&self, mut held: Held<K>, mut begun: Begun, mut loaded: bool) -> Taken<K> {
         loop {
+            let mut next = None;
             if begun == Begun::Closed && self.closing.delivered() {
                 self.getters.notify_all();
             }
             if begun == Begun::Abandoned {
-                // It is counted already, and not dirty, because adds are refused.
-                let more = self
-                    .extras
-                    .as_ref()
-                    .is_some_and(|extras| extras.land(&held));
-                held.finish();
-                if more {
-                    self.getters.notify(1);
-                }
+                self.discard(held);
             } else if loaded {
-                return Taken::Key(held);
+                return Taken::Key(self.delivered(held));
             } else {
-                self.finish(held);
+                next = self.pop_instead(held);
             }
-            let Some(entry) = self.pop() else {
+            let Some(entry) = next.or_else(|| self.pop()) else {
                 return self.nothing();
             };
             (held, begun, loaded) = self.begin_one(entry);

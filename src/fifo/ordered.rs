@@ -13,6 +13,8 @@ pub(crate) struct Ordered<K> {
     pub(crate) last_level: Level,
     /// Whether groups have a limit of keys in flight. If not, nobody counts these.
     pub(crate) counts_in_flight: bool,
+    /// Whether keys have a least interval between two deliveries.
+    pub(crate) has_intervals: bool,
     pub(crate) by: By<K>,
 }
 

@@ -48,6 +48,10 @@ where
             return Ok(Added::ShutDown);
         }
         let hash = hash_of(&self.hasher, &key);
+        // First: a key that needs no room must not take some from others for a moment.
+        if let Some(added) = core.add_present(hash, &key) {
+            return Ok(added);
+        }
         match Turn::try_new(room, 1) {
             Some(turn) => Ok(self.add_in_turn(hash, key, turn)),
             None => core.add_present(hash, &key).ok_or(Full(key)),

@@ -215,6 +215,10 @@ impl<K, L, S> WorkQueue<K, L, S> {
         self.core.visit_groups(&mut |group| {
             all.extend(group.downcast_ref().cloned());
         });
+        if self.core.closing.all_delivered() {
+            // What `shut_down_now` has discarded is still in the lists.
+            all.iter_mut().for_each(|group| group.queued = 0);
+        }
         all.sort_by_key(|group| std::cmp::Reverse(group.queued + group.in_flight));
         all
     }

@@ -408,10 +408,10 @@ impl<K, L, S> WorkQueue<K, L, S> {
             _ = core.take();
         }
         core.timer.shrink();
+        let groups = core.groups();
+        groups.inspect(|groups| groups.forget());
         core.keys.shrink();
-        if let Some(groups) = core.groups() {
-            groups.shrink();
-        }
+        groups.inspect(|groups| groups.shrink());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Taking back what is queued.
 
-use crate::{Ended, WorkQueue};
+use crate::{Ended, Item, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {
     /// Takes the keys that are queued now from the queue, without delivering them, and returns how
@@ -24,9 +24,16 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias("discard", "drain", "purge"))]
     pub fn clear(&self) -> usize {
-        let taken = self.try_iter().take(self.len());
-        taken
-            .inspect(|item| self.core.end_as(item, Ended::Dropped))
-            .count()
+        let drop = |item: Item<'_, K, L, S>| self.core.end_as(&item, Ended::Dropped);
+        match self.core.groups() {
+            None => self.try_iter().take(self.len()).map(drop).count(),
+            Some(groups) => {
+                let taken = self.core.take_groups(groups);
+                taken
+                    .into_iter()
+                    .map(|held| drop(Item::of(self, held)))
+                    .count()
+            }
+        }
     }
 }

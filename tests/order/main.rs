@@ -6,6 +6,7 @@ mod common;
 mod bounds;
 mod group_races;
 mod groups;
+mod hostile;
 mod levels;
 mod pace;
 mod races;

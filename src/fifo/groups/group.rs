@@ -3,6 +3,7 @@
 //! All of it is plain data behind the group's lock. [`super`] has the protocol.
 
 use super::list::List;
+use super::parked::NEVER;
 use super::rate::Rate;
 use crate::keys::node::NodeRef;
 use crate::keys::seat::Seated;
@@ -66,6 +67,9 @@ pub(super) struct Body<K> {
     /// When its bucket is full.
     full: u64,
     pub(super) held_until: u64,
+    /// The time of the group's entry among those that are parked; [`NEVER`] if it has none. Later times
+    /// wait for this one, so that a group that is parked again and again has one entry.
+    pub(super) parked_at: u64,
 }
 
 impl<K> Body<K> {
@@ -81,6 +85,7 @@ impl<K> Body<K> {
             relieved: 0,
             full: 0,
             held_until: 0,
+            parked_at: NEVER,
         }
     }
 
@@ -155,6 +160,28 @@ impl<K> Body<K> {
         Some((node, level))
     }
 
+    /// Takes all keys out, for deliveries that wait for nothing.
+    pub(super) fn take_all(&mut self, rules: &Rules, seated: &Seated) -> Vec<NodeRef<K>> {
+        let mut all = Vec::new();
+        for level in 0..rules.levels as Level {
+            while let Some(node) = self.list(level).pop(seated) {
+                // SAFETY: a key in a list is queued.
+                unsafe { node.behind(seated) }.set_listed(None);
+                all.push(node);
+            }
+        }
+        self.queued = 0;
+        if rules.limit.is_some() {
+            self.in_flight += all.len() as u32;
+        }
+        all
+    }
+
+    /// Gives back the token of a delivery.
+    pub(super) fn refund(&mut self, rate: Rate) {
+        self.full = self.full.saturating_sub(rate.interval());
+    }
+
     /// Chooses the level as a queue without groups does: see [`crate::fifo::lanes`].
     fn choose(&mut self, rules: &Rules) -> Level {
         if self.others.is_empty() {
@@ -202,6 +229,19 @@ impl<K> Body<K> {
         }
     }
 
+    /// Decides where a group goes whose entry among those that are parked has come up.
+    pub(super) fn came_up(&mut self, at: u64, rules: &Rules, now: u64) -> Move {
+        if at != self.parked_at {
+            // There is an earlier one by now, or was.
+            return Move::Stay;
+        }
+        self.parked_at = NEVER;
+        match self.whereabouts {
+            Whereabouts::Parked(_) => self.settle(rules, now),
+            Whereabouts::Out | Whereabouts::Ring => Move::Stay,
+        }
+    }
+
     /// Decides where a group goes that is in neither ring and not parked, or that the caller has in
     /// hand.
     pub(super) fn settle(&mut self, rules: &Rules, now: u64) -> Move {
@@ -216,6 +256,10 @@ impl<K> Body<K> {
         };
         if at > now {
             self.whereabouts = Whereabouts::Parked(at);
+            if self.parked_at <= at {
+                return Move::Stay;
+            }
+            self.parked_at = at;
             return Move::Park(at);
         }
         if self.queued > 0 {

@@ -20,6 +20,15 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// whether other getters are to be notified.
     fn pop(&self) -> Option<(Queued<K>, bool)>;
 
+    /// Takes all keys out, whatever they wait for.
+    fn take_all(&self) -> Vec<Queued<K>>;
+
+    /// Begins the interval of a key that is delivered.
+    fn delivered(&self, held: &Held<K>);
+
+    /// Gives back the tokens that were taken for a key, which is not delivered.
+    fn refund(&self, held: &Held<K>);
+
     /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
     fn land(&self, held: &Held<K>) -> bool;
 
@@ -52,6 +61,9 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Calls `f` with each group that has keys or is held, as a `GroupCounts<G>`. `in_flight` has the
     /// number of keys in flight by the address of the group.
     fn visit(&self, in_flight: &HashMap<NonNull<()>, usize>, f: &mut dyn FnMut(&dyn Any));
+
+    /// Unpins the keys whose interval is over.
+    fn forget(&self);
 
     /// Sweeps some idle groups if that is due, and returns whether there are more to sweep now.
     fn look(&self) -> bool;

@@ -82,7 +82,7 @@ use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{GroupHasher, SpinLock};
 use crate::wait::catch_panic::catch_panic;
-use group::{Body, Group, Move, Rules, Whereabouts};
+use group::{Body, Group, Move, Rules};
 use grouping::{GroupCounts, Grouping};
 use parked::{Cooling, Due, NEVER, Parked};
 use rate::Rate;
@@ -233,23 +233,28 @@ where
         }
     }
 
-    /// Takes a token of the pace. Returns false if there is none.
-    fn take_token(&self, now: u64) -> bool {
+    /// Takes a token of the pace. If there is none, returns when there will be one.
+    #[inline]
+    fn take_token(&self, now: u64) -> Result<(), u64> {
         let Some((rate, full)) = &self.pace else {
-            return true;
+            return Ok(());
         };
         let take = |full| (rate.next(full) <= now).then(|| rate.take(full, now));
         // Ordering: Relaxed; the word publishes nothing else.
         let taken = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        let Err(full) = taken else { return true };
-        let at = rate.next(full);
-        // Ordering: Relaxed; a thread that stores a time wakes the driver after it. All times that are
-        // stored come from one word, whose value rises, so a later one does not hide an earlier one that
-        // matters.
-        if self.next_token.swap(at, Ordering::Relaxed) != at {
+        taken.map(drop).map_err(|full| rate.next(full))
+    }
+
+    /// Has a getter woken when there is a token. The caller has put the group back into a ring before, so
+    /// a thread that sees that the time has come finds the group.
+    #[cold]
+    fn await_token(&self, at: u64) {
+        // Ordering: Release; pairs with the Acquire in `unpark`, for the group. Acquire, so that this
+        // thread passes on what it replaces. All times come from one word, whose value rises but for
+        // refunds, so a later one does not hide an earlier one that matters.
+        if self.next_token.swap(at, Ordering::AcqRel) != at {
             self.wake_at(at);
         }
-        false
     }
 
     /// Pops a group in its turn, or the next one.
@@ -259,6 +264,18 @@ where
             false => None,
         };
         Some(first.or_else(|| self.ring.pop())?.node())
+    }
+
+    /// Pins all groups.
+    fn pinned(&self) -> Vec<Pin<Group<K, G>>> {
+        let mut pins = Vec::new();
+        for shard in self.groups.shards() {
+            shard.visit(0, usize::MAX, |node| {
+                // SAFETY: in the table of a shard whose lock is held.
+                pins.push(unsafe { Pin::new(node) });
+            });
+        }
+        pins
     }
 
     /// Returns the group of a key in flight.
@@ -304,18 +321,17 @@ where
     }
 
     fn pop(&self) -> Option<(Queued<K>, bool)> {
-        if self.next() != NEVER {
-            self.unpark();
-        }
+        let unparked = self.next() != NEVER && self.unpark() > 0;
         while let Some(node) = self.next_group() {
             // SAFETY: a group in a ring has keys, and stays interned.
             let group = &unsafe { node.get() }.key;
             let mut body = group.body.lock();
             let now = self.now_if_timed(&body);
             let is_ready = body.ready_at(&self.rules).is_some_and(|at| at <= now);
-            if is_ready && !self.take_token(now) {
+            if is_ready && let Err(at) = self.take_token(now) {
                 drop(body);
                 self.carry(node, Move::PushFirst, None);
+                self.await_token(at);
                 return None;
             }
             let taken = match is_ready {
@@ -333,13 +349,51 @@ where
                 // SAFETY: it was in the list, which had its one entry.
                 let entry = unsafe { Queued::again(key, 0) };
                 entry.seat(&self.seated).deliver(level);
-                if let Some(cooling) = &self.cooling {
-                    cooling.begin(&entry, now, &self.seated);
-                }
-                return Some((entry, more));
+                // Getters sleep that nobody else wakes: this call has unparked groups for them, or they have
+                // not yet missed the next token.
+                let others = (unparked || self.pace.is_some()) && !self.is_idle();
+                return Some((entry, more || others));
             }
         }
         None
+    }
+
+    fn take_all(&self) -> Vec<Queued<K>> {
+        let mut all = Vec::new();
+        for pin in self.pinned() {
+            all.extend(pin.key().body.lock().take_all(&self.rules, &self.seated));
+            pin.unpin();
+        }
+        if let Some(cooling) = &self.cooling {
+            all.extend(cooling.take_all(&self.seated));
+        }
+        let entry = |node: NodeRef<K>| {
+            // SAFETY: it was in a list, or kept, which had its one entry.
+            let entry = unsafe { Queued::again(node, 0) };
+            entry
+                .seat(&self.seated)
+                .deliver(entry.state().level().unwrap_or(0));
+            entry
+        };
+        all.into_iter().map(entry).collect()
+    }
+
+    fn delivered(&self, held: &Held<K>) {
+        if let Some(cooling) = &self.cooling {
+            cooling.begin(held, self.now(), &self.seated);
+        }
+    }
+
+    fn refund(&self, held: &Held<K>) {
+        if let Some((rate, full)) = &self.pace {
+            // Ordering: Relaxed; as in `take_token`.
+            full.fetch_sub(rate.interval(), Ordering::Relaxed);
+        }
+        if let Some(rate) = self.rules.rate {
+            // SAFETY: the key keeps its group interned.
+            let group = unsafe { self.group_in_flight(held).get() };
+            group.key.body.lock().refund(rate);
+        }
     }
 
     fn land(&self, held: &Held<K>) -> bool {
@@ -361,10 +415,7 @@ where
         while let Some(Due { at, pin }) = self.parked.take(now) {
             let node = pin.node();
             let mut body = pin.key().body.lock();
-            let next = match body.whereabouts {
-                Whereabouts::Parked(until) if until == at => body.settle(&self.rules, now),
-                _ => Move::Stay,
-            };
+            let next = body.came_up(at, &self.rules, now);
             let due = Self::due(node, next);
             drop(body);
             ready += usize::from(self.carry(node, next, due));
@@ -377,14 +428,14 @@ where
                 ready += usize::from(self.enter(entry));
             }
         }
-        // Ordering: Relaxed; as in `take_token`.
+        // Ordering: Relaxed; the exchange decides.
         let at = self.next_token.load(Ordering::Relaxed);
         if at <= now {
             // Not a plain store: a popper may have stored another time meanwhile.
             let _ =
-                // Ordering: Relaxed; as in `take_token`.
+                // Ordering: Acquire; pairs with the Release in `await_token`.
                 self.next_token
-                    .compare_exchange(at, NEVER, Ordering::Relaxed, Ordering::Relaxed);
+                    .compare_exchange(at, NEVER, Ordering::Acquire, Ordering::Relaxed);
             ready += usize::from(!self.is_idle());
         }
         ready
@@ -392,7 +443,7 @@ where
 
     fn next(&self) -> u64 {
         let cooling = self.cooling.as_ref().map_or(NEVER, Cooling::next);
-        // Ordering: Relaxed; as in `take_token`.
+        // Ordering: Relaxed; a thread that stores a time wakes the driver after it.
         let token = self.next_token.load(Ordering::Relaxed);
         self.parked.next().min(cooling).min(token)
     }
@@ -432,40 +483,40 @@ where
     }
 
     fn hold_of(&self, held: &Held<K>, until: u64) {
-        self.change(self.group_in_flight(held), |body| body.held_until = until);
+        self.change(self.group_in_flight(held), |body| {
+            body.held_until = body.held_until.max(until);
+        });
     }
 
     fn visit(&self, in_flight: &HashMap<NonNull<()>, usize>, f: &mut dyn FnMut(&dyn Any)) {
-        for shard in self.groups.shards() {
-            let mut pins = Vec::new();
-            shard.visit(0, usize::MAX, |node| {
-                // SAFETY: in the table of a shard whose lock is held.
-                pins.push(unsafe { Pin::new(node) });
-            });
-            drop(shard);
-            for pin in pins {
-                let group = pin.key();
-                let body = group.body.lock();
-                let (queued, held_until) = (body.queued as usize, body.held_until);
-                drop(body);
-                let address = pin.node().0.cast();
-                let in_flight = in_flight.get(&address).copied().unwrap_or(0);
-                let held = held_until.saturating_sub(self.now());
-                let shows = queued + in_flight > 0 || held > 0;
-                if let (true, Some(name)) = (shows, &group.name) {
-                    f(&GroupCounts {
-                        group: name.clone(),
-                        queued,
-                        in_flight,
-                        held_for: (held > 0).then(|| Duration::from_nanos(held)),
-                    });
-                }
-                pin.unpin();
+        let now = self.now();
+        for pin in self.pinned() {
+            let group = pin.key();
+            let body = group.body.lock();
+            let (queued, held) = (body.queued as usize, body.held_until.saturating_sub(now));
+            drop(body);
+            let in_flight = in_flight.get(&pin.node().0.cast()).copied().unwrap_or(0);
+            let name = group.name.clone();
+            pin.unpin();
+            if let (true, Some(group)) = (queued + in_flight > 0 || held > 0, name) {
+                f(&GroupCounts {
+                    group,
+                    queued,
+                    in_flight,
+                    held_for: (held > 0).then(|| Duration::from_nanos(held)),
+                });
             }
         }
     }
 
+    fn forget(&self) {
+        if let Some(cooling) = &self.cooling {
+            cooling.forget(self.now(), &self.seated);
+        }
+    }
+
     fn look(&self) -> bool {
+        self.forget();
         self.groups.look(|| self.clock.rough_nanos())
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering as Order, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::keys::node::{NodeRef, Pin, Queued};
+use crate::keys::node::{Held, NodeRef, Pin, Queued};
 use crate::keys::seat::Seated;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -37,8 +37,7 @@ impl<T> Ord for Due<T> {
     }
 }
 
-/// Groups that wait for a time. A group that was released early leaves its entry behind, which whoever
-/// takes it out ignores.
+/// Groups that wait for a time. A group that goes on earlier leaves its entry behind, for the next time.
 pub(super) struct Parked<T> {
     heap: Mutex<BinaryHeap<Reverse<Due<T>>>>,
     /// The first time in the heap. Written under its lock.
@@ -116,6 +115,26 @@ impl<K> Keys<K> {
     }
 }
 
+impl<K> Keys<K> {
+    /// Ends at most so many intervals that are over, up to the first key that waits for that.
+    fn forget(&mut self, now: u64, most: usize, seated: &Seated) {
+        // Ordering: Relaxed, here and below; accessed under the lock.
+        let waits =
+            |due: &Due<K>| due.pin.seat(seated).cooling.load(Ordering::Relaxed) & WAITING != 0;
+        for _ in 0..most {
+            match self.queue.front() {
+                Some(due) if due.at <= now && !waits(due) => {
+                    // Ordering: Relaxed; as above.
+                    due.pin.seat(seated).cooling.store(0, Ordering::Relaxed);
+                    due.pin.unpin();
+                    self.queue.pop_front();
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
 impl<K> Cooling<K> {
     pub(super) fn new(interval: u64) -> Self {
         Cooling {
@@ -138,13 +157,14 @@ impl<K> Cooling<K> {
         self.keys.lock().waiting
     }
 
-    /// Notes a delivery that begins.
-    pub(super) fn begin(&self, entry: &Queued<K>, now: u64, seated: &Seated) {
-        // SAFETY: a queued node stays interned.
-        let pin = unsafe { Pin::new(entry.node()) };
+    /// Notes a delivery that begins, and ends some intervals that are over: without that, keys that are
+    /// not added again would be kept.
+    pub(super) fn begin(&self, held: &Held<K>, now: u64, seated: &Seated) {
+        let pin = held.pin();
         let mut keys = self.keys.lock();
+        keys.forget(now, 2, seated);
         // Ordering: Relaxed, here and below; accessed under the lock.
-        entry.seat(seated).cooling.store(COOLING, Ordering::Relaxed);
+        held.seat(seated).cooling.store(COOLING, Ordering::Relaxed);
         // The clock may be read in another order than the lock is taken.
         let last = keys.queue.back().map_or(0, |due| due.at);
         let at = now.saturating_add(self.interval).max(last);
@@ -167,6 +187,29 @@ impl<K> Cooling<K> {
         // Ordering: Relaxed; as in `next`.
         self.next.store(next, Ordering::Relaxed);
         Some(first)
+    }
+
+    /// Ends the intervals that are over and for which no key waits.
+    pub(super) fn forget(&self, now: u64, seated: &Seated) {
+        self.keys.lock().forget(now, usize::MAX, seated);
+    }
+
+    /// Returns the queued keys that wait, which do so no longer.
+    pub(super) fn take_all(&self, seated: &Seated) -> Vec<NodeRef<K>> {
+        let mut keys = self.keys.lock();
+        keys.waiting = 0;
+        // Ordering: Relaxed; as in `next`.
+        self.next.store(NEVER, Ordering::Relaxed);
+        let waiting = |due: &&Due<K>| {
+            let flags = &due.pin.seat(seated).cooling;
+            // Ordering: Relaxed; accessed under the lock.
+            flags.swap(COOLING, Ordering::Relaxed) & WAITING != 0
+        };
+        keys.queue
+            .iter()
+            .filter(waiting)
+            .map(|due| due.pin.node())
+            .collect()
     }
 
     /// Ends the intervals that are over, and returns a key that has waited for that.

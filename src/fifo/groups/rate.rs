@@ -6,6 +6,9 @@ use crate::ConfigError;
 /// What a builder was told: tokens a second, and how many a full bucket has.
 pub(crate) type PerSecond = (f64, u32);
 
+/// The longest that an empty bucket may take to fill, in seconds: 100 years. Times in nanoseconds end after 584.
+const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
+
 /// The settings of a bucket. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
@@ -19,11 +22,15 @@ impl Rate {
     /// Returns the rate of this setting, which [`check`] has accepted.
     pub(super) fn new((per_second, burst): PerSecond) -> Self {
         // Rounded up, so never faster.
-        let interval = (1e9 / per_second).ceil().clamp(1.0, u64::MAX as f64) as u64;
+        let interval = (1e9 / per_second).ceil().max(1.0) as u64;
         Rate {
             interval,
-            tolerance: interval.saturating_mul(u64::from(burst - 1)),
+            tolerance: interval * u64::from(burst - 1),
         }
+    }
+
+    pub(super) fn interval(self) -> u64 {
+        self.interval
     }
 
     /// Returns when the bucket that is full at `full` has a token.
@@ -50,6 +57,11 @@ pub(super) fn check(field: &'static str, rate: Option<PerSecond>) -> Result<(), 
             "must have a burst above 0",
             0,
         )),
+        Some((per_second, burst)) if f64::from(burst) / per_second > LONGEST => {
+            let rule = "must fill the bucket within 100 years";
+            let seconds = f64::from(burst) / per_second;
+            Err(ConfigError::new("queue", field, rule, seconds))
+        }
         _ => Ok(()),
     }
 }
@@ -83,7 +95,6 @@ mod tests {
         let rate = Rate::new((3.0, 1));
         assert_eq!(rate.take(0, 0), 333_333_334);
         assert_eq!(Rate::new((1e12, 1)).take(5, 0), 6);
-        assert_eq!(Rate::new((1e-300, 7)).take(5, 0), u64::MAX);
     }
 
     #[test]
@@ -92,6 +103,7 @@ mod tests {
             assert!(check("group_rate", Some((per_second, 1))).is_err());
         }
         assert!(check("group_rate", Some((1.0, 0))).is_err());
+        assert!(check("group_rate", Some((1e-9, 100))).is_err());
         assert!(check("group_rate", Some((0.1, 1))).is_ok());
         assert!(check("group_rate", None).is_ok());
     }

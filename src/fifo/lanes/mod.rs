@@ -12,7 +12,8 @@
 //! The most urgent one that has entries. A popper that finds keys in a less urgent lane, too, draws a
 //! number; one in [`Order::starvation_limit`] numbers means that it takes from a less urgent lane. These
 //! take turns. So of as many deliveries in a row as the limit says, one goes to a less urgent lane, for
-//! any number of threads. While only one lane has keys, nobody writes the counter.
+//! any number of threads. While only one lane has keys, nobody writes the counter. A key that is not
+//! delivered, because its value was removed, passes its number on to the next key of its lane.
 //!
 //! # A key that becomes more urgent (P3)
 //!
@@ -45,6 +46,8 @@
 //! * A popper may find the entry stale before the raiser has counted it. Then the count is below
 //!   zero for a moment. The key cannot be queued at `from` meanwhile: it is queued at `to`, and has no
 //!   entry there until step 3.
+//! * A popper that finds a lane with stale entries only drops some of them first, so that they do not
+//!   pile up while more urgent keys come.
 //! * Each stale entry has a pin on its node. The raiser has another one, for its steps 2 and 3.
 //!
 //! # Emptiness
@@ -134,6 +137,17 @@ impl<K> Lanes<K> {
         Some(entry)
     }
 
+    /// Takes the next key of the lane of this level, whose last one is not delivered; if it has none, the next key.
+    pub(crate) fn pop_again(&self, level: Level) -> Option<Queued<K>> {
+        while let Some(entry) = self.lane(level).fifo.pop() {
+            let claim = |state: &KeyState, level| state.claim(level).then_some(());
+            if self.claim(&entry, level, claim).is_some() {
+                return Some(entry);
+            }
+        }
+        self.pop()
+    }
+
     /// Takes the next key, and begins its delivery with the same exchange.
     #[inline]
     pub(crate) fn pop_and_begin(&self) -> Option<(Held<K>, Begun)> {
@@ -148,8 +162,10 @@ impl<K> Lanes<K> {
         let mut drawn = None;
         // Lanes in which a push has begun and not ended.
         let mut skipped = 0;
+        // As many stale entries as the raises of one key leave.
+        let mut stale = self.lanes.len();
         loop {
-            let level = self.choose(skipped, &mut drawn)?;
+            let level = self.choose(skipped, &mut drawn, &mut stale)?;
             match self.lane(level).fifo.pop() {
                 None => skipped |= 1 << level,
                 Some(entry) => {
@@ -164,7 +180,12 @@ impl<K> Lanes<K> {
     /// Chooses the lane to pop from, but for those skipped. `drawn` says which less urgent level it is, once a
     /// number was drawn for this delivery.
     #[inline]
-    fn choose(&self, skipped: u8, drawn: &mut Option<Option<Level>>) -> Option<Level> {
+    fn choose(
+        &self,
+        skipped: u8,
+        drawn: &mut Option<Option<Level>>,
+        stale: &mut usize,
+    ) -> Option<Level> {
         let mut filled = 0_u8;
         for (level, lane) in self.lanes.iter().enumerate() {
             filled |= u8::from(!lane.fifo.is_empty()) << level;
@@ -177,18 +198,30 @@ impl<K> Lanes<K> {
         let others = filled & (filled - 1);
         Some(match others {
             0 => first,
-            others => self.choose_among(first, others, drawn),
+            others => self.choose_among(first, others, drawn, stale),
         })
     }
 
     #[inline(never)]
-    fn choose_among(&self, first: Level, others: u8, drawn: &mut Option<Option<Level>>) -> Level {
-        let has_keys = |level: &Level| self.lane(*level).has_keys();
-        let others = (0..=self.last_level())
-            .filter(|level| others & (1 << level) != 0)
-            .filter(has_keys)
-            .fold(0, |levels, level| levels | 1 << level);
-        if others == 0 || !has_keys(&first) {
+    fn choose_among(
+        &self,
+        first: Level,
+        mut others: u8,
+        drawn: &mut Option<Option<Level>>,
+        stale: &mut usize,
+    ) -> Level {
+        for level in first + 1..=self.last_level() {
+            if others & (1 << level) == 0 || self.lane(level).has_keys() {
+                continue;
+            }
+            // All entries are stale, and while more urgent keys come nobody would look at them.
+            if *stale > 0 {
+                *stale -= 1;
+                return level;
+            }
+            others &= !(1 << level);
+        }
+        if others == 0 || !self.lane(first).has_keys() {
             return first;
         }
         let level = *drawn.get_or_insert_with(|| {
