@@ -46,7 +46,8 @@
 //! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
 //! for it: a `None` is final.
 
-use super::{Core, Taken};
+use super::Core;
+use super::taking::Taken;
 use crate::keys::state::State;
 use crate::queue::added::Remaining;
 use crate::sync::Mutex;

@@ -5,7 +5,8 @@
 
 use std::time::Instant;
 
-use super::{Core, Taken};
+use super::Core;
+use super::taking::Taken;
 use crate::fifo::groups::grouping::Grouping;
 use crate::sync::{self, ThreadParker};
 use crate::wait::Waiter;

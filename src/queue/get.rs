@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::engine::Unfinished;
+use crate::engine::taking::Unfinished;
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
 use crate::sync::ThreadParker;

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::Taken;
+use crate::engine::taking::Taken;
 use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::keys::state::Level;

@@ -7,7 +7,7 @@ use crate::Added;
 use crate::engine::Core;
 use crate::engine::timing::Event;
 use crate::keys::Shard;
-use crate::keys::node::{self, NodeRef, Pin};
+use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::Level;
 use crate::sync::{Arc, SpinLockGuard};
 
@@ -207,10 +207,13 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
                 drop(waiting);
                 return Added::ShutDown;
             }
-            added @ node::Added::Queued(_) => (Some(Push(self, Some(added))), Added::Queued),
+            node::Added::Queued(entry) => (Some(Push(self, Some(entry))), Added::Queued),
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
-            added @ node::Added::Raised { .. } => (Some(Push(self, Some(added))), Added::Merged),
+            raised @ node::Added::Raised { .. } => {
+                let _raise = Raise(self, Some(raised));
+                return self.fill(waiting, node::Added::Merged, merger, change);
+            }
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;
@@ -223,17 +226,26 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     }
 }
 
-/// Pushes the entry of a key that is queued or raised when it is dropped: not while the value is locked,
-/// for that wakes getters, which is user code.
-struct Push<'c, K>(&'c Core<K>, Option<node::Added<K>>);
+/// Pushes the entry of a key when it is dropped: not while the value is locked, for that wakes a getter, which
+/// is user code.
+struct Push<'c, K>(&'c Core<K>, Option<Queued<K>>);
 
 impl<K> Drop for Push<'_, K> {
     #[inline]
     fn drop(&mut self) {
-        match self.1.take() {
-            Some(node::Added::Queued(entry)) => self.0.enqueue(entry),
-            Some(added) => _ = self.0.settle(added),
-            None => {}
+        if let Some(entry) = self.1.take() {
+            self.0.enqueue(entry);
+        }
+    }
+}
+
+/// The same for a key that was raised.
+struct Raise<'c, K>(&'c Core<K>, Option<node::Added<K>>);
+
+impl<K> Drop for Raise<'_, K> {
+    fn drop(&mut self) {
+        if let Some(raised) = self.1.take() {
+            self.0.settle(raised);
         }
     }
 }

@@ -57,6 +57,7 @@
 //! keys. It registers as a getter and goes to sleep; the popper with the group pushes it, and notifies a getter
 //! after that.
 
+mod find;
 mod group;
 pub(crate) mod grouping;
 mod list;
@@ -66,7 +67,7 @@ pub(crate) mod settings;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -77,11 +78,10 @@ use crate::Clock;
 use crate::fifo::Fifo;
 use crate::keys::Keys;
 use crate::keys::node::{Held, NodeRef, Pin, Queued};
-use crate::keys::seat::{Seat, Seated};
+use crate::keys::seat::Seated;
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{GroupHasher, SpinLock};
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::GroupHasher;
 use group::{Body, Group, Move, Rules};
 use grouping::{GroupCounts, Grouping};
 use parked::{Cooling, Due, NEVER, Parked};
@@ -129,51 +129,6 @@ where
             true => self.now(),
             false => 0,
         }
-    }
-
-    /// Returns the pinned group with this name, which is interned if it is not yet.
-    fn intern(&self, name: Option<G>) -> Pin<Group<K, G>> {
-        let hash = match &name {
-            Some(name) => self.hasher.hash_one(name),
-            None => 0,
-        };
-        let known = self.groups.lock(hash).pin(hash, |group| group.name == name);
-        if let Some(pin) = known {
-            return pin;
-        }
-        // Not under the lock: it is user code.
-        let weight = match (&self.weigh, &name) {
-            (Some(weigh), Some(name)) => weigh(name).max(1),
-            _ => 1,
-        };
-        let mut shard = self.groups.lock(hash);
-        if let Some(pin) = shard.pin(hash, |group| group.name == name) {
-            return pin;
-        }
-        let group = Group {
-            name,
-            weight,
-            body: SpinLock::new(Body::new(&self.rules)),
-        };
-        let (pin, swept) = shard.insert_pinned(hash, group, false);
-        drop(shard);
-        drop(swept);
-        pin
-    }
-
-    /// Returns the group of a queued or pinned key.
-    fn group_of(&self, key: &K, seat: &Seat) -> GroupRef<K, G> {
-        match seat.group() {
-            Some(group) => group,
-            None => self.find_group(key, seat),
-        }
-    }
-
-    #[cold]
-    fn find_group(&self, key: &K, seat: &Seat) -> GroupRef<K, G> {
-        // The panic hook reports a panic of user code. The key must not get lost for it.
-        let found = catch_panic(|| self.intern(Some((self.by)(key))));
-        seat.set_group(&found.unwrap_or_else(|_| self.intern(None)))
     }
 
     /// Changes a group, which a key or the caller has pinned, and does what has to be done then. Returns whether

@@ -58,7 +58,9 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
-use std::fmt;
+mod phase;
+
+pub use phase::State;
 
 use crate::keys::hash::ShortHash;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -132,35 +134,6 @@ impl Word {
         } else {
             self.phase()
         }
-    }
-}
-
-/// The state of a key; see [`WorkQueue::state`](crate::WorkQueue::state) and
-/// [`snapshot`](crate::WorkQueue::snapshot).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
-#[non_exhaustive]
-pub enum State {
-    // In the order of their bits in the word.
-    /// Neither queued nor processing: unknown to the queue, done, or waiting for its delay.
-    Idle,
-    /// Queued.
-    Queued,
-    /// Processing: a worker holds the key.
-    Processing,
-    /// Processing, and added again meanwhile.
-    Dirty,
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            State::Idle => "idle",
-            State::Queued => "queued",
-            State::Processing => "processing",
-            State::Dirty => "dirty",
-        })
     }
 }
 
