@@ -131,7 +131,7 @@ impl Demo {
     fn start(&self, program: &Path, name: &str) -> Result<Child> {
         let mut command = Command::new(program);
         command
-            .args(["replica", "--name", name])
+            .args(["replica", "--name", name, "--lease", "3"])
             .args(["--bank", &self.bank.address.to_string()])
             .kill_on_drop(true);
         if let Some(port) = self.port {

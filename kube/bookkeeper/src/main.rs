@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 
 /// A controller for accounts, in a demonstration: two replicas, one of which is killed
 #[derive(Parser)]
-struct Options {
+struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -25,13 +25,16 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<()> {
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::from_default_env())
+        // Silent but for what RUST_LOG asks for.
+        .with_env_filter(
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off")),
+        )
         .with_writer(std::io::stderr)
         .init();
-    let options = Options::parse();
-    match options.command {
+    let arguments = Arguments::parse();
+    match arguments.command {
         Some(Command::Replica(options)) => replica::run(options).await,
         Some(Command::Crd) => demo::print_crd(),
-        None => demo::run(&std::env::current_exe()?, options.demo).await,
+        None => demo::run(&std::env::current_exe()?, arguments.demo).await,
     }
 }

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::{Controller, watcher};
+use keyqueue_kube::{Controller, LeaderElection};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 
 use crate::account::Account;
@@ -26,6 +28,9 @@ pub struct Options {
     /// The port of the demonstration's API server; without it the kubeconfig says which
     #[arg(long)]
     pub port: Option<u16>,
+    /// After how many seconds without a sign of the leader another replica leads
+    #[arg(long, default_value_t = 15)]
+    pub lease: u64,
 }
 
 /// A client of the demonstration's API server, or of the kubeconfig's.
@@ -41,6 +46,13 @@ pub async fn run(options: Options) -> Result<()> {
     let client = client(options.port).await?;
     let accounts = Api::<Account>::all(client.clone());
     let statements = Api::<ConfigMap>::all(client.clone());
+    let lease = Duration::from_secs(options.lease);
+    let leadership = LeaderElection::new(client.clone(), "default", "bookkeeper")
+        .identity(&options.name)
+        .lease_duration(lease)
+        .renew_deadline(lease * 2 / 3)
+        .retry_period(lease / 8)
+        .start()?;
     let context = Context {
         client,
         bank: options.bank,
@@ -48,15 +60,16 @@ pub async fn run(options: Options) -> Result<()> {
     };
     Controller::new(accounts, watcher::Config::default())
         .owns(statements, watcher::Config::default())
+        .workers(8)
+        .group_limit(PER_NAMESPACE)
+        .leader_election(leadership)
         .shutdown_on_signal()
-        .run(
-            reconcile,
-            |_, _, _| {
-                kube::runtime::controller::Action::requeue(std::time::Duration::from_millis(100))
-            },
-            Arc::new(context),
-        )
-        .for_each(async |_| {})
+        // What fails is tried again after 5 ms, 10 ms, 20 ms and so on.
+        .run_with_retries(reconcile, Arc::new(context))
+        .for_each(async |result| match result {
+            Ok((account, _)) => tracing::info!(%account, "reconciled"),
+            Err(error) => tracing::warn!(%error, "will be tried again"),
+        })
         .await;
     Ok(())
 }

@@ -1,0 +1,167 @@
+//! Two replicas, of which one leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control_plane::Proxy;
+use keyqueue_kube::{LeaderElection, Leadership};
+use kube_client::Client;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+
+use crate::common::{Context, Running, Scene, controller, eventually, write};
+use crate::witness::Witness;
+
+const SOURCES: usize = 50;
+
+/// Must be called on a task: it starts one.
+fn candidate(client: Client, namespace: &str, name: &str) -> Leadership {
+    LeaderElection::new(client, namespace, "copier")
+        .identity(name)
+        .lease_duration(Duration::from_secs(3))
+        .renew_deadline(Duration::from_secs(2))
+        .retry_period(Duration::from_millis(300))
+        .start()
+        .expect("the settings are in range")
+}
+
+/// A replica that watches and reconciles with one client, and renews its lease with another.
+fn replica(
+    scene: &Scene,
+    witness: &Arc<Witness>,
+    name: &'static str,
+    clients: [Client; 2],
+) -> (Running, Leadership) {
+    let [client, renewals] = clients;
+    let leadership = candidate(renewals, &scene.namespace, name);
+    let controller = controller(&client, &scene.namespace)
+        .workers(8)
+        .leader_election(leadership.clone());
+    let context = Context {
+        client,
+        witness: Arc::clone(witness),
+        replica: name,
+        work: Duration::from_millis(20),
+    };
+    (Running::start(controller, &Arc::new(context)), leadership)
+}
+
+/// A replica with threads of its own, which can be killed.
+fn replica_of_its_own(
+    scene: &Scene,
+    witness: &Arc<Witness>,
+    name: &'static str,
+) -> (Runtime, Running) {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let running = {
+        let _entered = runtime.enter();
+        let clients = [(); 2].map(|()| control_plane::client(scene.port));
+        replica(scene, witness, name, clients).0
+    };
+    (runtime, running)
+}
+
+/// Writes to all sources, again and again. Dropping it stops.
+fn writing(scene: &Scene) -> JoinSet<()> {
+    let mut writing = JoinSet::new();
+    let api = scene.api();
+    writing.spawn(async move {
+        for value in 1.. {
+            for index in 0..SOURCES {
+                write(api.clone(), index, value)
+                    .await
+                    .expect("it can be written");
+            }
+        }
+    });
+    writing
+}
+
+/// Nothing began under the former leader after something began under its successor.
+fn began_nothing_after(witness: &Witness, former: &str, successor: &str) {
+    let begun = &witness.record().begun;
+    let first = begun.iter().position(|begun| begun.replica == successor);
+    let (before, after) = begun.split_at(first.expect("it has begun something"));
+    println!(
+        "{} by {former}, then {} by {successor}",
+        before.len(),
+        after.len()
+    );
+    assert!(before.iter().any(|begun| begun.replica == former));
+    let late = after.iter().filter(|begun| begun.replica == former).count();
+    assert_eq!(late, 0, "begun by {former} after {successor} had begun");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_work_of_a_leader_that_is_killed_is_taken_over() {
+    let Some(scene) = Scene::set("leader-killed").await else {
+        return;
+    };
+    let witness = Arc::new(Witness::default());
+    let (killed, _running) = replica_of_its_own(&scene, &witness, "a");
+    scene.create_sources(SOURCES).await;
+    scene.in_step(SOURCES).await;
+    let clients = [(); 2].map(|()| scene.client.clone());
+    let (_running, follower) = replica(&scene, &witness, "b", clients);
+    let writes = writing(&scene);
+    let before = witness.begun();
+    eventually("a works", async || witness.begun() > before + 2 * SOURCES).await;
+    assert_eq!((witness.begun_by("b"), follower.is_leader()), (0, false));
+
+    killed.shutdown_background();
+    let before = witness.begun_by("b");
+    eventually("b takes over", async || {
+        witness.begun_by("b") > before + 2 * SOURCES
+    })
+    .await;
+    drop(writes);
+    scene.in_step(SOURCES).await;
+    began_nothing_after(&witness, "a", "b");
+    witness.never_two_at_once();
+}
+
+/// The leader can still watch and write: only its renewals are cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
+    let Some(scene) = Scene::set("leader-cut-off").await else {
+        return;
+    };
+    let proxy = Proxy::start(scene.port).await.expect("a proxy");
+    let witness = Arc::new(Witness::default());
+    let clients = [scene.client.clone(), control_plane::client(proxy.port())];
+    let (running, leader) = replica(&scene, &witness, "a", clients);
+    scene.create_sources(SOURCES).await;
+    scene.in_step(SOURCES).await;
+    let clients = [(); 2].map(|()| scene.client.clone());
+    let (running_b, follower) = replica(&scene, &witness, "b", clients);
+    let writes = writing(&scene);
+    let before = witness.begun();
+    eventually("a works", async || witness.begun() > before + 2 * SOURCES).await;
+    assert!(leader.is_leader() && !follower.is_leader());
+
+    proxy.stall(true);
+    eventually("b takes over", async || witness.begun_by("b") > 2 * SOURCES).await;
+    assert!(follower.is_leader() && !leader.is_leader());
+    proxy.stall(false);
+    let before = witness.begun();
+    eventually("b goes on", async || witness.begun() > before + 2 * SOURCES).await;
+    drop(writes);
+    scene.in_step(SOURCES).await;
+    began_nothing_after(&witness, "a", "b");
+    witness.never_two_at_once();
+
+    // Its queue was kept: it goes on when it leads again.
+    let by_a = witness.begun_by("a");
+    running_b.abort().await;
+    follower.release().await;
+    eventually("a leads again", async || leader.is_leader()).await;
+    scene.write(0..SOURCES, 0).await;
+    scene.in_step(SOURCES).await;
+    assert!(witness.begun_by("a") >= by_a + SOURCES);
+    witness.never_two_at_once();
+    drop(running);
+}

@@ -1,0 +1,108 @@
+//! The API server is killed, and a watch expires.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control_plane::Proxy;
+use futures_util::{StreamExt, stream};
+use kube_client::api::{WatchEvent, WatchParams};
+use tokio::time::sleep;
+
+use crate::common::{Context, Running, SOURCES, Scene, controller, eventually, name, write};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_come_into_step_after_the_api_server_was_killed() {
+    let Some((scene, mut plane)) = Scene::set_with_own_server("killed").await else {
+        return;
+    };
+    let context = Context::new(&scene, Duration::from_millis(5));
+    let controller = controller(&scene.client, &scene.namespace);
+    let _running = Running::start(controller, &context);
+    scene.create_sources(100).await;
+    let writing = tokio::spawn({
+        let api = scene.api();
+        async move {
+            let mut failed = 0;
+            for value in 1..=20 {
+                let mut writes = stream::iter(0..100)
+                    .map(|index| {
+                        let api = api.clone();
+                        async move {
+                            let mut failed = 0;
+                            while write(api.clone(), index, value).await.is_err() {
+                                failed += 1;
+                                sleep(Duration::from_millis(50)).await;
+                            }
+                            failed
+                        }
+                    })
+                    .buffer_unordered(8);
+                while let Some(count) = writes.next().await {
+                    failed += count;
+                }
+            }
+            failed
+        }
+    });
+    for _ in 0..2 {
+        let begun = context.witness.begun();
+        eventually("it reconciles", async || {
+            context.witness.begun() > begun + 50
+        })
+        .await;
+        plane.kill_apiserver();
+        // Longer than a request, so that requests fail.
+        sleep(Duration::from_millis(500)).await;
+        plane.start_apiserver().await.expect("it starts again");
+    }
+    let failed = writing.await.expect("it ends");
+    println!("{failed} writes failed in the meantime");
+    assert!(failed > 0, "no write failed: it was not down");
+    scene.in_step(100).await;
+    context.witness.never_two_at_once();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_has_expired_starts_over() {
+    let Some((scene, mut plane)) = Scene::set_with_own_server("expired").await else {
+        return;
+    };
+    let proxy = Proxy::start(plane.port()).await.expect("a proxy");
+    let context = Context {
+        client: control_plane::client(proxy.port()),
+        ..Arc::into_inner(Context::new(&scene, Duration::ZERO)).expect("one owner")
+    };
+    let context = Arc::new(context);
+    let controller = controller(&context.client, &scene.namespace);
+    let _running = Running::start(controller, &context);
+    scene.create_sources(50).await;
+    scene.in_step(50).await;
+    let version = scene.list(SOURCES).await.metadata.resource_version;
+    let version = version.expect("lists have one");
+
+    proxy.stall(true);
+    proxy.break_all();
+    let before = context.witness.begun();
+    scene.write(0..40, 1).await;
+    for name in [name(49), format!("copy-of-{}", name(49))] {
+        scene.delete(&name).await;
+    }
+    // It keeps no events of the time before it started.
+    plane.kill_apiserver();
+    plane.start_apiserver().await.expect("it starts again");
+    let watch = WatchParams::default().labels(SOURCES);
+    let watch = scene.api().watch(&watch, &version).await;
+    let mut events = Box::pin(watch.expect("the watch itself is accepted"));
+    let first = events.next().await.expect("an event");
+    assert!(
+        matches!(&first, Ok(WatchEvent::Error(status)) if status.code == 410),
+        "{first:?}"
+    );
+    assert_eq!(context.witness.begun(), before, "the proxy is closed");
+
+    proxy.stall(false);
+    // 49: what was deleted in the meantime is not written again.
+    scene.in_step(49).await;
+    let seen = context.witness.record().begun.split_off(before);
+    assert!(seen.iter().all(|begun| begun.key != name(49)), "{seen:?}");
+}
