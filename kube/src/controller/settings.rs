@@ -245,7 +245,7 @@ where
         self.forceful_shutdown.push(
             async {
                 signal().await;
-                signal().await
+                signal().await;
             }
             .boxed(),
         );

@@ -228,7 +228,7 @@ impl Leadership {
         while !self.is_leader() {
             if leads_until.changed().await.is_err() {
                 // The runtime of the task ends.
-                future::pending().await
+                future::pending::<()>().await;
             }
         }
     }

@@ -192,9 +192,10 @@ async fn run<K, F, Fut, P, Ctx>(
     }
 }
 
-fn queues<K>(
-    settings: &mut Settings<K>,
-) -> Result<(Arc<Queue<K>>, Option<Debounce<K>>), ConfigError>
+/// The queue, and what delays changes before they get there.
+type Queues<K> = (Arc<Queue<K>>, Option<Debounce<K>>);
+
+fn queues<K>(settings: &mut Settings<K>) -> Result<Queues<K>, ConfigError>
 where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
@@ -278,7 +279,7 @@ where
 {
     queue.closed().await;
     if !queue.is_empty() {
-        future::pending().await
+        future::pending::<()>().await;
     }
 }
 

@@ -1,0 +1,87 @@
+//! How a controller ends.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use keyqueue_kube::Controller;
+use kube_runtime::reflector::ObjectRef;
+use kube_runtime::watcher::Config;
+use tokio::sync::oneshot;
+
+use crate::probe::{Probe, never, settle, spawn, until, visit};
+use crate::server::Server;
+
+/// K11
+#[tokio::test]
+async fn a_graceful_shut_down_finishes_what_runs_and_begins_nothing() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put_all(&["a", "b", "c"]);
+    let (end, ended) = oneshot::channel::<()>();
+    let controller = Controller::new(server.maps(), Config::default())
+        .workers(1)
+        .graceful_shutdown_on(async { _ = ended.await });
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running().len() == 1).await;
+    end.send(()).unwrap();
+    until(|| server.watches() == 0).await;
+    settle().await;
+    assert_eq!(probe.running().len(), 1); // it is not cancelled
+    probe.open();
+    let results = results.end().await;
+    assert!(results.len() == 1 && results[0].is_ok(), "{results:?}");
+    assert_eq!(probe.begun().len(), 1);
+}
+
+/// K11
+#[tokio::test]
+async fn a_graceful_shut_down_does_not_wait_for_the_first_list() {
+    let (server, probe) = (Server::default(), Probe::new());
+    server.down(true);
+    let controller = Controller::new(server.maps(), Config::default())
+        .graceful_shutdown_on(std::future::ready(()));
+    let results = spawn(controller.run(visit, never, probe));
+    assert!(results.end().await.is_empty());
+}
+
+/// K11
+#[tokio::test]
+async fn dropping_the_stream_cancels_everything() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put_all(&["a", "b", "c"]);
+    let controller = Controller::new(server.maps(), Config::default()).workers(2);
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running().len() == 2).await;
+    results.abort().await;
+    until(|| probe.running().is_empty() && server.watches() == 0).await;
+    // Nothing holds the context any more: there is no task left.
+    until(|| Arc::strong_count(&probe) == 1).await;
+    assert_eq!(probe.begun().len(), 2);
+}
+
+#[tokio::test]
+async fn nothing_happens_before_the_stream_is_polled() {
+    let (server, probe) = (Server::default(), Probe::new());
+    server.put("a");
+    let controller = Controller::new(server.maps(), Config::default());
+    let stream = controller.run(visit, never, Arc::clone(&probe));
+    settle().await;
+    assert_eq!((server.watches(), probe.begun().len()), (0, 0));
+    drop(stream);
+}
+
+/// As in kube-runtime, a panic of a mapper is a panic of the stream.
+#[tokio::test]
+async fn a_panic_of_a_mapper_reaches_the_stream() {
+    let server = Server::default();
+    server.put_owned("s", "a");
+    let mapper = |_: Secret| -> Option<ObjectRef<ConfigMap>> { panic!("as expected") };
+    let controller = Controller::new(server.maps(), Config::default()).watches(
+        server.secrets(),
+        Config::default(),
+        mapper,
+    );
+    let stream = controller.run(visit, never, Probe::new());
+    let drive = async { futures_util::StreamExt::for_each(stream, async |_| ()).await };
+    let end = tokio::spawn(drive).await;
+    assert!(end.is_err_and(|end| end.is_panic()));
+}
