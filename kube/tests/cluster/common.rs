@@ -1,7 +1,7 @@
 //! What the tests on a real API server share: the server, a namespace of their own, sources that are copied, and a
 //! witness.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,28 +112,44 @@ impl Scene {
         list.expect("the server is there")
     }
 
-    /// Waits until each source has a copy with its value, and there are `count` sources.
+    /// Waits until each source has a copy with its value, and there are `count` sources. Copies of sources that
+    /// are deleted do not count: a cluster's garbage collector removes them.
     pub(crate) async fn in_step(&self, count: usize) {
-        eventually("sources and copies are in step", async || {
-            let sources = self.values(SOURCES).await;
-            let copies = self.values(COPIES).await;
-            sources.len() == count && sources == copies
-        })
-        .await;
-    }
-
-    /// The values by source.
-    async fn values(&self, label: &str) -> BTreeMap<String, Option<String>> {
-        let list = self.list(label).await;
-        list.into_iter()
-            .map(|object| {
-                let name = object.name_any();
-                let name = name.strip_prefix("copy-of-").unwrap_or(&name);
-                (name.to_owned(), value(&object))
-            })
-            .collect()
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let (sources, copies) = (self.list(SOURCES).await, self.list(COPIES).await);
+            let uids: BTreeSet<_> = sources.iter().map(ResourceExt::uid).collect();
+            let is_garbage = |copy: &&ConfigMap| {
+                let owners = copy.owner_references().iter();
+                owners
+                    .map(|owner| Some(owner.uid.clone()))
+                    .all(|uid| !uids.contains(&uid))
+            };
+            let expected: Values = sources
+                .iter()
+                .map(|source| (copy_of(&source.name_any()), value(source)))
+                .collect();
+            let found: Values = copies
+                .iter()
+                .filter(|copy| !is_garbage(copy))
+                .map(|copy| (copy.name_any(), value(copy)))
+                .collect();
+            if expected.len() == count && expected == found {
+                return;
+            }
+            assert!(
+                Instant::now() < end,
+                "not in step within {PATIENCE:?}: {} of {count} sources; {:?}",
+                expected.len(),
+                expected.symmetric_difference(&found).collect::<Vec<_>>()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 }
+
+/// Names and values.
+type Values = BTreeSet<(String, Option<String>)>;
 
 async fn create_namespace(client: &Client, name: &str) {
     let namespace = Namespace {
@@ -212,7 +228,7 @@ pub(crate) async fn copy(
     sleep(context.work).await;
     let copy = ConfigMap {
         metadata: ObjectMeta {
-            name: Some(format!("copy-of-{name}")),
+            name: Some(copy_of(&name)),
             labels: Some(labels(COPIES)),
             owner_references: source.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
@@ -230,6 +246,11 @@ pub(crate) async fn copy(
 
 pub(crate) fn name(index: usize) -> String {
     format!("source-{index:04}")
+}
+
+/// The name of the copy of the source with this name.
+pub(crate) fn copy_of(name: &str) -> String {
+    format!("copy-of-{name}")
 }
 
 pub(crate) fn value(object: &ConfigMap) -> Option<String> {

@@ -10,7 +10,9 @@ use keyqueue_kube::{Action, Controller};
 use kube_client::{Api, ResourceExt};
 use kube_runtime::finalizer::{self, Event, finalizer};
 
-use crate::common::{Context, Running, SOURCES, Scene, controller, eventually, name, selecting};
+use crate::common::{
+    Context, Running, SOURCES, Scene, controller, copy_of, eventually, name, selecting,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_writes_comes_into_step_with_fewer_reconciliations_than_events() {
@@ -44,7 +46,7 @@ async fn an_owned_object_that_is_deleted_is_written_again() {
     scene.create_sources(20).await;
     scene.in_step(20).await;
     for index in 0..20 {
-        scene.delete(&format!("copy-of-{}", name(index))).await;
+        scene.delete(&copy_of(&name(index))).await;
     }
     scene.in_step(20).await;
 }
