@@ -30,10 +30,8 @@ pub(crate) type Source<K> = BoxStream<'static, watcher::Result<Vec<Change<K>>>>;
 /// Reconciles the objects of a kind `K` whenever they, or objects related to them, change.
 ///
 /// It has the methods of [`kube_runtime::Controller`], so a controller moves over by another `use`. The page
-/// [`coming_from_kube_runtime.md`](https://docs.rs/crate/keyqueue-kube/latest/source/docs/coming_from_kube_runtime.md)
-/// has a table of all methods, and what differs. Between the watches and the reconcilers is a
-/// [`keyqueue::WorkQueue`]; the promises K1 to K12 are in
-/// [`promises.md`](https://docs.rs/crate/keyqueue-kube/latest/source/docs/promises.md).
+/// `docs/coming_from_kube_runtime.md` of the crate has a table of all of them, and what differs. Between the watches
+/// and the reconcilers is a [`keyqueue::WorkQueue`]. The promises K1 to K12 are in `docs/promises.md`.
 ///
 /// ```no_run
 /// use std::sync::Arc;
