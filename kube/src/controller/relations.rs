@@ -24,7 +24,7 @@ where
     /// Also reconciles the owners, of kind `K`, of objects that change: of those that `wc` selects
     /// from `api`.
     ///
-    /// Only the metadata of these objects are watched. When the owner references of one change, its
+    /// Only the metadata of these objects are watched, and their versions and owners remembered. When the owner references of one change, its
     /// former owners are reconciled, too; and so are the owners of one that vanished while the watch
     /// was interrupted.
     pub fn owns<Child>(self, api: Api<Child>, wc: watcher::Config) -> Self

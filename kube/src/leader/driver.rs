@@ -49,14 +49,13 @@ impl Driver {
     }
 
     async fn limited_try(&mut self) {
-        let led = self.candidate.leads_until().is_some();
+        let led = self.leads();
         match timeout(self.request_limit, self.acquire_or_renew()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "a try failed"),
             Err(_) => tracing::warn!(lease = self.name, "a try took too long"),
         }
-        let leads = self.candidate.leads_until();
-        if led != leads.is_some() {
+        if led != self.leads() {
             tracing::info!(
                 lease = self.name,
                 identity = self.identity,
@@ -64,6 +63,11 @@ impl Driver {
                 "the leader changed"
             );
         }
+    }
+
+    fn leads(&self) -> bool {
+        let end = self.candidate.leads_until();
+        end.is_some_and(|end| Instant::now() < end)
     }
 
     async fn acquire_or_renew(&mut self) -> Result<(), Error> {

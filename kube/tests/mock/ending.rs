@@ -85,3 +85,29 @@ async fn a_panic_of_a_mapper_reaches_the_stream() {
     let end = tokio::spawn(drive).await;
     assert!(end.is_err_and(|end| end.is_panic()));
 }
+
+/// K11
+#[cfg(unix)]
+#[tokio::test]
+async fn the_first_signal_shuts_down_gracefully_and_the_second_at_once() {
+    let terminate = || {
+        let id = std::process::id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-TERM", &id])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put("a");
+    let controller = Controller::new(server.maps(), Config::default()).shutdown_on_signal();
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    // By then the controller waits for signals.
+    until(|| probe.running() == ["a"]).await;
+    terminate();
+    until(|| server.watches() == 0).await;
+    settle().await;
+    assert_eq!(probe.running(), ["a"]);
+    terminate();
+    assert!(results.end().await.is_empty());
+    until(|| probe.running().is_empty()).await;
+}

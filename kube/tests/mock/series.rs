@@ -55,8 +55,9 @@ async fn the_series_have_the_names_that_dashboards_know() {
         r#"controller_runtime_reconcile_time_seconds_count{controller="books"} 3"#,
         r#"controller_runtime_max_concurrent_reconciles{controller="books"} 4"#,
         r#"controller_runtime_active_workers{controller="books"} 0"#,
-        r#"workqueue_adds_total{name="books"}"#,
-        r#"workqueue_retries_total{name="books"}"#,
+        r#"workqueue_adds_total{name="books"} 3"#,
+        r#"workqueue_retries_total{name="books"} 2"#,
+        r#"workqueue_queue_duration_seconds_count{name="books"} 3"#,
     ] {
         let is_there = || handle.render().lines().any(|found| found == line);
         assert!(
