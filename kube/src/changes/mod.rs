@@ -48,3 +48,6 @@ impl<K: Resource> Change<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
