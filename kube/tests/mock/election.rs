@@ -1,10 +1,13 @@
 //! Leader election. The clock of the runtime is paused: it jumps to the next deadline when nothing is
 //! ready.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use keyqueue_kube::{Controller, LeaderElection, Leadership};
+use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::Config;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -115,6 +118,48 @@ async fn the_lease_of_a_dropped_stream_is_released_after_its_last_reconciliation
     results.abort().await;
     until(|| holder(&server).unwrap().is_empty()).await;
     assert!(probe.running().is_empty());
+}
+
+/// K10: what watches the lease may be late, here because it is in a mapper that blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_begins_after_the_lease_even_if_its_loss_is_noticed_late() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put_all(&["a", "b"]);
+    let milliseconds = Duration::from_millis;
+    let leadership = LeaderElection::new(server.client(), "default", "books")
+        .renew_deadline(milliseconds(500))
+        .retry_period(milliseconds(50))
+        .start()
+        .unwrap();
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Mutex::new(blocked);
+    let is_blocked = Arc::new(AtomicBool::new(false));
+    let blocks = Arc::clone(&is_blocked);
+    let mapper = move |_: Secret| -> [ObjectRef<ConfigMap>; 0] {
+        // Ordering: Relaxed; only this value matters.
+        blocks.store(true, Ordering::Relaxed);
+        // It ends when the test does.
+        let _ = blocked.lock().unwrap().recv();
+        []
+    };
+    let controller = Controller::new(server.maps(), Config::default())
+        .watches(server.secrets(), Config::default(), mapper)
+        .workers(1)
+        .leader_election(leadership.clone());
+    let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running().len() == 1).await;
+    server.put_owned("s", "a");
+    // Ordering: Relaxed; only this value matters.
+    until(|| is_blocked.load(Ordering::Relaxed)).await;
+    server.down(true);
+    leadership.lost().await;
+    probe.open(); // The first reconciliation ends, and the worker takes the next key.
+    until(|| probe.running().is_empty()).await;
+    settle().await;
+    assert_eq!(probe.begun().len(), 1);
+    server.down(false);
+    drop(unblock);
+    until(|| probe.begun().len() >= 2).await;
 }
 
 #[tokio::test(start_paused = true)]

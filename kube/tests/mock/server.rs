@@ -94,9 +94,14 @@ impl Server {
         self.state().delete(kind, name);
     }
 
-    /// Runs `change` while no watch sees it, then ends the watches with "410 Gone".
-    pub(crate) fn behind_the_watches(&self, change: impl FnOnce()) {
-        let watches = std::mem::take(&mut self.state().watches);
+    /// Runs `change` while no watch of the kind sees it, then ends these watches with "410 Gone".
+    pub(crate) fn behind_the_watches(&self, kind: &str, change: impl FnOnce()) {
+        let mut state = self.state();
+        let all = std::mem::take(&mut state.watches);
+        let (watches, others) = all.into_iter().partition(|(watched, _)| watched == kind);
+        state.watches = others;
+        drop(state);
+        let watches: Vec<_> = watches;
         change();
         let mut state = self.state();
         state.log.clear();
