@@ -10,5 +10,6 @@ mod failures;
 mod lists;
 mod pace;
 mod probe;
+mod same;
 mod series;
 mod server;
