@@ -162,13 +162,12 @@ fn controller(state: &Arc<State>) -> BoxFuture<'static, ()> {
     let (api, limit) = (state.api.clone(), state.options.limit);
     let sources = watcher::Config::default().labels(objects::LABEL);
     let state = Arc::clone(state);
-    let ignore = |_| std::future::ready(());
     // The two have the same methods.
     match state.options.contender {
         Contender::Keyqueue => keyqueue_kube::Controller::new(api, sources)
             .workers(limit.into())
             .run(reconcile, again, state)
-            .for_each(move |result| ignore(drop(result)))
+            .for_each(async |_| {})
             .boxed(),
         contender => {
             let limit = if contender == Contender::Unlimited {
@@ -179,7 +178,7 @@ fn controller(state: &Arc<State>) -> BoxFuture<'static, ()> {
             controller::Controller::new(api, sources)
                 .with_config(controller::Config::default().concurrency(limit))
                 .run(reconcile, again, state)
-                .for_each(move |result| ignore(drop(result)))
+                .for_each(async |_| {})
                 .boxed()
         }
     }
