@@ -1,8 +1,8 @@
 //! Reads the delay of kube's [`Action`], which has no method for it.
 //!
-//! The only public view of the field is the derived `Debug`: `Action { requeue_after: Some(1.5s) }`.
-//! `Debug` of a [`Duration`] is exact to the nanosecond, so nothing is lost by this. The tests of this
-//! file fail if a version of kube-runtime or of Rust writes something else.
+//! The only public view of the field is the derived `Debug`: `Action { requeue_after: Some(1.5s)
+//! }`. `Debug` of a [`Duration`] is exact to the nanosecond, so nothing is lost by this. The tests
+//! of this file fail if a version of kube-runtime or of Rust writes something else.
 
 use std::time::Duration;
 

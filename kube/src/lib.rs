@@ -12,7 +12,7 @@ mod metrics;
 mod reconcile;
 mod work;
 
-pub use controller::{Config, Controller};
+pub use controller::{Config, Controller, Reconciled};
 pub use error::QueueError;
 pub use keyqueue::worker::{Attempt, GivenUp, Reason, current};
 pub use keyqueue::{ConfigError, limiter};

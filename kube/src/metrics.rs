@@ -28,26 +28,29 @@ impl Metrics {
     /// Registers the series of a controller.
     pub(crate) fn new(name: &str, workers: usize) -> Self {
         describe();
-        let controller = || name.to_owned();
-        let total = |result| counter!("controller_runtime_reconcile_total", "controller" => controller(), "result" => result);
-        let most =
-            gauge!("controller_runtime_max_concurrent_reconciles", "controller" => controller());
+        let controller = || ("controller", name.to_owned());
+        let total = |result| {
+            let labels = [controller(), ("result", String::from(result))];
+            counter!("controller_runtime_reconcile_total", &labels)
+        };
+        let counter = |series: &'static str| counter!(series, &[controller()]);
+        let gauge = |series: &'static str| gauge!(series, &[controller()]);
         #[allow(clippy::cast_precision_loss, reason = "at most 65 536")]
-        most.set(workers as f64);
+        gauge("controller_runtime_max_concurrent_reconciles").set(workers as f64);
         Metrics {
             success: total("success"),
             requeue: total("requeue"),
             requeue_after: total("requeue_after"),
             error: total("error"),
-            errors: counter!("controller_runtime_reconcile_errors_total", "controller" => controller()),
-            panics: counter!("controller_runtime_reconcile_panics_total", "controller" => controller()),
-            time: histogram!("controller_runtime_reconcile_time_seconds", "controller" => controller()),
-            active: gauge!("controller_runtime_active_workers", "controller" => controller()),
+            errors: counter("controller_runtime_reconcile_errors_total"),
+            panics: counter("controller_runtime_reconcile_panics_total"),
+            time: histogram!("controller_runtime_reconcile_time_seconds", &[controller()]),
+            active: gauge("controller_runtime_active_workers"),
         }
     }
 
-    /// Counts a reconciliation that begins. It ends when the returned value is dropped, also by a panic
-    /// or a cancellation.
+    /// Counts a reconciliation that begins. It ends when the returned value is dropped, also by a
+    /// panic or a cancellation.
     pub(crate) fn begin(&self) -> Measured<'_> {
         self.active.increment(1.0);
         Measured {

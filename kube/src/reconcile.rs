@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use futures_util::future::{TryFuture, TryFutureExt};
 use keyqueue::KeyHandle;
-use keyqueue::worker::{Lent, Outcome as Next, Verdict};
+use keyqueue::worker::{self, Lent, Verdict};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, ReconcileReason};
 use kube_runtime::reflector::Store;
 use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
-use crate::action::{self, Next as Asked};
+use crate::action::{self, Next};
+use crate::controller::Reconciled;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::work::Outcome;
 use crate::work::queue::{Cause, Key};
 
 /// What reconciles objects.
@@ -31,7 +31,7 @@ where
     pub(crate) context: Arc<Ctx>,
     pub(crate) store: Store<K>,
     pub(crate) leadership: Option<Leadership>,
-    pub(crate) results: mpsc::Sender<Outcome<K, E>>,
+    pub(crate) results: mpsc::Sender<Reconciled<K, E>>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -44,8 +44,8 @@ where
     Fut::Error: StdError,
     P: Fn(Arc<K>, &Fut::Error, Arc<Ctx>) -> Option<Action>,
 {
-    /// Reconciles the object of a delivered key. The error of the verdict is only for hooks: the stream
-    /// has the reconciler's.
+    /// Reconciles the object of a delivered key. The error of the verdict is only for hooks: the
+    /// stream has the reconciler's.
     pub(crate) async fn reconcile(
         self: Arc<Self>,
         key: KeyHandle<Key<K>>,
@@ -61,7 +61,7 @@ where
                 self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
                     .await;
             }
-            return Verdict::Ok(Next::Done);
+            return Verdict::Ok(worker::Outcome::Done);
         };
         let reason = cause.as_ref().unwrap_or(&ReconcileReason::Unknown);
         let span = info_span!(
@@ -78,12 +78,12 @@ where
         match result {
             Ok(action) => {
                 *cause = Some(ReconcileReason::ReconcilerRequestedRetry);
-                let asked = action::next(&action);
-                self.metrics.succeeded(asked);
+                let next = action::next(&action);
+                self.metrics.succeeded(next);
                 self.publish(Ok((object_ref, action))).await;
-                Verdict::Ok(match asked {
-                    Asked::Change => Next::Done,
-                    Asked::After(delay) => Next::RequeueAfter(delay),
+                Verdict::Ok(match next {
+                    Next::Change => worker::Outcome::Done,
+                    Next::After(delay) => worker::Outcome::RequeueAfter(delay),
                 })
             }
             Err(error) => {
@@ -95,14 +95,14 @@ where
                     .await;
                 match action.as_ref().map(action::next) {
                     None => Verdict::Retry(text),
-                    Some(Asked::After(delay)) => Verdict::RetryAfter(text, delay),
-                    Some(Asked::Change) => Verdict::GiveUp(text),
+                    Some(Next::After(delay)) => Verdict::RetryAfter(text, delay),
+                    Some(Next::Change) => Verdict::GiveUp(text),
                 }
             }
         }
     }
 
-    async fn publish(&self, result: Outcome<K, Fut::Error>) {
+    async fn publish(&self, result: Reconciled<K, Fut::Error>) {
         // Nobody reads the results of a controller that is being dropped.
         let _ = self.results.send(result).await;
     }

@@ -1,8 +1,8 @@
 //! The events of a related kind: owned objects, and those that a mapper maps.
 //!
-//! What each related object maps to is remembered, with the object's version. So the objects that it
-//! mapped to before a change are reconciled as well, for example the former owner; and so are those of
-//! an object that vanished while the watch was interrupted, for which there is no event.
+//! What each related object maps to is remembered, with the object's version. So the objects that
+//! it mapped to before a change are reconciled as well, for example the former owner; and so are
+//! those of an object that vanished while the watch was interrupted, for which there is no event.
 //!
 //! | the related object is | what it maps to, and mapped to before, is reconciled as |
 //! | --- | --- |

@@ -24,14 +24,18 @@ use crate::changes::own::Own;
 use crate::changes::{Change, Urgency};
 use crate::work;
 
+/// What the stream of [`Controller::run`] yields: an object that was reconciled, or an error.
+pub type Reconciled<K, E> = Result<(ObjectRef<K>, Action), Error<E, QueueError>>;
+
 /// A watch, and what it asks for.
 pub(crate) type Source<K> = BoxStream<'static, watcher::Result<Vec<Change<K>>>>;
 
 /// Reconciles the objects of a kind `K` whenever they, or objects related to them, change.
 ///
-/// It has the methods of [`kube_runtime::Controller`], so a controller moves over by another `use`. The page
-/// `docs/coming_from_kube_runtime.md` of the crate has a table of all of them, and what differs. Between the watches
-/// and the reconcilers is a [`keyqueue::WorkQueue`]. The promises K1 to K12 are in `docs/promises.md`.
+/// It has the methods of [`kube_runtime::Controller`], so a controller moves over by another `use`.
+/// The page `docs/coming_from_kube_runtime.md` of the crate has a table of all of them, and what
+/// differs. Between the watches and the reconcilers is a [`keyqueue::WorkQueue`]. The promises K1
+/// to K12 are in `docs/promises.md`.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -243,14 +247,14 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropping the stream aborts everything: watches end, and reconciliations are cancelled at their
-    /// next await point. No task outlives it for longer than that.
+    /// Dropping the stream aborts everything: watches end, and reconciliations are cancelled at
+    /// their next await point. No task outlives it for longer than that.
     pub fn run<ReconcilerFut, Ctx>(
         self,
         reconciler: impl Fn(Arc<K>, Arc<Ctx>) -> ReconcilerFut + Send + Sync + 'static,
         error_policy: impl Fn(Arc<K>, &ReconcilerFut::Error, Arc<Ctx>) -> Action + Send + Sync + 'static,
         context: Arc<Ctx>,
-    ) -> impl Stream<Item = Result<(ObjectRef<K>, Action), Error<ReconcilerFut::Error, QueueError>>> + Send
+    ) -> impl Stream<Item = Reconciled<K, ReconcilerFut::Error>> + Send
     where
         K::DynamicType: Debug + Unpin,
         Ctx: Send + Sync + 'static,
@@ -265,13 +269,13 @@ where
     /// limiter of [`retry`](Self::retry) returns, [`max_retries`](Self::max_retries) times.
     ///
     /// Each failure is on the stream. An object that is given up is reported to
-    /// [`on_give_up`](Self::on_give_up) as well, and reconciled again when it changes. Otherwise like
-    /// [`run`](Self::run), with the same errors, panics and cancel safety.
+    /// [`on_give_up`](Self::on_give_up) as well, and reconciled again when it changes. Otherwise
+    /// like [`run`](Self::run), with the same errors, panics and cancel safety.
     pub fn run_with_retries<ReconcilerFut, Ctx>(
         self,
         reconciler: impl Fn(Arc<K>, Arc<Ctx>) -> ReconcilerFut + Send + Sync + 'static,
         context: Arc<Ctx>,
-    ) -> impl Stream<Item = Result<(ObjectRef<K>, Action), Error<ReconcilerFut::Error, QueueError>>> + Send
+    ) -> impl Stream<Item = Reconciled<K, ReconcilerFut::Error>> + Send
     where
         K::DynamicType: Debug + Unpin,
         Ctx: Send + Sync + 'static,

@@ -24,9 +24,9 @@ where
     /// Also reconciles the owners, of kind `K`, of objects that change: of those that `wc` selects
     /// from `api`.
     ///
-    /// Only the metadata of these objects are watched, and their versions and owners remembered. When the owner references of one change, its
-    /// former owners are reconciled, too; and so are the owners of one that vanished while the watch
-    /// was interrupted.
+    /// Only the metadata of these objects are watched, and their versions and owners remembered.
+    /// When the owner references of one change, its former owners are reconciled, too; and so are
+    /// the owners of one that vanished while the watch was interrupted.
     pub fn owns<Child>(self, api: Api<Child>, wc: watcher::Config) -> Self
     where
         Child: Clone + Resource<DynamicType = ()> + DeserializeOwned + Debug + Send + 'static,
@@ -97,8 +97,8 @@ where
         self.shared_unbound(trigger, move |child| owners(&*child, &owner), dyntype)
     }
 
-    /// Also reconciles what `mapper` returns for objects that change: for those that `wc` selects from
-    /// `api`.
+    /// Also reconciles what `mapper` returns for objects that change: for those that `wc` selects
+    /// from `api`.
     ///
     /// What an object mapped to before its change is reconciled, too; and so is what one mapped to
     /// that vanished while the watch was interrupted. So the controller remembers what each object

@@ -101,8 +101,8 @@ where
     K: Clone + Resource + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    /// Names the controller and its queue, in traces and series: must not be empty. Default: the kind in
-    /// lower case, as for controller-runtime.
+    /// Names the controller and its queue, in traces and series: must not be empty. Default: the
+    /// kind in lower case, as for controller-runtime.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
@@ -115,8 +115,8 @@ where
         self
     }
 
-    /// Waits until an object has not changed for this time before it is reconciled (K9). Default: zero,
-    /// which is no wait. An object that changes more often is never reconciled; see
+    /// Waits until an object has not changed for this time before it is reconciled (K9). Default:
+    /// zero, which is no wait. An object that changes more often is never reconciled; see
     /// [`min_interval`](Self::min_interval) for a limit that is free of this.
     pub fn debounce(mut self, quiet: Duration) -> Self {
         self.settings.debounce = quiet;
@@ -132,17 +132,17 @@ where
         self
     }
 
-    /// Sets the back-off of watches that fail. It is then shared by all watches of the controller: a
-    /// failure of one delays all. By default each has kube's
-    /// [`DefaultBackoff`](kube_runtime::watcher::DefaultBackoff) of its own.
+    /// Sets the back-off of watches that fail. It is then shared by all watches of the controller:
+    /// a failure of one delays all. By default each has its own
+    /// [`DefaultBackoff`](kube_runtime::watcher::DefaultBackoff), which is kube's.
     pub fn trigger_backoff(mut self, backoff: impl Backoff + 'static) -> Self {
         self.backoff = Some(Box::new(backoff));
         self
     }
 
     /// Sets the delays of retries in [`run_with_retries`](Self::run_with_retries), and of retries
-    /// after a panic. Default: client-go's, 5 ms for the first failure of an object, doubled with each
-    /// further one, up to 1000 s. A success forgets the failures.
+    /// after a panic. Default: client-go's, 5 ms for the first failure of an object, doubled with
+    /// each further one, up to 1000 s. A success forgets the failures.
     ///
     /// [`keyqueue::limiter`] has more of them.
     pub fn retry(mut self, limiter: impl RateLimiter<ObjectRef<K>> + 'static) -> Self {
@@ -150,8 +150,8 @@ where
         self
     }
 
-    /// Sets how often a failed reconciliation is retried before the object is given up, that is, not
-    /// reconciled until it changes (K7). Default: no limit.
+    /// Sets how often a failed reconciliation is retried before the object is given up, that is,
+    /// not reconciled until it changes (K7). Default: no limit.
     ///
     /// With [`run`](Self::run), the retries of the error policy count, too.
     pub fn max_retries(mut self, retries: u32) -> Self {
@@ -172,16 +172,16 @@ where
     /// Sets whether changes are reconciled before the rest, as they are by default (K5).
     ///
     /// There are two levels. The more urgent one has what changed, in the controller's kind or in a
-    /// related one, and what [`reconcile_on`](Self::reconcile_on) asks for; the less urgent one has the
-    /// first list, what a later list repeats, and [`reconcile_all_on`](Self::reconcile_all_on). A retry or
-    /// a requeue keeps the level of its reconciliation.
+    /// related one, and what [`reconcile_on`](Self::reconcile_on) asks for; the less urgent one has
+    /// the first list, what a later list repeats, and [`reconcile_all_on`](Self::reconcile_all_on).
+    /// A retry or a requeue keeps the level of its reconciliation.
     pub fn levels(mut self, levels: bool) -> Self {
         self.settings.has_levels = levels;
         self
     }
 
-    /// Sets how long changes can be preferred: of this many reconciliations in a row at least one is of
-    /// the less urgent level, if it has some (K5). At least 2; default: 16.
+    /// Sets how long changes can be preferred: of this many reconciliations in a row at least one
+    /// is of the less urgent level, if it has some (K5). At least 2; default: 16.
     pub fn starvation_limit(mut self, reconciliations: usize) -> Self {
         self.settings.starvation_limit = Some(reconciliations);
         self
@@ -194,8 +194,8 @@ where
         self
     }
 
-    /// Divides the objects into groups that take turns, for example by tenant (K8). Default: none, or by
-    /// namespace if there is a [`group_limit`](Self::group_limit).
+    /// Divides the objects into groups that take turns, for example by tenant (K8). Default: none,
+    /// or by namespace if there is a [`group_limit`](Self::group_limit).
     ///
     /// `group` must always return the same group for a reference, and should be cheap.
     pub fn group_by<G>(mut self, group: impl Fn(&ObjectRef<K>) -> G + Send + Sync + 'static) -> Self
@@ -208,27 +208,27 @@ where
         self
     }
 
-    /// Limits how many objects of a group are reconciled at once (K8): above 0. Default: no limit. The
-    /// groups are those of [`group_by`](Self::group_by), or the namespaces.
+    /// Limits how many objects of a group are reconciled at once (K8): above 0. Default: no limit.
+    /// The groups are those of [`group_by`](Self::group_by), or the namespaces.
     pub fn group_limit(mut self, at_once: usize) -> Self {
         self.settings.group_limit = Some(at_once);
         self
     }
 
-    /// Reconciles only while this process leads (K10). Watches and the queue are warm all the time. When
-    /// the lease is lost, the reconciliations in flight are cancelled, and their objects go back to the
-    /// queue; when it is acquired again, the work goes on with that queue.
+    /// Reconciles only while this process leads (K10). Watches and the queue are warm all the time.
+    /// When the lease is lost, the reconciliations in flight are cancelled, and their objects go
+    /// back to the queue; when it is acquired again, the work goes on with that queue.
     ///
-    /// A clone of the handle lets several controllers share a lease. The lease is released when the last
-    /// clone is dropped, so after the last reconciliation has ended.
+    /// A clone of the handle lets several controllers share a lease. The lease is released when the
+    /// last clone is dropped, so after the last reconciliation has ended.
     pub fn leader_election(mut self, leadership: Leadership) -> Self {
         self.settings.leadership = Some(leadership);
         self
     }
 
     /// Shuts the controller down gracefully when `trigger` is ready (K11): the watches end, no
-    /// reconciliation begins, those that run finish, and the stream ends. Of several triggers the first
-    /// counts.
+    /// reconciliation begins, those that run finish, and the stream ends. Of several triggers the
+    /// first counts.
     pub fn graceful_shutdown_on(
         mut self,
         trigger: impl Future<Output = ()> + Send + Sync + 'static,
@@ -237,11 +237,11 @@ where
         self
     }
 
-    /// Shuts the controller down gracefully at Ctrl-C or, on Unix, SIGTERM (K11). At the second signal
-    /// what runs is cancelled.
+    /// Shuts the controller down gracefully at Ctrl-C or, on Unix, SIGTERM (K11). At the second
+    /// signal what runs is cancelled.
     pub fn shutdown_on_signal(mut self) -> Self {
         self.graceful_shutdown.push(signal().boxed());
-        // It must have heard of the first signal before it waits for the second.
+        // Both futures see the first signal; this one then waits for the second.
         self.forceful_shutdown.push(
             async {
                 signal().await;

@@ -96,14 +96,14 @@ impl Driver {
                 self.leads_until.send_replace(self.candidate.leads_until());
                 Ok(())
             }
-            // Another candidate was faster. The next try sees who.
+            // Another candidate was faster. The next try reads its name.
             Err(Error::Api(status)) if status.code == CONFLICT => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the lease with this candidate as its holder. It has the version that was read, so a server
-    /// that has another one refuses it.
+    /// Returns the lease with this candidate as its holder. It has the version that was read, so a
+    /// server that has another one refuses it.
     fn written(&self, lease: Option<&Lease>, step: Step) -> Lease {
         let now = MicroTime(Timestamp::now());
         let mut next = lease.cloned().unwrap_or_else(|| Lease {

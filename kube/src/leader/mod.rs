@@ -1,7 +1,8 @@
 //! Leader election by a Lease of `coordination.k8s.io`, as client-go does it.
 //!
-//! Of all candidates for a lease at most one leads at any time (K10). A leader stops at the renew deadline, which is
-//! before another candidate may take the lease, whether it has noticed that it cannot renew or not.
+//! Of all candidates for a lease at most one leads at any time (K10). A leader stops at the renew
+//! deadline, which is before another candidate may take the lease, whether it has noticed that it
+//! cannot renew or not.
 //!
 //! A reconciler that blocks its thread is not interrupted: it must be done within the time
 //! between the two, 5 seconds by default. No lease prevents a process that is stopped as a whole,
@@ -66,21 +67,23 @@ impl LeaderElection {
         }
     }
 
-    /// Sets the name of this candidate, which no other candidate may have. Default: the name of the host and
-    /// a random number.
+    /// Sets the name of this candidate, which no other candidate may have. Default: the name of the
+    /// host and a random number.
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = identity.into();
         self
     }
 
-    /// Sets how long the lease must have been unchanged before another candidate takes it: at least a second,
-    /// and longer than the renew deadline. Default: 15 s. All candidates should have the same.
+    /// Sets how long the lease must have been unchanged before another candidate takes it: at least
+    /// a second, and longer than the renew deadline. Default: 15 s. All candidates should have the
+    /// same.
     pub fn lease_duration(mut self, duration: Duration) -> Self {
         self.lease_duration = duration;
         self
     }
 
-    /// Sets for how long after its last renewal a leader leads: longer than the retry period. Default: 10 s.
+    /// Sets for how long after its last renewal a leader leads: longer than the retry period.
+    /// Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.renew_deadline = deadline;
         self
@@ -194,8 +197,8 @@ impl Refused {
 /// A handle to a candidate for a lease, from [`LeaderElection::start`].
 ///
 /// The candidate goes on as long as there is a clone of it. Then the lease is released, so that
-/// another candidate takes it at its next try. Controllers keep a clone until their last reconciliation has
-/// ended.
+/// another candidate takes it at its next try. Controllers keep a clone until their last
+/// reconciliation has ended.
 #[derive(Clone)]
 pub struct Leadership {
     identity: std::sync::Arc<str>,
@@ -256,9 +259,9 @@ impl Leadership {
         }
     }
 
-    /// Waits until the lease is released, which happens after all other clones are dropped. For the end of a
-    /// program: without it, the runtime may end before the release is sent, and another candidate
-    /// waits for the lease's duration.
+    /// Waits until the lease is released, which happens after all other clones are dropped. For the
+    /// end of a program: without it, the runtime may end before the release is sent, and another
+    /// candidate waits for the lease's duration.
     ///
     /// # Cancel safety
     ///

@@ -1,18 +1,19 @@
 //! One candidate for a lease: a pure state machine, in which the time is an argument.
 //!
-//! The protocol is client-go's (`tools/leaderelection`). No clock is compared with another: a candidate
-//! notes on its own monotonic clock when it has seen a version of the lease for the first time, and
-//! takes over when that version has not changed for the lease's duration.
+//! The protocol is client-go's (`tools/leaderelection`). No clock is compared with another: a
+//! candidate notes on its own monotonic clock when it has seen a version of the lease for the first
+//! time, and takes over when that version has not changed for the lease's duration.
 //!
-//! Why two candidates never lead at once: let A renew by a request that it sends at `s`. A leads until
-//! `s + renew_deadline`. Any other candidate B sees the version that A wrote no earlier than `s`, and
-//! takes over no earlier than `s + lease_duration`, which is later. All writes are conditional on the version
-//! that was read, so of two candidates that take over at once one fails. A reads its clock before
-//! it sends, and B after it has received, so slow requests only make the gap longer. This assumes
-//! that monotonic clocks run at the same rate, within the ratio of the two durations.
+//! Why two candidates never lead at once: let A renew by a request that it sends at `s`. A leads
+//! until `s + renew_deadline`. Any other candidate B sees the version that A wrote no earlier than
+//! `s`, and takes over no earlier than `s + lease_duration`, which is later. All writes are
+//! conditional on the version that was read, so of two candidates that take over at once one fails.
+//! A reads its clock before it sends, and B after it has received, so slow requests only make the
+//! gap longer. This assumes that monotonic clocks run at the same rate, within the ratio of the two
+//! durations.
 //!
-//! A lease that is deleted by hand breaks the record: who has seen it before waits for the duration,
-//! but a candidate that starts afterwards does not know that there was one.
+//! A lease that is deleted by hand breaks the record: a candidate that has seen it before waits for
+//! the duration, but one that starts afterwards does not know that there was one.
 
 use std::time::Duration;
 

@@ -9,11 +9,10 @@ use kube_runtime::controller::Error;
 use kube_runtime::utils::{Backoff, StreamBackoff};
 use tokio::sync::mpsc;
 
-use super::Outcome;
 use super::queue::{Queue, put};
 use crate::QueueError;
 use crate::changes::Change;
-use crate::controller::Source;
+use crate::controller::{Reconciled, Source};
 use crate::debounce::Debounce;
 
 /// Puts what the sources ask for into the queue, until all of them have ended.
@@ -22,7 +21,7 @@ pub(super) async fn feed<K, E>(
     backoff: Option<Box<dyn Backoff>>,
     debounce: Option<Debounce<K>>,
     queue: &Queue<K>,
-    results: &mpsc::Sender<Outcome<K, E>>,
+    results: &mpsc::Sender<Reconciled<K, E>>,
 ) where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
@@ -55,7 +54,7 @@ pub(super) async fn feed<K, E>(
 /// Passes each change to `f`, and each error to the results.
 async fn each<K: Resource + 'static, E>(
     mut sources: impl Stream<Item = kube_runtime::watcher::Result<Vec<Change<K>>>> + Unpin,
-    results: &mpsc::Sender<Outcome<K, E>>,
+    results: &mpsc::Sender<Reconciled<K, E>>,
     f: impl Fn(Change<K>),
 ) {
     while let Some(changes) = sources.next().await {

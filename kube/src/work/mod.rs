@@ -1,4 +1,5 @@
-//! Runs a controller: one task that reads the watches and starts the workers, and a task for each worker.
+//! Runs a controller: one task that reads the watches and starts the workers, and a task for each
+//! worker.
 //!
 //! ```text
 //!     sources --> (debounce) --> queue --> workers --> results --> the stream of `run`
@@ -30,13 +31,13 @@ use keyqueue::worker::{Failed, Failure, RunningTasks, Workers};
 use keyqueue::{ConfigError, DefaultHasher};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, RunnerError};
-use kube_runtime::reflector::{ObjectRef, Store};
+use kube_runtime::reflector::Store;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::controller::Settings;
+use crate::controller::{Reconciled, Settings};
 use crate::debounce::Debounce;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
@@ -47,15 +48,13 @@ use queue::{Key, Limiter, Queue};
 /// How many results may be unread before reconcilers wait.
 const UNREAD: usize = 128;
 
-pub(crate) type Outcome<K, E> = Result<(ObjectRef<K>, Action), Error<E, QueueError>>;
-
 /// Starts the controller at the first poll of the stream that this returns.
 pub(crate) fn stream<K, F, Fut, P, Ctx>(
     controller: Controller<K>,
     reconciler: F,
     policy: P,
     context: Arc<Ctx>,
-) -> impl Stream<Item = Outcome<K, Fut::Error>> + Send
+) -> impl Stream<Item = Reconciled<K, Fut::Error>> + Send
 where
     K: Clone + Resource + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Debug + Eq + Hash + Clone + Unpin,
@@ -125,7 +124,7 @@ async fn run<K, F, Fut, P, Ctx>(
     reconciler: F,
     policy: P,
     context: Arc<Ctx>,
-    results: mpsc::Sender<Outcome<K, Fut::Error>>,
+    results: mpsc::Sender<Reconciled<K, Fut::Error>>,
 ) where
     K: Clone + Resource + Debug + Send + Sync + 'static,
     K::DynamicType: Debug + Eq + Hash + Clone + Unpin,
@@ -208,7 +207,7 @@ where
     Ok((queue, debounce))
 }
 
-async fn refuse<K: Resource, E>(results: &mpsc::Sender<Outcome<K, E>>, error: ConfigError) {
+async fn refuse<K: Resource, E>(results: &mpsc::Sender<Reconciled<K, E>>, error: ConfigError) {
     let error = Error::QueueError(QueueError::Config(error));
     // Nobody reads the results of a controller that is being dropped.
     let _ = results.send(Err(error)).await;
@@ -250,7 +249,7 @@ where
 async fn is_ready<K, E>(
     store: &Store<K>,
     queue: &Queue<K>,
-    results: &mpsc::Sender<Outcome<K, E>>,
+    results: &mpsc::Sender<Reconciled<K, E>>,
 ) -> bool
 where
     K: Resource + Clone + 'static,

@@ -17,8 +17,8 @@ use crate::controller::Settings;
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
 
-/// Why an object is delivered: the first reason since its last delivery, as in kube-runtime; `None` if it
-/// was deleted, and nothing else is known.
+/// Why an object is delivered: the first reason since its last delivery, as in kube-runtime; `None`
+/// if it was deleted, and nothing else is known.
 pub(crate) type Cause = Option<ReconcileReason>;
 
 pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause>;

@@ -189,7 +189,7 @@ fn map(name: &str) -> ConfigMap {
     }
 }
 
-/// K3, K4, for streams of the caller's.
+/// K3, K4, for streams that the caller provides.
 #[tokio::test]
 async fn streams_of_objects_ask_for_reconciliations() {
     let (store, mut writer) = reflector::store();
@@ -225,7 +225,7 @@ async fn streams_of_objects_ask_for_reconciliations() {
     assert_eq!(begun, ["a", "b", "c", "d", "e"]);
 }
 
-/// K3, for the events of a reflector of the caller's.
+/// K3, for the events of a reflector that the caller provides.
 #[tokio::test]
 async fn the_events_of_a_reflector_ask_for_reconciliations() {
     let (store, writer) = reflector::store();

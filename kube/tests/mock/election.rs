@@ -1,5 +1,5 @@
-//! Leader election. The clock of the runtime is paused: it jumps to the next deadline when nothing is
-//! ready.
+//! Leader election. The clock of the runtime is paused: it jumps to the next deadline when nothing
+//! is ready.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

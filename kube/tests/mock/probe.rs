@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
-use keyqueue_kube::{Action, Error, QueueError};
+use keyqueue_kube::{Action, Reconciled};
 use kube_runtime::reflector::{ObjectRef, Store};
 use tokio::sync::{mpsc, watch};
 
@@ -22,7 +22,7 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-pub(crate) type Item<E = Failed> = Result<(ObjectRef<ConfigMap>, Action), Error<E, QueueError>>;
+pub(crate) type Item = Reconciled<ConfigMap, Failed>;
 
 /// The context of the reconcilers: what has begun, in order, and whether they may end.
 pub(crate) struct Probe {

@@ -1,5 +1,5 @@
-//! What moves over from kube-runtime without a change: the same code, compiled for and run with both
-//! controllers.
+//! What moves over from kube-runtime without a change: the same code, compiled for and run with
+//! both controllers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! An API server of a few objects, in this process.
 //!
-//! It stores JSON, gives each write a version, and has lists and watches of them. Events that happened
-//! since the version that a watch begins at are replayed, as by a real one. It can lose the watches with
-//! changes behind their backs, and fail requests.
+//! It stores JSON, gives each write a version, and has lists and watches of them. Events that
+//! happened since the version that a watch begins at are replayed, as by a real one. It can lose
+//! the watches with changes behind their backs, and fail requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -52,8 +52,8 @@ impl Process {
         self.candidate.leads_until().is_some_and(|end| now < end)
     }
 
-    /// Does the next step: each may come any time after the last, as if the process, the network or the
-    /// server had been stopped in between.
+    /// Does the next step: each may come any time after the last, as if the process, the network or
+    /// the server had been stopped in between.
     fn step(&mut self, now: Instant, lease: &mut Lease, random: &mut fastrand::Rng) {
         self.doing = match &self.doing {
             // The process was replaced by a new one with the same name, which knows nothing.
@@ -186,7 +186,7 @@ fn a_released_lease_is_taken_at_once_and_a_deleted_one_after_its_duration() {
 
 /// K10
 #[test]
-fn who_finds_another_holder_does_not_lead_any_more() {
+fn a_candidate_that_finds_another_holder_stops_leading() {
     let start = Instant::now();
     let mut candidate = Candidate::new("a".into(), LEASE, DEADLINE);
     candidate.wrote(start);
