@@ -14,7 +14,7 @@ mod work;
 
 pub use controller::{Config, Controller, Reconciled};
 pub use error::QueueError;
-pub use keyqueue::worker::{Attempt, GivenUp, Reason, current};
+pub use keyqueue::worker::{Attempt, Failure, GivenUp, Reason, current};
 pub use keyqueue::{ConfigError, limiter};
 pub use kube_runtime::controller::{Action, Error};
 pub use leader::{LeaderElection, Leadership};

@@ -159,8 +159,9 @@ where
         self
     }
 
-    /// Calls `hook` with each object that is given up, its last error as text, and the reason. The
-    /// error itself is on the stream of [`run`](Self::run). It should not block.
+    /// Calls `hook` with each object that is given up, its last error as text, and the reason: no
+    /// retry is left, the error policy awaits a change, or the controller is shut down. The error
+    /// itself is on the stream of [`run`](Self::run). The hook should not block.
     pub fn on_give_up(
         mut self,
         hook: impl Fn(&ObjectRef<K>, GivenUp<String>) + Send + Sync + 'static,
