@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use keyqueue_kube::{Controller, LeaderElection, Leadership};
+use keyqueue_kube::{Action, Controller, LeaderElection, Leadership};
 use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::Config;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::probe::{Probe, never, settle, spawn, until, version, visit};
+use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
 use crate::server::{LEASES, Server};
 
 fn candidate(server: &Server, identity: &str) -> Leadership {
@@ -108,16 +108,50 @@ async fn another_candidate_takes_over_at_the_end_of_the_first() {
 
 /// K10
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_dropped_stream_is_released_after_its_last_reconciliation() {
-    let (server, probe) = (Server::default(), Probe::closed());
+async fn the_stream_ends_after_the_release() {
+    let server = Server::default();
     server.put("a");
+    let (end, ended) = oneshot::channel::<()>();
+    let controller = Controller::new(server.maps(), Config::default())
+        .leader_election(candidate(&server, "one"))
+        .graceful_shutdown_on(async { _ = ended.await });
+    let mut results = spawn(controller.run(visit, never, Probe::new()));
+    assert!(results.next().await.is_some());
+    server.down(true); // the release waits
+    end.send(()).unwrap();
+    let early = tokio::time::timeout(Duration::from_secs(1), results.next()).await;
+    assert!(early.is_err());
+    server.down(false);
+    assert!(results.next().await.is_none());
+    assert_eq!(holder(&server).unwrap(), "");
+}
+
+/// K10: a reconciler that blocks its thread is not cancelled when the stream is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_lease_of_a_dropped_stream_is_released_after_its_last_reconciliation() {
+    type Blocked = (Mutex<std::sync::mpsc::Receiver<()>>, AtomicBool);
+    async fn block(_: Arc<ConfigMap>, blocked: Arc<Blocked>) -> Result<Action, Failed> {
+        // Ordering: Relaxed; only this value matters.
+        blocked.1.store(true, Ordering::Relaxed);
+        // It ends when the test says so.
+        let _ = blocked.0.lock().unwrap().recv();
+        Ok(Action::await_change())
+    }
+    let server = Server::default();
+    server.put("a");
+    let (unblock, blocked) = std::sync::mpsc::channel();
+    let blocked = Arc::new((Mutex::new(blocked), AtomicBool::new(false)));
     let controller = Controller::new(server.maps(), Config::default())
         .leader_election(candidate(&server, "one"));
-    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
-    until(|| probe.running() == ["a"]).await;
+    let results = spawn(controller.run_with_retries(block, Arc::clone(&blocked)));
+    // Ordering: Relaxed; only this value matters.
+    until(|| blocked.1.load(Ordering::Relaxed)).await;
     results.abort().await;
+    until(|| server.watches() == 0).await;
+    settle().await;
+    assert_eq!(holder(&server).unwrap(), "one");
+    drop(unblock);
     until(|| holder(&server).unwrap().is_empty()).await;
-    assert!(probe.running().is_empty());
 }
 
 /// K10: what watches the lease may be late, here because it is in a mapper that blocks.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use keyqueue_kube::Controller;
-use kube_runtime::reflector::ObjectRef;
+use kube_runtime::reflector::{self, ObjectRef};
 use kube_runtime::watcher::Config;
 use tokio::sync::oneshot;
 
@@ -35,12 +36,17 @@ async fn a_graceful_shut_down_finishes_what_runs_and_begins_nothing() {
 /// K11
 #[tokio::test]
 async fn a_graceful_shut_down_does_not_wait_for_the_first_list() {
-    let (server, probe) = (Server::default(), Probe::new());
-    server.down(true);
-    let controller = Controller::new(server.maps(), Config::default())
+    let (store, _writer) = reflector::store();
+    let trigger = stream::iter([Ok(ConfigMap::default())]).chain(stream::pending());
+    let controller = Controller::for_stream(trigger.map_ok(named), store)
         .graceful_shutdown_on(std::future::ready(()));
-    let results = spawn(controller.run(visit, never, probe));
+    let results = spawn(controller.run(visit, never, Probe::new()));
     assert!(results.end().await.is_empty());
+}
+
+fn named(mut map: ConfigMap) -> ConfigMap {
+    map.metadata.name = Some("a".into());
+    map
 }
 
 /// K11
@@ -81,7 +87,7 @@ async fn a_panic_of_a_mapper_reaches_the_stream() {
         mapper,
     );
     let stream = controller.run(visit, never, Probe::new());
-    let drive = async { futures_util::StreamExt::for_each(stream, async |_| ()).await };
+    let drive = async { stream.for_each(async |_| ()).await };
     let end = tokio::spawn(drive).await;
     assert!(end.is_err_and(|end| end.is_panic()));
 }
