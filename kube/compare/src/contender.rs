@@ -53,7 +53,7 @@ pub(crate) enum Work {
 }
 
 const WAIT: Duration = Duration::from_millis(10);
-const COMPUTE: Duration = Duration::from_millis(5);
+pub(crate) const COMPUTE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// How many are reconciled at once
     #[arg(long)]
     pub(crate) limit: u16,
+    /// How many steps a computation has
+    #[arg(long)]
+    pub(crate) steps: u64,
     /// The value that is waited for
     #[arg(long)]
     pub(crate) goal: String,
@@ -188,6 +191,14 @@ fn again(_: Arc<ConfigMap>, _: &kube::Error, _: Arc<State>) -> Action {
     Action::requeue(Duration::from_millis(100))
 }
 
+/// Keeps one processor busy: each step needs the one before.
+pub(crate) fn compute(steps: u64) {
+    let mut value = steps;
+    for _ in 0..steps {
+        value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ (value >> 33));
+    }
+}
+
 async fn reconcile(source: Arc<ConfigMap>, state: Arc<State>) -> Result<Action, kube::Error> {
     {
         let record = &mut *state.record.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,12 +207,7 @@ async fn reconcile(source: Arc<ConfigMap>, state: Arc<State>) -> Result<Action, 
     match state.options.work {
         Work::Copy => objects::copy(&state.api, &source).await?,
         Work::Wait => sleep(WAIT).await,
-        Work::Compute => {
-            let end = clock(ClockId::ThreadCPUTime) + COMPUTE;
-            while clock(ClockId::ThreadCPUTime) < end {
-                std::hint::spin_loop();
-            }
-        }
+        Work::Compute => compute(state.options.steps),
     }
     state.reconciled(source.name_any(), objects::value(&source));
     Ok(Action::await_change())

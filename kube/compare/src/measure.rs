@@ -2,7 +2,8 @@
 
 use std::env;
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -12,7 +13,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::PATIENCE;
-use crate::contender::{Contender, Report, Totals, now};
+use crate::contender::{COMPUTE, Contender, Report, Totals, compute, now};
 use crate::objects;
 
 /// How many objects and writes.
@@ -95,10 +96,7 @@ async fn burst(
     }
     .start(plane.port())?;
     let before = run.until(listed).await?;
-    for write in 1..plan.writes {
-        objects::write_all(&api, objects, &format!("{goal}-{write}")).await?;
-    }
-    objects::write_all(&api, objects, &goal).await?;
+    objects::write_all(&api, objects, plan.writes, &goal).await?;
     let written = now();
     let all = run.until(all).await?;
     let end = run.end().await?;
@@ -198,6 +196,22 @@ fn waits(report: Report) -> Option<(String, Totals)> {
     }
 }
 
+/// The number of steps of a computation that takes 5 ms on this machine, measured once.
+fn steps() -> u64 {
+    static STEPS: OnceLock<u64> = OnceLock::new();
+    *STEPS.get_or_init(|| {
+        const SOME: u64 = 10_000_000;
+        let time = |_| {
+            let began = Instant::now();
+            compute(SOME);
+            began.elapsed()
+        };
+        // The least: nothing else had the processor.
+        let least = (0..20).map(time).min().unwrap_or_default();
+        (SOME as f64 * COMPUTE.as_secs_f64() / least.as_secs_f64()) as u64
+    })
+}
+
 /// A controller's process, and what it is started with.
 struct Run {
     contender: Contender,
@@ -220,6 +234,7 @@ impl Run {
             .args(["--namespace", self.namespace, "--goal", &self.goal])
             .args(["--objects", &self.objects.to_string()])
             .args(["--limit", &self.limit.to_string()])
+            .args(["--steps", &steps().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -75,10 +75,20 @@ pub(crate) async fn write(api: &Api<ConfigMap>, name: &str, value: &str) -> Resu
     Ok(())
 }
 
-/// Writes a value to all.
-pub(crate) async fn write_all(api: &Api<ConfigMap>, count: usize, value: &str) -> Result<()> {
+/// Writes to all objects, to each several times in a row. The last value is `goal`.
+pub(crate) async fn write_all(
+    api: &Api<ConfigMap>,
+    count: usize,
+    writes: usize,
+    goal: &str,
+) -> Result<()> {
     stream::iter(0..count)
-        .map(|index| async move { write(api, &name(index), value).await })
+        .map(|index| async move {
+            for before in 1..writes {
+                write(api, &name(index), &format!("{goal}-{before}")).await?;
+            }
+            write(api, &name(index), goal).await
+        })
         .buffer_unordered(REQUESTS)
         .try_collect()
         .await

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use process::Supervised;
 pub use proxy::Proxy;
 
-/// The version of Kubernetes in `kube/apiserver/go.mod`. `apiserver.sh` names the binary after it.
+/// Names the version of Kubernetes; `apiserver.sh` names the binary after it.
 const MODULE: &str = include_str!("../../apiserver/go.mod");
 /// The token of a user of the group `system:masters`, who may do everything.
 const TOKEN: &str = "of-the-tests";
@@ -87,6 +87,11 @@ impl ControlPlane {
     /// The port of the API server.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The state and the logs of the servers. Removed when the control plane is dropped.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Returns a client of the API server, with connections of its own.

@@ -16,7 +16,7 @@ use kube_client::{Api, Client, Resource, ResourceExt};
 use kube_runtime::watcher;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::witness::Witness;
 
@@ -176,12 +176,18 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(scene: &Scene, work: Duration) -> Arc<Context> {
-        Arc::new(Context {
+        let context = Context::of(scene, &Arc::default(), "a");
+        Arc::new(Context { work, ..context })
+    }
+
+    /// Of one replica of several with one witness.
+    pub(crate) fn of(scene: &Scene, witness: &Arc<Witness>, replica: &'static str) -> Context {
+        Context {
             client: scene.client.clone(),
-            witness: Arc::default(),
-            replica: "a",
-            work,
-        })
+            witness: Arc::clone(witness),
+            replica,
+            work: Duration::from_millis(20),
+        }
     }
 }
 
@@ -197,6 +203,13 @@ impl Running {
         let mut task = JoinSet::new();
         task.spawn(run);
         Running(task)
+    }
+
+    /// Waits until the controller has ended by itself.
+    pub(crate) async fn ended(mut self) {
+        let ended = timeout(PATIENCE, self.0.join_next()).await;
+        let ended = ended.expect("it ends").expect("there is one task");
+        ended.expect("it does not panic");
     }
 
     /// Aborts the task, and waits until it has ended.
@@ -222,7 +235,7 @@ pub(crate) async fn copy(
     context: Arc<Context>,
 ) -> Result<Action, kube_client::Error> {
     let name = source.name_any();
-    let _visit = context
+    let visit = context
         .witness
         .enter(&name, context.replica, value(&source));
     sleep(context.work).await;
@@ -239,9 +252,11 @@ pub(crate) async fn copy(
     let namespace = source.namespace().unwrap_or_default();
     let api = Api::<ConfigMap>::namespaced(context.client.clone(), &namespace);
     let apply = PatchParams::apply("copier").force();
-    api.patch(&copy.name_any(), &apply, &Patch::Apply(&copy))
-        .await?;
-    Ok(Action::await_change())
+    let patched = api
+        .patch(&copy.name_any(), &apply, &Patch::Apply(&copy))
+        .await;
+    visit.finish();
+    patched.map(|_| Action::await_change())
 }
 
 pub(crate) fn name(index: usize) -> String {

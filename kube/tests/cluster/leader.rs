@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_plane::Proxy;
+use k8s_openapi::api::coordination::v1::Lease;
 use keyqueue_kube::{LeaderElection, Leadership};
-use kube_client::Client;
+use kube_client::{Api, Client};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::common::{Context, Running, Scene, controller, eventually, write};
@@ -39,9 +41,7 @@ fn replica(
         .leader_election(leadership.clone());
     let context = Context {
         client,
-        witness: Arc::clone(witness),
-        replica: name,
-        work: Duration::from_millis(20),
+        ..Context::of(scene, witness, name)
     };
     (Running::start(controller, &Arc::new(context)), leadership)
 }
@@ -96,6 +96,7 @@ fn began_nothing_after(witness: &Witness, former: &str, successor: &str) {
     assert_eq!(late, 0, "begun by {former} after {successor} had begun");
 }
 
+/// K2, K10.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_work_of_a_leader_that_is_killed_is_taken_over() {
     let Some(scene) = Scene::set("leader-killed").await else {
@@ -124,7 +125,7 @@ async fn the_work_of_a_leader_that_is_killed_is_taken_over() {
     witness.never_two_at_once();
 }
 
-/// The leader can still watch and write: only its renewals are cut off.
+/// K2, K10: the leader can still watch and write: only its renewals are cut off.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
     let Some(scene) = Scene::set("leader-cut-off").await else {
@@ -164,4 +165,41 @@ async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
     assert!(witness.begun_by("a") >= by_a + SOURCES);
     witness.never_two_at_once();
     drop(running);
+}
+
+/// K10, K11: what runs finishes, then the lease is released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_shuts_down_finishes_what_runs_and_hands_over() {
+    let Some(scene) = Scene::set("leader-ends").await else {
+        return;
+    };
+    let witness = Arc::new(Witness::default());
+    let leadership = candidate(scene.client.clone(), &scene.namespace, "a");
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let controller = controller(&scene.client, &scene.namespace)
+        .workers(8)
+        .leader_election(leadership)
+        .graceful_shutdown_on(async move { stopped.notified().await });
+    let context = Context::of(&scene, &witness, "a");
+    let running = Running::start(controller, &Arc::new(context));
+    scene.create_sources(SOURCES).await;
+    scene.in_step(SOURCES).await;
+    let writes = writing(&scene);
+    let clients = [(); 2].map(|()| scene.client.clone());
+    let (_running, _) = replica(&scene, &witness, "b", clients);
+    eventually("several run", async || witness.record().running.len() > 2).await;
+
+    stop.notify_one();
+    running.ended().await;
+    let leases = Api::<Lease>::namespaced(scene.client.clone(), &scene.namespace);
+    let lease = leases.get("copier").await.expect("it is there");
+    let holder = lease.spec.and_then(|spec| spec.holder_identity);
+    assert_ne!(holder.as_deref(), Some("a"), "it is released");
+    eventually("b takes over", async || witness.begun_by("b") > 2 * SOURCES).await;
+    drop(writes);
+    scene.in_step(SOURCES).await;
+    assert_eq!(witness.record().cancelled, 0);
+    began_nothing_after(&witness, "a", "b");
+    witness.never_two_at_once();
 }

@@ -14,6 +14,7 @@ use crate::common::{
     Context, Running, SOURCES, Scene, controller, copy_of, eventually, name, selecting,
 };
 
+/// K2, K3: changes merge, and none is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_writes_comes_into_step_with_fewer_reconciliations_than_events() {
     let Some(scene) = Scene::set("burst").await else {
@@ -35,6 +36,7 @@ async fn a_burst_of_writes_comes_into_step_with_fewer_reconciliations_than_event
     assert!((200..events).contains(&begun), "{begun}");
 }
 
+/// K4.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owned_object_that_is_deleted_is_written_again() {
     let Some(scene) = Scene::set("owned").await else {
@@ -71,6 +73,7 @@ async fn with_finalizer(
     .await
 }
 
+/// K1, K3: deletions of the time before the start are in the first list.
 #[tokio::test(flavor = "multi_thread")]
 async fn finalizers_clean_up_what_is_deleted_while_a_controller_runs_and_while_none_does() {
     let Some(scene) = Scene::set("finalizer").await else {

@@ -13,6 +13,7 @@ use crate::common::{
 };
 use crate::witness::Begun;
 
+/// K2, K3: watches fail, and changes are found in the later list.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_come_into_step_after_the_api_server_was_killed() {
     let Some((scene, mut plane)) = Scene::set_with_own_server("killed").await else {
@@ -65,6 +66,7 @@ async fn objects_come_into_step_after_the_api_server_was_killed() {
     context.witness.never_two_at_once();
 }
 
+/// K3, K4, K6.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_has_expired_starts_over() {
     let Some((scene, mut plane)) = Scene::set_with_own_server("expired").await else {

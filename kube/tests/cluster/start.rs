@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::common::{Context, Running, Scene, controller, eventually, name, write};
 
+/// K1, K5.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_urgent_change_is_reconciled_before_the_initial_list_is_worked_off() {
     const COUNT: usize = 2000;

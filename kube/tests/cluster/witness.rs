@@ -14,6 +14,8 @@ pub(crate) struct Record {
     pub(crate) overlaps: Vec<String>,
     /// The reconciliations under way.
     pub(crate) running: HashMap<String, usize>,
+    /// How many were dropped before they had finished.
+    pub(crate) cancelled: usize,
     /// The most reconciliations under way at once.
     pub(crate) most: usize,
 }
@@ -46,7 +48,11 @@ impl Witness {
             record.overlaps.push(key.clone());
         }
         record.most = record.most.max(record.running.values().sum());
-        Visit { witness: self, key }
+        Visit {
+            witness: self,
+            key,
+            is_finished: false,
+        }
     }
 
     pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
@@ -75,11 +81,19 @@ impl Witness {
 pub(crate) struct Visit<'a> {
     witness: &'a Witness,
     key: String,
+    is_finished: bool,
+}
+
+impl Visit<'_> {
+    pub(crate) fn finish(mut self) {
+        self.is_finished = true;
+    }
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let record = &mut *self.witness.record();
+        record.cancelled += usize::from(!self.is_finished);
         let running = record.running.get_mut(&self.key).expect("it has entered");
         *running -= 1;
         if *running == 0 {
