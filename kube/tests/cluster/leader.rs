@@ -11,17 +11,22 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::common::{Context, Running, Scene, controller, eventually, write};
+use crate::common::{COPIES, Context, Running, Scene, controller, eventually, write};
 use crate::witness::Witness;
 
 const SOURCES: usize = 50;
+/// How long a reconciliation takes, if it matters not.
+const SHORT: Duration = Duration::from_millis(20);
+/// The end of a leader that cannot renew, and the earliest time of its successor.
+const DEADLINE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(3);
 
 /// Must be called on a task: it starts one.
 fn candidate(client: Client, namespace: &str, name: &str) -> Leadership {
     LeaderElection::new(client, namespace, "copier")
         .identity(name)
-        .lease_duration(Duration::from_secs(3))
-        .renew_deadline(Duration::from_secs(2))
+        .lease_duration(LEASE)
+        .renew_deadline(DEADLINE)
         .retry_period(Duration::from_millis(300))
         .start()
         .expect("the settings are in range")
@@ -33,6 +38,7 @@ fn replica(
     witness: &Arc<Witness>,
     name: &'static str,
     clients: [Client; 2],
+    work: Duration,
 ) -> (Running, Leadership) {
     let [client, renewals] = clients;
     let leadership = candidate(renewals, &scene.namespace, name);
@@ -41,6 +47,7 @@ fn replica(
         .leader_election(leadership.clone());
     let context = Context {
         client,
+        work,
         ..Context::of(scene, witness, name)
     };
     (Running::start(controller, &Arc::new(context)), leadership)
@@ -60,7 +67,7 @@ fn replica_of_its_own(
     let running = {
         let _entered = runtime.enter();
         let clients = [(); 2].map(|()| control_plane::client(scene.port));
-        replica(scene, witness, name, clients).0
+        replica(scene, witness, name, clients, SHORT).0
     };
     (runtime, running)
 }
@@ -107,7 +114,7 @@ async fn the_work_of_a_leader_that_is_killed_is_taken_over() {
     scene.create_sources(SOURCES).await;
     scene.in_step(SOURCES).await;
     let clients = [(); 2].map(|()| scene.client.clone());
-    let (_running, follower) = replica(&scene, &witness, "b", clients);
+    let (_running, follower) = replica(&scene, &witness, "b", clients, SHORT);
     let writes = writing(&scene);
     let before = witness.begun();
     eventually("a works", async || witness.begun() > before + 2 * SOURCES).await;
@@ -134,11 +141,11 @@ async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
     let proxy = Proxy::start(scene.port).await.expect("a proxy");
     let witness = Arc::new(Witness::default());
     let clients = [scene.client.clone(), control_plane::client(proxy.port())];
-    let (running, leader) = replica(&scene, &witness, "a", clients);
+    let (running, leader) = replica(&scene, &witness, "a", clients, SHORT);
     scene.create_sources(SOURCES).await;
     scene.in_step(SOURCES).await;
     let clients = [(); 2].map(|()| scene.client.clone());
-    let (running_b, follower) = replica(&scene, &witness, "b", clients);
+    let (running_b, follower) = replica(&scene, &witness, "b", clients, SHORT);
     let writes = writing(&scene);
     let before = witness.begun();
     eventually("a works", async || witness.begun() > before + 2 * SOURCES).await;
@@ -187,7 +194,7 @@ async fn a_leader_that_shuts_down_finishes_what_runs_and_hands_over() {
     scene.in_step(SOURCES).await;
     let writes = writing(&scene);
     let clients = [(); 2].map(|()| scene.client.clone());
-    let (_running, _) = replica(&scene, &witness, "b", clients);
+    let (_running, _) = replica(&scene, &witness, "b", clients, SHORT);
     eventually("several run", async || witness.record().running.len() > 2).await;
 
     stop.notify_one();
@@ -200,6 +207,38 @@ async fn a_leader_that_shuts_down_finishes_what_runs_and_hands_over() {
     drop(writes);
     scene.in_step(SOURCES).await;
     assert_eq!(witness.record().cancelled, 0);
+    began_nothing_after(&witness, "a", "b");
+    witness.never_two_at_once();
+}
+
+/// K2, K10: a reconciliation that takes longer than the time until another replica may lead.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_when_the_lease_is_lost_is_cancelled_and_done_by_the_next_leader() {
+    const COUNT: usize = 8;
+    const LONG: Duration = Duration::from_secs(4);
+    let Some(scene) = Scene::set("leader-long").await else {
+        return;
+    };
+    let proxy = Proxy::start(scene.port).await.expect("a proxy");
+    let witness = Arc::new(Witness::default());
+    let clients = [scene.client.clone(), control_plane::client(proxy.port())];
+    let (_running_a, leader) = replica(&scene, &witness, "a", clients, LONG);
+    leader.acquired().await;
+    scene.create_sources(COUNT).await;
+    let clients = [(); 2].map(|()| scene.client.clone());
+    let (_running_b, _) = replica(&scene, &witness, "b", clients, LONG);
+    eventually("a has done all once", async || {
+        scene.list(COPIES).await.items.len() == COUNT
+    })
+    .await;
+    proxy.stall(true);
+    // So that something runs all the time.
+    let mut values = 1..;
+    while leader.is_leader() {
+        scene.write(0..COUNT, values.next().expect("no end")).await;
+    }
+    scene.in_step(COUNT).await;
+    assert!(witness.record().cancelled > 0, "something ran at the loss");
     began_nothing_after(&witness, "a", "b");
     witness.never_two_at_once();
 }
