@@ -1,0 +1,76 @@
+//! Waits until objects have not changed for a time.
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use keyqueue::{ConfigError, DelayPolicy, ValueQueue, WorkQueue};
+use kube_client::Resource;
+use kube_runtime::controller::ReconcileReason;
+use kube_runtime::reflector::ObjectRef;
+
+use crate::changes::{Change, Urgency};
+
+/// A queue in front of the queue, whose delays begin again at each change.
+pub(crate) struct Debounce<K: Resource + 'static> {
+    /// The greatest urgency and the first reason since the object was quiet.
+    changes: ValueQueue<ObjectRef<K>, (Urgency, ReconcileReason)>,
+    quiet: Duration,
+}
+
+impl<K: Resource + 'static> Debounce<K>
+where
+    K::DynamicType: Eq + Hash + Clone,
+{
+    pub(crate) fn new(quiet: Duration) -> Result<Self, ConfigError> {
+        let changes = WorkQueue::builder()
+            .delay_policy(DelayPolicy::Latest)
+            .drain_delays(true)
+            .merge(
+                |older: &mut (Urgency, ReconcileReason), newer: (Urgency, _)| {
+                    older.0 = older.0.min(newer.0);
+                },
+            )
+            .build()?;
+        Ok(Debounce { changes, quiet })
+    }
+
+    /// Takes a change in, or returns one that should not wait.
+    pub(crate) fn take(&self, change: Change<K>) -> Option<Change<K>> {
+        match change {
+            Change::Reconcile {
+                object,
+                urgency,
+                reason,
+            } => {
+                let value = (urgency, reason);
+                let _ = self.changes.put_after(object, value, self.quiet);
+                None
+            }
+            Change::Gone(object) => {
+                let _ = self.changes.remove(&object);
+                Some(Change::Gone(object))
+            }
+        }
+    }
+
+    /// Passes the objects that have become quiet to `f`, until the [end](Self::end).
+    pub(crate) async fn forward(&self, f: impl Fn(Change<K>)) {
+        while let Some(mut item) = self.changes.get_async().await {
+            let object = item.key().key().clone();
+            // A key is delivered only with a value.
+            let Some((urgency, reason)) = item.take() else {
+                continue;
+            };
+            f(Change::Reconcile {
+                object,
+                urgency,
+                reason,
+            });
+        }
+    }
+
+    /// Ends the wait of all objects now. [`forward`](Self::forward) has to run meanwhile.
+    pub(crate) async fn end(&self) {
+        self.changes.drain_async().await;
+    }
+}

@@ -1,0 +1,165 @@
+//! The task of a candidate: reads and writes the lease.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube_client::api::{ObjectMeta, PostParams};
+use kube_client::{Api, Error};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::state::{Candidate, Seen, Step};
+
+const CONFLICT: u16 = 409;
+
+pub(super) struct Driver {
+    pub(super) leases: Api<Lease>,
+    pub(super) name: String,
+    pub(super) candidate: Candidate,
+    pub(super) identity: String,
+    pub(super) lease_duration: Duration,
+    pub(super) retry_period: Duration,
+    /// The longest time of one try.
+    pub(super) request_limit: Duration,
+    pub(super) leads_until: watch::Sender<Option<Instant>>,
+}
+
+impl Driver {
+    /// Runs until all handles are dropped, then releases the lease.
+    pub(super) async fn run(mut self, mut handles: mpsc::Receiver<Infallible>) {
+        let tries = async {
+            loop {
+                self.limited_try().await;
+                sleep(self.retry_period).await;
+            }
+        };
+        tokio::select! {
+            _ = handles.recv() => {}
+            () = tries => {}
+        }
+        self.leads_until.send_replace(None);
+        match timeout(self.request_limit, self.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "it was not released"),
+            Err(_) => tracing::warn!(lease = self.name, "it was not released in time"),
+        }
+    }
+
+    async fn limited_try(&mut self) {
+        let led = self.leads();
+        match timeout(self.request_limit, self.acquire_or_renew()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "a try failed"),
+            Err(_) => tracing::warn!(lease = self.name, "a try took too long"),
+        }
+        if led != self.leads() {
+            tracing::info!(
+                lease = self.name,
+                identity = self.identity,
+                leads = !led,
+                "the leader changed"
+            );
+        }
+    }
+
+    fn leads(&self) -> bool {
+        let end = self.candidate.leads_until();
+        end.is_some_and(|end| Instant::now() < end)
+    }
+
+    async fn acquire_or_renew(&mut self) -> Result<(), Error> {
+        let lease = self.leases.get_opt(&self.name).await?;
+        let step = self
+            .candidate
+            .observe(Instant::now(), lease.as_ref().map(seen));
+        self.leads_until.send_replace(self.candidate.leads_until());
+        if step == Step::Wait {
+            return Ok(());
+        }
+        let next = self.written(lease.as_ref(), step);
+        // Before the request: the time until the deadline has begun when another candidate sees it.
+        let sent = Instant::now();
+        let written = match lease {
+            None => self.leases.create(&PostParams::default(), &next).await,
+            Some(_) => {
+                self.leases
+                    .replace(&self.name, &PostParams::default(), &next)
+                    .await
+            }
+        };
+        match written {
+            Ok(_) => {
+                self.candidate.wrote(sent);
+                self.leads_until.send_replace(self.candidate.leads_until());
+                Ok(())
+            }
+            // Another candidate was faster. The next try reads its name.
+            Err(Error::Api(status)) if status.code == CONFLICT => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the lease with this candidate as its holder. It has the version that was read, so a
+    /// server that has another one refuses it.
+    fn written(&self, lease: Option<&Lease>, step: Step) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let mut next = lease.cloned().unwrap_or_else(|| Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Lease::default()
+        });
+        let spec = next.spec.get_or_insert_default();
+        if step == Step::Take {
+            let before = spec.lease_transitions;
+            spec.lease_transitions = Some(before.map_or(0, |before| before.saturating_add(1)));
+            spec.acquire_time = Some(now.clone());
+        }
+        spec.holder_identity = Some(self.identity.clone());
+        let whole =
+            self.lease_duration.as_secs() + u64::from(self.lease_duration.subsec_nanos() > 0);
+        spec.lease_duration_seconds = Some(i32::try_from(whole).unwrap_or(i32::MAX));
+        spec.renew_time = Some(now);
+        next
+    }
+
+    /// Removes this candidate from the lease, if it holds it.
+    async fn release(&self) -> Result<(), Error> {
+        let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
+            return Ok(());
+        };
+        if seen(&lease).holder != self.identity {
+            return Ok(());
+        }
+        let now = MicroTime(Timestamp::now());
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            ..lease.spec.unwrap_or_default()
+        });
+        self.leases
+            .replace(&self.name, &PostParams::default(), &lease)
+            .await?;
+        Ok(())
+    }
+}
+
+fn seen(lease: &Lease) -> Seen<'_> {
+    let spec = lease.spec.as_ref();
+    let seconds = spec
+        .and_then(|spec| spec.lease_duration_seconds)
+        .unwrap_or(0);
+    Seen {
+        holder: spec
+            .and_then(|spec| spec.holder_identity.as_deref())
+            .unwrap_or(""),
+        version: lease.metadata.resource_version.as_deref().unwrap_or(""),
+        duration: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+    }
+}

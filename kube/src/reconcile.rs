@@ -1,0 +1,109 @@
+//! One reconciliation, in the task of a worker.
+
+use std::error::Error as StdError;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures_util::future::{TryFuture, TryFutureExt};
+use keyqueue::KeyHandle;
+use keyqueue::worker::{self, Lent, Verdict};
+use kube_client::Resource;
+use kube_runtime::controller::{Action, Error, ReconcileReason};
+use kube_runtime::reflector::Store;
+use tokio::sync::mpsc;
+use tracing::{Instrument, info_span};
+
+use crate::action::{self, Next};
+use crate::controller::Reconciled;
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::work::queue::{Cause, Key};
+
+/// What reconciles objects.
+pub(crate) struct Reconciler<K, F, P, Ctx, E: 'static>
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash,
+{
+    pub(crate) reconciler: F,
+    /// Returns what a failure leads to: `None` leaves it to the limiter.
+    pub(crate) policy: P,
+    pub(crate) context: Arc<Ctx>,
+    pub(crate) store: Store<K>,
+    pub(crate) leadership: Option<Leadership>,
+    pub(crate) results: mpsc::Sender<Reconciled<K, E>>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl<K, F, Fut, P, Ctx> Reconciler<K, F, P, Ctx, Fut::Error>
+where
+    K: Clone + Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+    F: Fn(Arc<K>, Arc<Ctx>) -> Fut,
+    Fut: TryFuture<Ok = Action>,
+    Fut::Error: StdError,
+    P: Fn(Arc<K>, &Fut::Error, Arc<Ctx>) -> Option<Action>,
+{
+    /// Reconciles the object of a delivered key. The error of the verdict is only for hooks: the
+    /// stream has the reconciler's.
+    pub(crate) async fn reconcile(
+        self: Arc<Self>,
+        key: KeyHandle<Key<K>>,
+        mut cause: Lent<Cause>,
+    ) -> Verdict<String> {
+        if let Some(leadership) = &self.leadership {
+            // The lease may have run out since the key was taken. If it is lost, this is cancelled.
+            leadership.acquired().await;
+        }
+        let object_ref = key.key().key().clone();
+        let Some(object) = self.store.get(&object_ref) else {
+            if cause.is_some() {
+                self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
+                    .await;
+            }
+            return Verdict::Ok(worker::Outcome::Done);
+        };
+        let reason = cause.as_ref().unwrap_or(&ReconcileReason::Unknown);
+        let span = info_span!(
+            "reconciling object",
+            "object.ref" = %object_ref,
+            object.reason = %reason,
+        );
+        let result = {
+            let _measured = self.metrics.begin();
+            let context = Arc::clone(&self.context);
+            let future = span.in_scope(|| (self.reconciler)(Arc::clone(&object), context));
+            TryFutureExt::into_future(future).instrument(span).await
+        };
+        match result {
+            Ok(action) => {
+                *cause = Some(ReconcileReason::ReconcilerRequestedRetry);
+                let next = action::next(&action);
+                self.metrics.succeeded(next);
+                self.publish(Ok((object_ref, action))).await;
+                Verdict::Ok(match next {
+                    Next::Change => worker::Outcome::Done,
+                    Next::After(delay) => worker::Outcome::RequeueAfter(delay),
+                })
+            }
+            Err(error) => {
+                *cause = Some(ReconcileReason::ErrorPolicyRequestedRetry);
+                let text = error.to_string();
+                let action = (self.policy)(object, &error, Arc::clone(&self.context));
+                let object_ref = Box::new(object_ref.erase());
+                self.publish(Err(Error::ReconcilerFailed(error, object_ref)))
+                    .await;
+                match action.as_ref().map(action::next) {
+                    None => Verdict::Retry(text),
+                    Some(Next::After(delay)) => Verdict::RetryAfter(text, delay),
+                    Some(Next::Change) => Verdict::GiveUp(text),
+                }
+            }
+        }
+    }
+
+    async fn publish(&self, result: Reconciled<K, Fut::Error>) {
+        // Nobody reads the results of a controller that is being dropped.
+        let _ = self.results.send(result).await;
+    }
+}

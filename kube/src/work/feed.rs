@@ -1,0 +1,71 @@
+//! From the sources to the queue.
+
+use std::hash::Hash;
+
+use futures_util::stream::{SelectAll, Stream, StreamExt, select_all};
+use kube_client::Resource;
+use kube_runtime::WatchStreamExt;
+use kube_runtime::controller::Error;
+use kube_runtime::utils::{Backoff, StreamBackoff};
+use tokio::sync::mpsc;
+
+use super::queue::{Queue, put};
+use crate::QueueError;
+use crate::changes::Change;
+use crate::controller::{Reconciled, Source};
+use crate::debounce::Debounce;
+
+/// Puts what the sources ask for into the queue, until all of them have ended.
+pub(super) async fn feed<K, E>(
+    sources: Vec<Source<K>>,
+    backoff: Option<Box<dyn Backoff>>,
+    debounce: Option<Debounce<K>>,
+    queue: &Queue<K>,
+    results: &mpsc::Sender<Reconciled<K, E>>,
+) where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    // One type for both kinds of back-off: a stream that never fails needs none.
+    let sources = match backoff {
+        None => select_all(
+            sources
+                .into_iter()
+                .map(|source| source.default_backoff().boxed()),
+        ),
+        Some(backoff) => {
+            let all: SelectAll<_> = select_all(sources);
+            select_all([StreamBackoff::new(all, backoff).boxed()])
+        }
+    };
+    let put = |change| put(queue, change);
+    let Some(debounce) = debounce else {
+        return each(sources, results, put).await;
+    };
+    let quiet = debounce.forward(put);
+    let sources = async {
+        let take = |change| debounce.take(change).into_iter().for_each(put);
+        each(sources, results, take).await;
+        debounce.end().await;
+    };
+    tokio::join!(quiet, sources);
+}
+
+/// Passes each change to `f`, and each error to the results.
+async fn each<K: Resource + 'static, E>(
+    mut sources: impl Stream<Item = kube_runtime::watcher::Result<Vec<Change<K>>>> + Unpin,
+    results: &mpsc::Sender<Reconciled<K, E>>,
+    f: impl Fn(Change<K>),
+) {
+    while let Some(changes) = sources.next().await {
+        match changes {
+            Ok(changes) => changes.into_iter().for_each(&f),
+            Err(error) => {
+                tracing::warn!(%error, "a watch failed");
+                let error = Error::QueueError(QueueError::Watch(error));
+                // Nobody reads the results of a controller that is being dropped.
+                let _ = results.send(Err(error)).await;
+            }
+        }
+    }
+}

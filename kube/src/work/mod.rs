@@ -1,0 +1,332 @@
+//! Runs a controller: one task that reads the watches and starts the workers, and a task for each
+//! worker.
+//!
+//! ```text
+//!     sources --> (debounce) --> queue --> workers --> results --> the stream of `run`
+//!                                            ^
+//!                  the store is ready, and this process leads
+//! ```
+//!
+//! | what happens | the queue | the workers |
+//! | --- | --- | --- |
+//! | the store is not ready, or another process leads | fills | there are none |
+//! | the lease is lost | keeps its keys, and gets those in flight back | are aborted |
+//! | a graceful shut-down | discards its keys | finish what they hold |
+//! | all sources have ended | is shut down | finish what is queued |
+//! | a forceful shut-down, or the stream is dropped | is dropped | are aborted |
+
+mod feed;
+pub(crate) mod queue;
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::panic::resume_unwind;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::{self, BoxFuture, FutureExt, TryFuture};
+use futures_util::stream::Stream;
+use keyqueue::worker::{Failed, Failure, RunningTasks, Workers};
+use keyqueue::{ConfigError, DefaultHasher};
+use kube_client::Resource;
+use kube_runtime::controller::{Action, Error, RunnerError};
+use kube_runtime::reflector::Store;
+use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::controller::{Reconciled, Settings};
+use crate::debounce::Debounce;
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::reconcile::Reconciler;
+use crate::{Controller, QueueError};
+use queue::{Key, Limiter, Queue};
+
+/// How many results may be unread before reconcilers wait.
+const UNREAD: usize = 128;
+
+/// Starts the controller at the first poll of the stream that this returns.
+pub(crate) fn stream<K, F, Fut, P, Ctx>(
+    controller: Controller<K>,
+    reconciler: F,
+    policy: P,
+    context: Arc<Ctx>,
+) -> impl Stream<Item = Reconciled<K, Fut::Error>> + Send
+where
+    K: Clone + Resource + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Debug + Eq + Hash + Clone + Unpin,
+    F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Send + Sync + 'static,
+    Fut: TryFuture<Ok = Action> + Send + 'static,
+    Fut::Error: std::error::Error + Send + 'static,
+    P: Fn(Arc<K>, &Fut::Error, Arc<Ctx>) -> Option<Action> + Send + Sync + 'static,
+    Ctx: Send + Sync + 'static,
+{
+    let start = async move {
+        let (results, unread) = mpsc::channel(UNREAD);
+        let leadership = controller.settings.leadership.clone();
+        let run = async {
+            run(controller, reconciler, policy, context, results).await;
+            if let Some(leadership) = leadership {
+                leadership.release_if_last().await;
+            }
+        };
+        Results {
+            unread,
+            task: Some(tokio::spawn(run)),
+        }
+    };
+    start.flatten_stream()
+}
+
+/// The results of a controller, whose task ends when this is dropped.
+struct Results<T> {
+    unread: mpsc::Receiver<T>,
+    /// `None` once it has ended.
+    task: Option<JoinHandle<()>>,
+}
+
+impl<T> Stream for Results<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let result = ready!(self.unread.poll_recv(context));
+        if result.is_none()
+            && let Some(task) = &mut self.task
+        {
+            // All senders are gone, so the task has ended or is about to.
+            let end = ready!(task.poll_unpin(context));
+            self.task = None;
+            if let Err(error) = end
+                && let Ok(panic) = error.try_into_panic()
+            {
+                // A mapper or another stream of the user panicked.
+                resume_unwind(panic);
+            }
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl<T> Drop for Results<T> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Reads the sources and runs the workers, until a shut-down.
+async fn run<K, F, Fut, P, Ctx>(
+    controller: Controller<K>,
+    reconciler: F,
+    policy: P,
+    context: Arc<Ctx>,
+    results: mpsc::Sender<Reconciled<K, Fut::Error>>,
+) where
+    K: Clone + Resource + Debug + Send + Sync + 'static,
+    K::DynamicType: Debug + Eq + Hash + Clone + Unpin,
+    F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Send + Sync + 'static,
+    Fut: TryFuture<Ok = Action> + Send + 'static,
+    Fut::Error: std::error::Error + Send + 'static,
+    P: Fn(Arc<K>, &Fut::Error, Arc<Ctx>) -> Option<Action> + Send + Sync + 'static,
+    Ctx: Send + Sync + 'static,
+{
+    let mut settings = controller.settings;
+    let (queue, debounce) = match queues(&mut settings) {
+        Ok(queues) => queues,
+        Err(error) => return refuse(&results, error).await,
+    };
+    let metrics = Arc::new(Metrics::new(&settings.name, settings.workers));
+    let feed = feed::feed(
+        controller.sources,
+        controller.backoff,
+        debounce,
+        &queue,
+        &results,
+    );
+    let reconciler = Arc::new(Reconciler {
+        reconciler,
+        policy,
+        context,
+        store: controller.reader.clone(),
+        leadership: settings.leadership.clone(),
+        results: results.clone(),
+        metrics: Arc::clone(&metrics),
+    });
+    let start = || {
+        let reconciler = Arc::clone(&reconciler);
+        workers(&queue, &settings, &metrics)
+            .values()
+            .spawn_on(&Handle::current(), move |key, cause| {
+                Arc::clone(&reconciler).reconcile(key, cause)
+            })
+    };
+    let work = async {
+        if !is_ready(&controller.reader, &queue, &results).await {
+            return;
+        }
+        let end = match &settings.leadership {
+            None => work(start).await,
+            Some(leadership) => work_while_leading(start, leadership, &queue).await,
+        };
+        if let Err(error) = end {
+            refuse(&results, error).await;
+        }
+    };
+    let mut work = pin!(work);
+    let until_shut_down = async {
+        tokio::select! {
+            () = &mut work => return,
+            () = any(controller.graceful_shutdown) => { queue.shut_down_now(); }
+            () = feed => { queue.shut_down(); }
+        }
+        work.await;
+    };
+    tokio::select! {
+        () = until_shut_down => {}
+        () = any(controller.forceful_shutdown) => {}
+    }
+}
+
+/// The queue, and what delays changes before they get there.
+type Queues<K> = (Arc<Queue<K>>, Option<Debounce<K>>);
+
+fn queues<K>(settings: &mut Settings<K>) -> Result<Queues<K>, ConfigError>
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let queue = Arc::new(queue::build(settings)?);
+    let quiet = settings.debounce;
+    let debounce = (!quiet.is_zero())
+        .then(|| Debounce::new(quiet))
+        .transpose()?;
+    Ok((queue, debounce))
+}
+
+async fn refuse<K: Resource, E>(results: &mpsc::Sender<Reconciled<K, E>>, error: ConfigError) {
+    let error = Error::QueueError(QueueError::Config(error));
+    // Nobody reads the results of a controller that is being dropped.
+    let _ = results.send(Err(error)).await;
+}
+
+/// Configures the workers.
+fn workers<K>(
+    queue: &Arc<Queue<K>>,
+    settings: &Settings<K>,
+    metrics: &Arc<Metrics>,
+) -> Workers<'static, Key<K>, Limiter<K>, DefaultHasher, String>
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let metrics = Arc::clone(metrics);
+    let mut workers = Workers::shared(Arc::clone(queue))
+        .tasks(settings.workers)
+        .on_error(move |key: &Key<K>, failed: &Failed<'_, String>| {
+            metrics.failed(failed);
+            if let Failure::Panic(message) = failed.failure {
+                tracing::error!(
+                    object.name = key.key().name,
+                    message,
+                    "the reconciler panicked"
+                );
+            }
+        });
+    if let Some(retries) = settings.max_retries {
+        workers = workers.max_retries(retries);
+    }
+    if let Some(hook) = settings.on_give_up.clone() {
+        workers = workers.on_give_up(move |key: &Key<K>, given_up| hook(key.key(), given_up));
+    }
+    workers
+}
+
+/// Waits until the store has its first list. Returns false if there is nothing to wait for.
+async fn is_ready<K, E>(
+    store: &Store<K>,
+    queue: &Queue<K>,
+    results: &mpsc::Sender<Reconciled<K, E>>,
+) -> bool
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let ready = tokio::select! {
+        ready = store.wait_until_ready() => ready,
+        () = nothing_left(queue) => return false,
+    };
+    let Err(error) = ready else {
+        return true;
+    };
+    if !queue.is_shutting_down() {
+        let error = Error::RunnerError(RunnerError::Readiness(error));
+        // Nobody reads the results of a controller that is being dropped.
+        let _ = results.send(Err(error)).await;
+    }
+    false
+}
+
+/// Waits for a shut-down that leaves nothing in the queue.
+async fn nothing_left<K>(queue: &Queue<K>)
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    queue.closed().await;
+    if !queue.is_empty() {
+        future::pending::<()>().await;
+    }
+}
+
+/// Runs workers until the queue is shut down and empty.
+async fn work<K: Resource + 'static>(
+    start: impl Fn() -> Result<RunningTasks<Key<K>, Limiter<K>>, ConfigError>,
+) -> Result<(), ConfigError> {
+    start()?.join().await;
+    Ok(())
+}
+
+/// Runs workers whenever this process leads, until the queue is shut down and empty.
+async fn work_while_leading<K>(
+    start: impl Fn() -> Result<RunningTasks<Key<K>, Limiter<K>>, ConfigError>,
+    leadership: &Leadership,
+    queue: &Queue<K>,
+) -> Result<(), ConfigError>
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    loop {
+        tokio::select! {
+            () = leadership.acquired() => {}
+            () = nothing_left(queue) => return Ok(()),
+        }
+        let running = start()?;
+        tokio::select! {
+            () = leadership.lost() => {
+                running.abort();
+                running.join().await;
+            }
+            () = queue.closed() => {
+                // Dropping the join aborts the workers.
+                tokio::select! {
+                    () = running.join() => {}
+                    () = leadership.lost() => {}
+                }
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits for the first of these, forever if there are none.
+async fn any(futures: Vec<BoxFuture<'static, ()>>) {
+    if futures.is_empty() {
+        return future::pending().await;
+    }
+    future::select_all(futures).await;
+}

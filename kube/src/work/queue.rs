@@ -1,0 +1,111 @@
+//! The queue of a controller: the objects to reconcile, each with the reason.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::{Builder, ConfigError, ValueQueue, Valued, WorkQueue};
+use kube_client::Resource;
+use kube_runtime::controller::ReconcileReason;
+use kube_runtime::reflector::ObjectRef;
+
+use crate::changes::{Change, Urgency};
+use crate::controller::Settings;
+
+/// client-go's delays of retries.
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+const LAST_RETRY: Duration = Duration::from_secs(1000);
+
+/// Why an object is delivered: the first reason since its last delivery, as in kube-runtime; `None`
+/// if it was deleted, and nothing else is known.
+pub(crate) type Cause = Option<ReconcileReason>;
+
+pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause>;
+
+pub(crate) type Queue<K> = ValueQueue<ObjectRef<K>, Cause, Limiter<K>>;
+
+pub(crate) type QueueBuilder<K> = Builder<Key<K>, Limiter<K>>;
+
+/// A limiter for the keys without their reasons.
+pub(crate) struct Limiter<K: Resource>(Arc<dyn RateLimiter<ObjectRef<K>>>);
+
+impl<K: Resource + 'static> Limiter<K> {
+    pub(crate) fn new(limiter: impl RateLimiter<ObjectRef<K>> + 'static) -> Self {
+        Limiter(Arc::new(limiter))
+    }
+}
+
+impl<K: Resource> RateLimiter<Key<K>> for Limiter<K> {
+    fn when(&self, key: &Key<K>) -> Duration {
+        self.0.when(key.key())
+    }
+
+    fn forget(&self, key: &Key<K>) {
+        self.0.forget(key.key());
+    }
+
+    fn num_requeues(&self, key: &Key<K>) -> u32 {
+        self.0.num_requeues(key.key())
+    }
+}
+
+/// Builds the queue, and takes out of the settings what belongs to it.
+pub(crate) fn build<K>(settings: &mut Settings<K>) -> Result<Queue<K>, ConfigError>
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let limiter = match settings.limiter.take() {
+        Some(limiter) => limiter,
+        None => Limiter::new(ItemExponentialFailure::new(FIRST_RETRY, LAST_RETRY)?),
+    };
+    let mut builder: QueueBuilder<K> = WorkQueue::builder()
+        .name(settings.name.as_str())
+        // As in kube-runtime, a change takes the place of a retry or a requeue that is pending.
+        .supersede_delays(true)
+        .rate_limiter(limiter)
+        .merge(|older: &mut Cause, newer| {
+            if older.is_none() {
+                *older = newer;
+            }
+        });
+    if settings.has_levels {
+        builder = builder.levels(Urgency::LEVELS);
+    }
+    if let Some(limit) = settings.starvation_limit {
+        builder = builder.starvation_limit(limit);
+    }
+    if let Some(interval) = settings.min_interval {
+        builder = builder.min_interval(interval);
+    }
+    if let Some(group) = settings.grouping.take() {
+        builder = group(builder);
+    } else if settings.group_limit.is_some() {
+        builder = builder.group_by(|key: &Key<K>| key.key().namespace.clone());
+    }
+    if let Some(limit) = settings.group_limit {
+        builder = builder.group_limit(limit);
+    }
+    builder.build()
+}
+
+/// Puts a change into the queue. After a shut-down nothing more is asked for.
+pub(crate) fn put<K>(queue: &Queue<K>, change: Change<K>)
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    match change {
+        Change::Reconcile {
+            object,
+            urgency,
+            reason,
+        } => _ = queue.put_at(urgency.level(), object, Some(reason)),
+        Change::Gone(object) => {
+            queue.cancel(&object);
+            // The delivery finds no object, and forgets the failures.
+            let _ = queue.put_at(Urgency::Background.level(), object, None);
+        }
+    }
+}

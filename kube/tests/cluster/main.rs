@@ -1,0 +1,9 @@
+//! On a real API server: `kube/apiserver.sh` builds it, and the tests print "not run" where it is missing. They run
+//! one after the other.
+
+mod common;
+mod leader;
+mod objects;
+mod outages;
+mod start;
+mod witness;

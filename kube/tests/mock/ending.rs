@@ -1,0 +1,119 @@
+//! How a controller ends.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use keyqueue_kube::Controller;
+use kube_runtime::reflector::{self, ObjectRef};
+use kube_runtime::watcher::Config;
+use tokio::sync::oneshot;
+
+use crate::probe::{Probe, never, settle, spawn, until, visit};
+use crate::server::Server;
+
+/// K11
+#[tokio::test]
+async fn a_graceful_shut_down_finishes_what_runs_and_begins_nothing() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put_all(&["a", "b", "c"]);
+    let (end, ended) = oneshot::channel::<()>();
+    let controller = Controller::new(server.maps(), Config::default())
+        .workers(1)
+        .graceful_shutdown_on(async { _ = ended.await });
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running().len() == 1).await;
+    end.send(()).unwrap();
+    until(|| server.watches() == 0).await;
+    settle().await;
+    assert_eq!(probe.running().len(), 1); // it is not cancelled
+    probe.open();
+    let results = results.end().await;
+    assert!(results.len() == 1 && results[0].is_ok(), "{results:?}");
+    assert_eq!(probe.begun().len(), 1);
+}
+
+/// K11
+#[tokio::test]
+async fn a_graceful_shut_down_does_not_wait_for_the_first_list() {
+    let (store, _writer) = reflector::store();
+    let trigger = stream::iter([Ok(ConfigMap::default())]).chain(stream::pending());
+    let controller = Controller::for_stream(trigger.map_ok(named), store)
+        .graceful_shutdown_on(std::future::ready(()));
+    let results = spawn(controller.run(visit, never, Probe::new()));
+    assert!(results.end().await.is_empty());
+}
+
+fn named(mut map: ConfigMap) -> ConfigMap {
+    map.metadata.name = Some("a".into());
+    map
+}
+
+/// K11
+#[tokio::test]
+async fn dropping_the_stream_cancels_everything() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put_all(&["a", "b", "c"]);
+    let controller = Controller::new(server.maps(), Config::default()).workers(2);
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running().len() == 2).await;
+    results.abort().await;
+    until(|| probe.running().is_empty() && server.watches() == 0).await;
+    // Nothing holds the context any more: there is no task left.
+    until(|| Arc::strong_count(&probe) == 1).await;
+    assert_eq!(probe.begun().len(), 2);
+}
+
+#[tokio::test]
+async fn nothing_happens_before_the_stream_is_polled() {
+    let (server, probe) = (Server::default(), Probe::new());
+    server.put("a");
+    let controller = Controller::new(server.maps(), Config::default());
+    let stream = controller.run(visit, never, Arc::clone(&probe));
+    settle().await;
+    assert_eq!((server.watches(), probe.begun().len()), (0, 0));
+    drop(stream);
+}
+
+/// As in kube-runtime, a panic of a mapper is a panic of the stream.
+#[tokio::test]
+async fn a_panic_of_a_mapper_reaches_the_stream() {
+    let server = Server::default();
+    server.put_owned("s", "a");
+    let mapper = |_: Secret| -> Option<ObjectRef<ConfigMap>> { panic!("as expected") };
+    let controller = Controller::new(server.maps(), Config::default()).watches(
+        server.secrets(),
+        Config::default(),
+        mapper,
+    );
+    let stream = controller.run(visit, never, Probe::new());
+    let drive = async { stream.for_each(async |_| ()).await };
+    let end = tokio::spawn(drive).await;
+    assert!(end.is_err_and(|end| end.is_panic()));
+}
+
+/// K11
+#[cfg(unix)]
+#[tokio::test]
+async fn the_first_signal_shuts_down_gracefully_and_the_second_at_once() {
+    let terminate = || {
+        let id = std::process::id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-TERM", &id])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put("a");
+    let controller = Controller::new(server.maps(), Config::default()).shutdown_on_signal();
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    // By then the controller waits for signals.
+    until(|| probe.running() == ["a"]).await;
+    terminate();
+    until(|| server.watches() == 0).await;
+    settle().await;
+    assert_eq!(probe.running(), ["a"]);
+    terminate();
+    assert!(results.end().await.is_empty());
+    until(|| probe.running().is_empty()).await;
+}

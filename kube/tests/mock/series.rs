@@ -1,0 +1,114 @@
+//! What can be seen from outside: series and spans.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use keyqueue_kube::{Action, Controller};
+use kube_runtime::watcher::Config;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use crate::probe::{Failed, eventually, settle, spawn};
+use crate::server::Server;
+
+/// Fails for "fails", and otherwise does what the name says.
+async fn by_name(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, Failed> {
+    match map.metadata.name.as_deref().unwrap() {
+        "waits" => Ok(Action::await_change()),
+        "comes-back" => Ok(Action::requeue(Duration::from_secs(3600))),
+        _ => Err(Failed("it fails".into())),
+    }
+}
+
+fn policy(_: Arc<ConfigMap>, _: &Failed, _: Arc<()>) -> Action {
+    Action::requeue(Duration::from_secs(3600))
+}
+
+async fn reconcile_three(controller: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>) {
+    let server = Server::default();
+    server.put_all(&["waits", "comes-back", "fails"]);
+    let controller = controller(Controller::new(server.maps(), Config::default()));
+    let mut results = spawn(controller.run(by_name, policy, Arc::new(())));
+    for _ in 0..3 {
+        results.next().await.unwrap().ok();
+    }
+    settle().await;
+}
+
+/// K12
+#[tokio::test]
+async fn the_series_have_the_names_that_dashboards_know() {
+    // For the process, since a thread of the queue reports: the name tells this test from others.
+    let handle = PrometheusBuilder::new().install_recorder().unwrap();
+    reconcile_three(|controller| controller.name("books").workers(4)).await;
+    for line in [
+        r#"controller_runtime_reconcile_total{controller="books",result="success"} 1"#,
+        r#"controller_runtime_reconcile_total{controller="books",result="requeue"} 0"#,
+        r#"controller_runtime_reconcile_total{controller="books",result="requeue_after"} 1"#,
+        r#"controller_runtime_reconcile_total{controller="books",result="error"} 1"#,
+        r#"controller_runtime_reconcile_errors_total{controller="books"} 1"#,
+        r#"controller_runtime_reconcile_panics_total{controller="books"} 0"#,
+        r#"controller_runtime_reconcile_time_seconds_count{controller="books"} 3"#,
+        r#"controller_runtime_max_concurrent_reconciles{controller="books"} 4"#,
+        r#"controller_runtime_active_workers{controller="books"} 0"#,
+        r#"workqueue_adds_total{name="books"} 3"#,
+        r#"workqueue_retries_total{name="books"} 2"#,
+        r#"workqueue_queue_duration_seconds_count{name="books"} 3"#,
+    ] {
+        let is_there = || handle.render().lines().any(|found| found == line);
+        assert!(
+            eventually(is_there).await,
+            "{line} is not in:\n{}",
+            handle.render()
+        );
+    }
+}
+
+/// K12
+#[tokio::test]
+async fn each_reconciliation_has_a_span_with_its_object_and_reason() {
+    let spans = Spans::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    let _installed = tracing::subscriber::set_default(subscriber);
+    reconcile_three(|controller| controller).await;
+    let mut spans = spans.0.lock().unwrap().clone();
+    spans.sort();
+    assert_eq!(spans.len(), 3);
+    assert!(
+        spans[0]["object.ref"].starts_with("ConfigMap.v1./comes-back.default"),
+        "{spans:?}"
+    );
+    assert!(
+        spans
+            .iter()
+            .all(|span| span["object.reason"] == "object updated"),
+        "{spans:?}"
+    );
+}
+
+/// The fields of the spans named "reconciling object".
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Spans {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        if attributes.metadata().name() == "reconciling object" {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            self.0.lock().unwrap().push(fields.0);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
