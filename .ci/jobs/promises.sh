@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-cited=$(grep -rhoE --include='*.rs' --include='*.md' '\b[BCDFLMPSVW][0-9]+\b' tests loom-tests fuzz checks | sort -Vu)
+cited=$(grep -rhoE --include='*.rs' --include='*.md' '\b[BCDFGLMPSTVW][0-9]+\b' tests loom-tests fuzz checks | sort -Vu)
 missing=0
 for promise in $cited; do
     grep -q "^| $promise | " src/docs/semantics.md || {
