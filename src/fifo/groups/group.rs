@@ -206,6 +206,11 @@ impl<K> Body<K> {
         self.relieved
     }
 
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_parked(&self) -> bool {
+        matches!(self.whereabouts, Whereabouts::Parked(_))
+    }
+
     /// Decides where a group goes that the caller has in hand, after a key was taken from it.
     pub(super) fn go_on(&mut self, rules: &Rules, now: u64) -> Move {
         if self.turn > 0 && self.ready_at(rules).is_some_and(|at| at <= now) {

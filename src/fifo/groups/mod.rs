@@ -421,9 +421,7 @@ where
         for shard in self.groups.shards() {
             shard.for_each(|node| {
                 let body = node.key.body.lock();
-                parked += usize::from(
-                    body.queued > 0 && matches!(body.whereabouts, Whereabouts::Parked(_)),
-                );
+                parked += usize::from(body.queued > 0 && body.is_parked());
             });
         }
         parked
