@@ -105,3 +105,36 @@ fn groups_keep_their_limits() {
         check_end(&queue, &books.ledger);
     });
 }
+
+/// C10, G3: a group whose keys are taken back while it has its turn is not freed before that.
+#[test]
+fn groups_may_be_cleared() {
+    check("cleared turns", || {
+        let queue = queue(1, |builder| builder.group_by(group));
+        let books = StdArc::new(Ledger::new(KEYS, true));
+        let mut crew = Crew::default();
+        for _ in 0..2 {
+            let (adds, ledger) = (Arc::clone(&queue), StdArc::clone(&books));
+            crew.thread("producer", move || {
+                for _ in 0..ADDS {
+                    adds.add(ledger.key(below(KEYS)));
+                    dawdle(2);
+                }
+            });
+            let queue = Arc::clone(&queue);
+            crew.thread("clearer", move || {
+                for _ in 0..4 {
+                    queue.clear();
+                    queue.shrink();
+                    dawdle(4);
+                    drop(queue.try_get());
+                }
+            });
+        }
+        crew.join();
+        queue.clear();
+        assert_eq!(queue.len(), 0);
+        queue.shrink();
+        assert_eq!(books.alive(), 0, "C10: keys that are not needed");
+    });
+}

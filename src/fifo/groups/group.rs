@@ -70,6 +70,8 @@ pub(super) struct Body<K> {
     /// The time of the group's entry among those that are parked; [`NEVER`] if it has none. Later times
     /// wait for this one, so that a group that is parked again and again has one entry.
     pub(super) parked_at: u64,
+    /// Whether its entry in a ring has a pin: its keys, which kept it interned, were taken out.
+    pub(super) is_kept: bool,
 }
 
 impl<K> Body<K> {
@@ -86,6 +88,7 @@ impl<K> Body<K> {
             full: 0,
             held_until: 0,
             parked_at: NEVER,
+            is_kept: false,
         }
     }
 
@@ -160,8 +163,9 @@ impl<K> Body<K> {
         Some((node, level))
     }
 
-    /// Takes all keys out, for deliveries that wait for nothing.
-    pub(super) fn take_all(&mut self, rules: &Rules, seated: &Seated) -> Vec<NodeRef<K>> {
+    /// Takes all keys out, for deliveries that wait for nothing. Returns also whether the caller has to pin
+    /// the group for its entry in a ring.
+    pub(super) fn take_all(&mut self, rules: &Rules, seated: &Seated) -> (Vec<NodeRef<K>>, bool) {
         let mut all = Vec::new();
         for level in 0..rules.levels as Level {
             while let Some(node) = self.list(level).pop(seated) {
@@ -174,7 +178,9 @@ impl<K> Body<K> {
         if rules.limit.is_some() {
             self.in_flight += all.len() as u32;
         }
-        all
+        let keeps = self.whereabouts == Whereabouts::Ring && !self.is_kept;
+        self.is_kept |= keeps;
+        (all, keeps)
     }
 
     /// Gives back the token of a delivery.

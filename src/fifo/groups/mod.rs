@@ -49,7 +49,8 @@
 //! # Memory
 //!
 //! A key pins its group when it is queued for the first time, and until it is swept. So the address in its seat is
-//! valid, and most pushes do not look the group up. Entries of the heap have pins of their own.
+//! valid, and most pushes do not look the group up. Entries of the heap have pins of their own, and so has the
+//! entry of a ring whose keys a `clear` has taken out.
 //!
 //! # Emptiness
 //!
@@ -68,6 +69,7 @@ pub(crate) mod settings;
 use std::any::Any;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -80,8 +82,8 @@ use crate::keys::Keys;
 use crate::keys::node::{Held, NodeRef, Pin, Queued};
 use crate::keys::seat::Seated;
 use crate::keys::state::Level;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::GroupHasher;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use group::{Body, Group, Move, Rules};
 use grouping::{GroupCounts, Grouping};
 use parked::{Cooling, Due, NEVER, Parked};
@@ -221,6 +223,12 @@ where
         Some(first.or_else(|| self.ring.pop())?.node())
     }
 
+    #[cold]
+    fn end_keeping(&self, node: GroupRef<K, G>) {
+        // SAFETY: pinned until here.
+        unsafe { node.get() }.state.unpin();
+    }
+
     /// Pins all groups.
     fn pinned(&self) -> Vec<Pin<Group<K, G>>> {
         let mut pins = Vec::new();
@@ -278,7 +286,7 @@ where
     fn pop(&self) -> Option<(Queued<K>, bool)> {
         let unparked = self.next() != NEVER && self.unpark() > 0;
         while let Some(node) = self.next_group() {
-            // SAFETY: a group in a ring has keys, and stays interned.
+            // SAFETY: a group in a ring has keys, or a pin, and stays interned.
             let group = &unsafe { node.get() }.key;
             let mut body = group.body.lock();
             let now = self.now_if_timed(&body);
@@ -298,8 +306,12 @@ where
                 None => body.settle(&self.rules, now),
             };
             let due = Self::due(node, next);
+            let was_kept = mem::take(&mut body.is_kept);
             drop(body);
             let more = self.carry(node, next, due);
+            if was_kept {
+                self.end_keeping(node);
+            }
             if let Some((key, level)) = taken {
                 // SAFETY: it was in the list, which had its one entry.
                 let entry = unsafe { Queued::again(key, 0) };
@@ -316,8 +328,14 @@ where
     fn take_all(&self) -> Vec<Queued<K>> {
         let mut all = Vec::new();
         for pin in self.pinned() {
-            all.extend(pin.key().body.lock().take_all(&self.rules, &self.seated));
-            pin.unpin();
+            let mut body = pin.key().body.lock();
+            let (keys, keeps) = body.take_all(&self.rules, &self.seated);
+            drop(body);
+            all.extend(keys);
+            // Otherwise the pin goes to its entry in a ring.
+            if !keeps {
+                pin.unpin();
+            }
         }
         if let Some(cooling) = &self.cooling {
             all.extend(cooling.take_all(&self.seated));
