@@ -58,6 +58,9 @@ pub(super) struct Body<K> {
     pub(super) queued: u32,
     pub(super) in_flight: u32,
     pub(super) whereabouts: Whereabouts,
+    /// All keys were taken from it while it was in a ring, which a pin keeps valid. The one that pops it
+    /// ends the pin.
+    pub(super) is_kept: bool,
     /// The keys that are left of its turn.
     turn: u32,
     /// The deliveries at which more than one level had keys.
@@ -80,6 +83,7 @@ impl<K> Body<K> {
             queued: 0,
             in_flight: 0,
             whereabouts: Whereabouts::Out,
+            is_kept: false,
             turn: 0,
             number: 0,
             relieved: 0,
@@ -171,6 +175,7 @@ impl<K> Body<K> {
             }
         }
         self.queued = 0;
+        (self.turn, self.number, self.relieved) = (0, 0, 0);
         if rules.limit.is_some() {
             self.in_flight += all.len() as u32;
         }

@@ -82,7 +82,7 @@ use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{GroupHasher, SpinLock};
 use crate::wait::catch_panic::catch_panic;
-use group::{Body, Group, Move, Rules};
+use group::{Body, Group, Move, Rules, Whereabouts};
 use grouping::{GroupCounts, Grouping};
 use parked::{Cooling, Due, NEVER, Parked};
 use rate::Rate;
@@ -323,7 +323,7 @@ where
     fn pop(&self) -> Option<(Queued<K>, bool)> {
         let unparked = self.next() != NEVER && self.unpark() > 0;
         while let Some(node) = self.next_group() {
-            // SAFETY: a group in a ring has keys, and stays interned.
+            // SAFETY: a group in a ring has keys, or is pinned by `take_all`, and stays interned.
             let group = &unsafe { node.get() }.key;
             let mut body = group.body.lock();
             let now = self.now_if_timed(&body);
@@ -334,6 +334,7 @@ where
                 self.await_token(at);
                 return None;
             }
+            let was_kept = std::mem::take(&mut body.is_kept);
             let taken = match is_ready {
                 true => body.take(&self.rules, group.weight, now, &self.seated),
                 false => None,
@@ -345,6 +346,10 @@ where
             let due = Self::due(node, next);
             drop(body);
             let more = self.carry(node, next, due);
+            if was_kept {
+                // SAFETY: pinned by `take_all`, for the one that pops the group.
+                unsafe { node.get() }.state.unpin();
+            }
             if let Some((key, level)) = taken {
                 // SAFETY: it was in the list, which had its one entry.
                 let entry = unsafe { Queued::again(key, 0) };
@@ -361,11 +366,30 @@ where
     fn take_all(&self) -> Vec<Queued<K>> {
         let mut all = Vec::new();
         for pin in self.pinned() {
-            all.extend(pin.key().body.lock().take_all(&self.rules, &self.seated));
-            pin.unpin();
+            let mut body = pin.key().body.lock();
+            all.extend(body.take_all(&self.rules, &self.seated));
+            // The ring's entry was valid as long as the group had keys.
+            let keeps = body.whereabouts == Whereabouts::Ring
+                && !std::mem::replace(&mut body.is_kept, true);
+            drop(body);
+            if !keeps {
+                pin.unpin();
+            }
         }
-        if let Some(cooling) = &self.cooling {
-            all.extend(cooling.take_all(&self.seated));
+        for key in self
+            .cooling
+            .iter()
+            .flat_map(|cooling| cooling.take_all(&self.seated))
+        {
+            if self.rules.limit.is_some() {
+                // SAFETY: a queued node stays interned, and keeps its group interned.
+                let group = unsafe {
+                    self.group_of(&key.get().key, key.behind(&self.seated))
+                        .get()
+                };
+                group.key.body.lock().in_flight += 1;
+            }
+            all.push(key);
         }
         let entry = |node: NodeRef<K>| {
             // SAFETY: it was in a list, or kept, which had its one entry.
@@ -390,9 +414,8 @@ where
             full.fetch_sub(rate.interval(), Ordering::Relaxed);
         }
         if let Some(rate) = self.rules.rate {
-            // SAFETY: the key keeps its group interned.
-            let group = unsafe { self.group_in_flight(held).get() };
-            group.key.body.lock().refund(rate);
+            // It may have been parked for want of this token. The caller pops next.
+            self.change(self.group_in_flight(held), |body| body.refund(rate));
         }
     }
 
