@@ -3,6 +3,9 @@
 //! A lost wake-up shows as a deadlock, which loom reports.
 #![cfg(keyqueue_loom)]
 
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use keyqueue::{Added, WorkQueue};
@@ -148,4 +151,38 @@ fn a_getter_is_woken_when_there_is_a_token() {
         queue.add(3);
         assert_eq!(getter.join().unwrap(), Some(2));
     });
+}
+
+/// T1, C9. Interleaving: one getter has the group in hand and misses a token; another one finds nothing and
+/// goes to sleep; the time comes, and the driver finds no group; the first puts the group back, and leaves.
+#[test]
+fn a_getter_sleeps_beside_one_that_misses_a_token_and_leaves() {
+    check("pace_in_hand", 4, || {
+        let (clock, time) = keyqueue::Clock::mock();
+        let queue: Queue =
+            queue_of(|builder| builder.clock(clock).manual_timers().dispatch_rate(1.0, 1));
+        queue.add(1);
+        queue.add(2);
+        drop(queue.try_get().unwrap());
+        let leaves = spawn_with(&queue, |queue| queue.try_get().is_ok());
+        let woken = std::sync::Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        let mut getter = Box::pin(queue.get_async());
+        let polled = getter.as_mut().poll(&mut Context::from_waker(&waker));
+        time.advance(Duration::from_secs(1));
+        queue.fire_due();
+        let is_taken = leaves.join().unwrap();
+        // The driver comes once more, as it does if somebody waits for a token.
+        queue.fire_due();
+        assert!(polled.is_ready() || is_taken || woken.0.load(Ordering::Relaxed));
+    });
+}
+
+/// Notes that it was woken. Not an atomic of loom's: nothing is synchronised with it.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

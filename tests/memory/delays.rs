@@ -3,27 +3,11 @@
 use crate::common::heap::held;
 use crate::common::timed::{HOUR, built, ms, secs};
 use crate::common::{alone, eventually, watchdog};
+use crate::{CACHE, MILLION, assert_flat};
 use keyqueue::{Added, DelayPolicy, MockClock, WorkQueue};
-
-const MILLION: u64 = 1_000_000;
-/// What may stay allocated: the stale entries that are let be, and room in tables and slots.
-const CACHE: isize = 1 << 20;
 
 fn queue(policy: DelayPolicy) -> (WorkQueue<u64>, MockClock) {
     built(|builder| builder.delay_policy(policy).shards(16))
-}
-
-/// Does something a million times, and asserts that no more is held at any time than a cache.
-#[track_caller]
-fn assert_flat(mut step: impl FnMut(u64)) {
-    let before = held();
-    let mut most = 0;
-    for n in 0..MILLION {
-        step(n);
-        most = most.max(held() - before);
-    }
-    println!("at most {most} bytes more");
-    assert!(most <= CACHE, "{most} bytes more");
 }
 
 /// Asserts that no more than a cache is held beyond what was `before`.

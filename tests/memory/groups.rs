@@ -1,10 +1,9 @@
 //! What groups take (G3).
 
+use crate::MILLION;
 use crate::common::alone;
 use crate::common::heap::held;
 use keyqueue::WorkQueue;
-
-const MILLION: u64 = 1_000_000;
 
 /// The bytes for each of a million queued keys.
 fn per_key(queue: &WorkQueue<u64>) -> f64 {

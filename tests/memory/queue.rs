@@ -8,6 +8,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use crate::MILLION;
 use crate::common::heap::held;
 use crate::common::{alone, eventually, poll, waiting, watchdog};
 use keyqueue::{Clock, MockClock, WorkQueue};
@@ -21,7 +22,6 @@ const RESIDENTS: usize = 8192 / SHARDS;
 /// nodes in pages that are not full, a table with up to four places of 5 bytes for each, the
 /// memory of swept keys, and two pages.
 const CACHE: usize = 2 * RESIDENTS * (56 + 4 * 5 * 8 / 7) + 8192 + 2 * 4096;
-const MILLION: u64 = 1_000_000;
 
 /// A queue, and what it held when it was empty.
 struct Measured {

@@ -2,11 +2,12 @@
 //! delivered (G1, G2, G5, C2, C3).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{scaled, watchdog};
-use keyqueue::{Builder, WorkQueue};
+use crate::common::{eventually, poll, scaled, watchdog};
+use keyqueue::{Added, Builder, WorkQueue};
 
 const KEYS: usize = 64;
 const THREADS: usize = 4;
@@ -169,4 +170,85 @@ fn groups_that_come_and_go_in_a_crowd() {
     });
     queue.shrink();
     assert!(queue.groups::<usize>().is_empty());
+}
+
+/// Blocking getters sleep; another thread tries, times out, drops what was woken, and takes batches. All
+/// keys have to come, and no later add or shut-down makes up for a lost wake-up.
+fn nobody_oversleeps(rounds: usize, set: impl Fn(Builder<usize>) -> Builder<usize>) {
+    let _watchdog = watchdog(120);
+    for round in 0..rounds {
+        let queue = set(WorkQueue::builder().group_by(|key| key % 5))
+            .build()
+            .unwrap();
+        let seen = AtomicUsize::new(0);
+        let is_added = AtomicBool::new(false);
+        let (queue, seen, is_added) = (&queue, &seen, &is_added);
+        thread::scope(|scope| {
+            let _end = queue.shut_down_on_drop();
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    queue.iter().for_each(|item| {
+                        item.done();
+                        seen.fetch_add(1, Ordering::SeqCst);
+                    });
+                });
+            }
+            scope.spawn(move || {
+                let mut n = round;
+                while !is_added.load(Ordering::SeqCst) {
+                    n += 1;
+                    let got = match n % 5 {
+                        0 => usize::from(queue.try_get().is_ok()),
+                        1 => usize::from(queue.get_timeout(Duration::from_micros(30)).is_ok()),
+                        2 | 3 => {
+                            let mut getter = Box::pin(queue.get_async());
+                            let mut get = || poll(&mut getter, Waker::noop()).is_ready();
+                            usize::from(
+                                get() || {
+                                    thread::yield_now();
+                                    n % 2 == 0 && get()
+                                },
+                            )
+                        }
+                        _ => queue.try_get_batch(3).map_or(0, |batch| batch.len()),
+                    };
+                    seen.fetch_add(got, Ordering::SeqCst);
+                }
+            });
+            let mut keys = 0;
+            for key in 0..40 {
+                keys += usize::from(queue.add(key) == Added::Queued);
+                match key % 16 {
+                    3 | 11 => _ = queue.hold_group(&(key % 5), Duration::from_micros(700)),
+                    9 => _ = queue.release_group(&(key % 5)),
+                    _ => {}
+                }
+            }
+            is_added.store(true, Ordering::SeqCst);
+            eventually("all keys come", || seen.load(Ordering::SeqCst) == keys);
+        });
+    }
+}
+
+#[test] // C9 G1 G2 G6
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
+fn nobody_oversleeps_with_groups_and_holds() {
+    nobody_oversleeps(60, |builder| builder);
+    nobody_oversleeps(60, |builder| builder.group_limit(1).levels(3));
+}
+
+#[test] // C9 G5 T1 T2
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
+fn nobody_oversleeps_with_rates_and_intervals() {
+    nobody_oversleeps(30, |builder| builder.dispatch_rate(5000.0, 1));
+    nobody_oversleeps(60, |builder| builder.dispatch_rate(1e6, 1));
+    nobody_oversleeps(30, |builder| builder.group_rate(2000.0, 2));
+    nobody_oversleeps(30, |builder| {
+        builder
+            .group_limit(1)
+            .group_rate(3000.0, 2)
+            .dispatch_rate(8000.0, 3)
+            .group_weight(|_: &usize| u32::MAX)
+            .min_interval(Duration::from_micros(300))
+    });
 }

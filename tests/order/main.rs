@@ -4,10 +4,13 @@
 mod common;
 
 mod bounds;
+mod clear;
 mod group_races;
 mod groups;
-mod hostile;
 mod levels;
 mod pace;
 mod races;
+mod removed;
 mod room_races;
+mod settings;
+mod waking;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::timed::{HOUR, MS, built, ms, secs};
 use crate::common::{take_all, watchdog};
+use crate::groups::grouped;
 use keyqueue::{Added, DrainEnd, WorkQueue};
 
 #[test] // T1
@@ -49,6 +50,18 @@ fn no_token_is_spent_on_a_key_that_is_not_handed_out() {
     assert_eq!(*queue.try_get().unwrap(), ("b", 1));
     drop(item);
     assert!(queue.try_get().is_err());
+}
+
+#[test] // T1 G1
+fn a_group_that_misses_a_token_keeps_its_place() {
+    let (queue, time) = grouped(|builder| builder.dispatch_rate(1.0, 1));
+    queue.add_all([("a", 1), ("a", 2), ("b", 1)]);
+    assert_eq!(*queue.try_get().unwrap(), ("a", 1));
+    for _ in 0..3 {
+        assert!(queue.try_get().is_err());
+    }
+    time.advance(secs(1));
+    assert_eq!(*queue.try_get().unwrap(), ("b", 1));
 }
 
 #[test] // T1 P1

@@ -1,12 +1,13 @@
-//! The bound among threads: no add waits while there is room, and none is refused for room that is
-//! counted twice (B1 to B3).
+//! The bound among threads and in random runs: no add waits while there is room, and none is refused for room
+//! that is counted twice (B1 to B3).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::timed::{built, ms};
 use crate::common::{scaled, watchdog};
-use keyqueue::{Added, State, WorkQueue};
+use keyqueue::{Added, Builder, DelayPolicy, State, WorkQueue};
 
 const ROUNDS: usize = scaled(20_000);
 const THREADS: usize = 4;
@@ -159,4 +160,83 @@ fn all_room_is_there_again_after_a_crowd() {
         assert_eq!(queue.try_add(key), Ok(Added::Queued));
     }
     assert_eq!(queue.try_add(108), Err(keyqueue::Full(108)));
+}
+
+#[test] // B1 B2
+fn a_merged_add_takes_no_room_for_a_moment() {
+    let _watchdog = watchdog(120);
+    let queue = bounded(1, 1);
+    queue.add(0);
+    let _item = queue.try_get().unwrap();
+    queue.add(0); // dirty, which takes no room
+    thread::scope(|scope| {
+        let merges = scope.spawn(|| {
+            for _ in 0..5 * ROUNDS {
+                assert_eq!(queue.try_add(0), Ok(Added::Merged));
+            }
+        });
+        while !merges.is_finished() {
+            assert_eq!(queue.try_add(1), Ok(Added::Queued));
+            assert_eq!(*queue.try_get().unwrap(), 1);
+        }
+    });
+}
+
+/// Runs a random mix of adds, delays, cancels and deliveries in a queue with room for 6 keys, and compares the
+/// room that is left with what is counted.
+fn keeps_its_room(seed: u64, set: impl Fn(Builder<u64>) -> Builder<u64>) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (queue, time) = built(|builder| set(builder).capacity(6));
+    let handle = queue.handle(3);
+    let mut held = Vec::new();
+    let turn = || {
+        time.advance(ms(10));
+        queue.fire_due();
+    };
+    for _ in 0..60 {
+        let key = random.u64(..8);
+        match random.u8(..14) {
+            0 => _ = queue.add(key),
+            1 => _ = queue.add_at(random.usize(..3), key),
+            2 | 3 => _ = queue.try_add(key),
+            4 => _ = queue.add_after(key, ms(random.u64(..30))),
+            5 => _ = queue.cancel(&key),
+            6 | 7 => held.extend(queue.try_get().ok()),
+            8 if !held.is_empty() => held.swap_remove(0).done(),
+            9 if !held.is_empty() => _ = held.swap_remove(0).retry_after(ms(random.u64(..20))),
+            10 => turn(),
+            11 if random.u8(..4) == 0 => _ = queue.clear(),
+            12 => _ = handle.add(),
+            13 => _ = queue.add_wait_timeout(key, Duration::ZERO),
+            _ => {}
+        }
+    }
+    let room = || (100..120).filter(|key| queue.try_add(*key).is_ok()).count();
+    let counts = queue.counts();
+    let left = 6_usize.saturating_sub(counts.queued + counts.delayed);
+    assert_eq!(room(), left, "seed {seed}, {counts:?}");
+    held.clear();
+    // And no key is lost.
+    for _ in 0..50 {
+        turn();
+        queue.try_iter().for_each(drop);
+    }
+    let counts = queue.counts();
+    assert_eq!((counts.queued, counts.delayed), (0, 0), "seed {seed}");
+    assert_eq!(room(), 6, "seed {seed}");
+}
+
+#[test] // B1 B3
+fn random_runs_neither_lose_nor_double_room() {
+    for seed in 0..scaled(500) as u64 {
+        keeps_its_room(seed, |builder| builder);
+        keeps_its_room(seed, |builder| builder.levels(3).supersede_delays(true));
+        let latest = DelayPolicy::Latest;
+        keeps_its_room(seed, |builder| builder.levels(3).delay_policy(latest));
+        let by = |builder: Builder<u64>| builder.group_by(|key| key % 2).group_limit(1);
+        keeps_its_room(seed, |builder| by(builder).levels(3).group_rate(200.0, 2));
+        keeps_its_room(seed, |builder| {
+            by(builder).min_interval(ms(15)).supersede_delays(true)
+        });
+    }
 }

@@ -175,6 +175,7 @@ impl<K> Body<K> {
             }
         }
         self.queued = 0;
+        (self.turn, self.number, self.relieved) = (0, 0, 0);
         if rules.limit.is_some() {
             self.in_flight += all.len() as u32;
         }

@@ -337,8 +337,16 @@ where
                 pin.unpin();
             }
         }
-        if let Some(cooling) = &self.cooling {
-            all.extend(cooling.take_all(&self.seated));
+        let waiting = self.cooling.iter();
+        for key in waiting.flat_map(|cooling| cooling.take_all(&self.seated)) {
+            if self.rules.limit.is_some() {
+                // SAFETY: a queued node stays interned, and so does its group.
+                unsafe {
+                    let group = self.group_of(&key.get().key, key.behind(&self.seated));
+                    group.get().key.body.lock().in_flight += 1;
+                }
+            }
+            all.push(key);
         }
         let entry = |node: NodeRef<K>| {
             // SAFETY: it was in a list, or kept, which had its one entry.
@@ -363,9 +371,8 @@ where
             full.fetch_sub(rate.interval(), Ordering::Relaxed);
         }
         if let Some(rate) = self.rules.rate {
-            // SAFETY: the key keeps its group interned.
-            let group = unsafe { self.group_in_flight(held).get() };
-            group.key.body.lock().refund(rate);
+            // It may have been parked for want of this token. The caller pops next.
+            self.change(self.group_in_flight(held), |body| body.refund(rate));
         }
     }
 

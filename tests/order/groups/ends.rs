@@ -1,0 +1,57 @@
+//! Shut-downs and drains of groups.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Key, grouped, keys};
+use crate::common::timed::HOUR;
+use crate::common::watchdog;
+use keyqueue::{DrainEnd, WorkQueue};
+
+#[test] // G1 S1 S4 S5
+fn shut_downs_and_drains_deliver_or_discard_what_groups_have() {
+    let _watchdog = watchdog(60);
+    let (queue, _) = grouped(|builder| builder.group_limit(1));
+    queue.add_all(keys("a", 0..3).chain(keys("b", 0..1)));
+    thread::scope(|scope| {
+        scope.spawn(|| queue.iter().for_each(drop));
+        assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
+    });
+    // What is discarded waits for nothing.
+    let (queue, _) = grouped(|builder| builder.group_limit(1));
+    queue.add_all(keys("a", 0..3).chain(keys("b", 0..1)));
+    queue.hold_group(&"b", HOUR);
+    let item = queue.try_get().unwrap();
+    let left = queue.shut_down_now();
+    assert_eq!((left.queued, left.processing), (3, 1));
+    assert!(queue.get().is_none());
+    drop(item);
+    assert_eq!(queue.len(), 0);
+}
+
+#[test] // G6 S4
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
+fn a_drain_waits_for_a_group_that_is_held() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::builder()
+        .group_by(|key: &Key| key.0)
+        .build()
+        .unwrap();
+    queue.add_all(keys("a", 0..3));
+    queue.hold_group(&"a", Duration::from_millis(30));
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| queue.iter().count());
+        assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
+        assert_eq!(worker.join().unwrap(), 3);
+    });
+}
+
+#[test] // G6 S8
+fn the_groups_of_an_abandoned_queue_have_no_queued_keys() {
+    let (queue, _time) = grouped(|builder| builder);
+    queue.add(("a", 1));
+    queue.hold_group(&"a", HOUR);
+    assert_eq!(queue.shut_down_now().queued, 1);
+    let groups = queue.groups::<&str>();
+    assert!(groups.iter().all(|group| group.queued == 0), "{groups:?}");
+}

@@ -1,0 +1,75 @@
+//! What is forgotten with a group's last key, and what is not (G3).
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::grouped;
+use crate::common::timed::{HOUR, built, secs};
+use crate::common::{scaled, take_all};
+
+/// A group that counts how many there are.
+#[derive(Debug)]
+struct Counted(u64, Arc<()>);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Counted(self.0, Arc::clone(&self.1))
+    }
+}
+
+#[test] // G3
+fn groups_without_keys_are_forgotten() {
+    let alive = Arc::new(());
+    let count = Arc::clone(&alive);
+    let (queue, _time) =
+        built(move |builder| builder.group_by(move |key: &u64| Counted(*key, Arc::clone(&count))));
+    let keys = scaled(100_000) as u64;
+    for key in 0..keys {
+        queue.add(key);
+        drop(queue.try_get().unwrap());
+    }
+    let left = Arc::strong_count(&alive);
+    assert!(left < 20_000, "{left} of {keys} groups are left");
+    queue.add(0);
+    queue.shrink();
+    let item = queue.try_get().unwrap();
+    queue.shrink();
+    assert_eq!(Arc::strong_count(&alive), 3, "a group with a key in flight");
+    drop(item);
+    queue.shrink();
+    assert_eq!(Arc::strong_count(&alive), 2);
+}
+
+#[test] // G3 G6
+fn a_hold_and_an_empty_bucket_are_not_forgotten_with_the_last_key() {
+    let (queue, time) = grouped(|builder| builder.group_rate(1.0, 1));
+    queue.add(("a", 1));
+    drop(queue.try_get().unwrap());
+    queue.hold_group(&"b", HOUR);
+    queue.shrink();
+    queue.add_all([("a", 2), ("b", 1)]);
+    assert!(queue.try_get().is_err());
+    time.advance(secs(1));
+    assert_eq!(take_all(&queue), [("a", 2)]);
+    queue.shrink();
+    time.advance(HOUR);
+    assert_eq!(take_all(&queue), [("b", 1)]);
+    time.advance(HOUR);
+    assert!(queue.try_get().is_err());
+    queue.shrink();
+    assert!(queue.groups::<&str>().is_empty());
+}

@@ -1,0 +1,38 @@
+//! Groups that take turns (G1 to G6).
+
+mod ends;
+mod forgotten;
+mod holds;
+mod limits;
+mod rates;
+mod turns;
+
+use crate::common::timed::built;
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Builder, MockClock, WorkQueue};
+
+/// A group, and a number in it.
+pub(crate) type Key = (&'static str, u32);
+pub(crate) type Queue = WorkQueue<Key>;
+
+pub(crate) fn grouped(
+    set: impl FnOnce(Builder<Key, NoLimit>) -> Builder<Key, NoLimit>,
+) -> (Queue, MockClock) {
+    built(|builder| set(builder.group_by(|key: &Key| key.0)))
+}
+
+pub(crate) fn turns() -> Queue {
+    grouped(|builder| builder).0
+}
+
+pub(crate) fn keys(
+    group: &'static str,
+    numbers: std::ops::Range<u32>,
+) -> impl Iterator<Item = Key> {
+    numbers.map(move |number| (group, number))
+}
+
+/// The groups of the next deliveries, each done before the next.
+pub(crate) fn groups_of(queue: &Queue, n: usize) -> Vec<&'static str> {
+    queue.try_iter().take(n).map(|item| item.0).collect()
+}

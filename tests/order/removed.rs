@@ -1,0 +1,66 @@
+//! Keys whose value is taken back before their delivery: they cost no token, no interval, and no turn of their
+//! level.
+
+use crate::common::timed::{HOUR, secs};
+use crate::groups::Key;
+use keyqueue::{Builder, Clock, MockClock, ValueQueue, Valued, WorkQueue, merge};
+
+type Settings = Builder<Valued<Key, u32>>;
+
+fn values(set: impl FnOnce(Settings) -> Settings) -> (ValueQueue<Key, u32>, MockClock) {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = set(builder.merge(merge::latest)).build();
+    (queue.expect("in range"), time)
+}
+
+fn next(queue: &ValueQueue<Key, u32>) -> Option<Key> {
+    queue.try_get().map(|item| *item.key().key()).ok()
+}
+
+#[test] // T1
+fn a_removed_key_takes_no_token() {
+    let (queue, time) = values(|builder| builder.dispatch_rate(1.0, 1));
+    queue.put(("a", 1), 1);
+    assert_eq!(queue.remove(&("a", 1)), Some(1));
+    queue.put(("a", 2), 1);
+    queue.put(("a", 3), 1);
+    assert_eq!(next(&queue), Some(("a", 2)));
+    assert_eq!(next(&queue), None);
+    time.advance(secs(1));
+    assert_eq!(next(&queue), Some(("a", 3)));
+}
+
+#[test] // G5
+fn a_removed_key_takes_no_token_of_its_group() {
+    let (queue, _time) = values(|builder| builder.group_by(|key| key.key().0).group_rate(1.0, 1));
+    queue.put(("a", 1), 1);
+    queue.put(("a", 2), 1);
+    queue.put(("a", 3), 1);
+    queue.remove(&("a", 1));
+    assert_eq!(next(&queue), Some(("a", 2)));
+    assert_eq!(next(&queue), None);
+}
+
+#[test] // T2
+fn a_removed_key_begins_no_interval() {
+    let (queue, _time) = values(|builder| builder.min_interval(HOUR));
+    queue.put(("a", 1), 1);
+    queue.remove(&("a", 1));
+    assert_eq!(next(&queue), None);
+    queue.put(("a", 1), 2);
+    assert_eq!(next(&queue), Some(("a", 1)));
+}
+
+#[test] // P2
+fn removed_keys_take_no_turn_of_their_level() {
+    let (queue, _time) = values(|builder| builder.levels(2).starvation_limit(4));
+    for n in 0..40 {
+        queue.put_at(0, ("urgent", n), 0);
+        queue.put_at(1, ("other", n), 0);
+    }
+    (0..39).for_each(|n| _ = queue.remove(&("other", n)));
+    let mut order = std::iter::from_fn(|| next(&queue));
+    let found = order.position(|key| key == ("other", 39));
+    assert_eq!(found, Some(3));
+}

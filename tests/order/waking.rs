@@ -1,0 +1,81 @@
+//! No getter sleeps while a key may be delivered, with groups, a pace and levels (C9).
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use crate::common::timed::{HOUR, ms, secs};
+use crate::common::{Task, poll, watchdog};
+use crate::groups::{Key, grouped, keys};
+use keyqueue::{ValueQueue, WorkQueue, merge};
+
+#[test] // C9 G6
+fn a_getter_that_finds_the_end_of_holds_wakes_another() {
+    let (queue, time) = grouped(|builder| builder);
+    for group in ["a", "b"] {
+        queue.hold_group(&group, secs(1));
+        queue.add((group, 1));
+    }
+    let mut task = Task::waiting(Box::pin(queue.get_async()));
+    time.advance(secs(1));
+    // Comes before the timer, which finds nothing to do after it.
+    let item = queue.try_get().unwrap();
+    queue.fire_due();
+    assert_eq!(task.wakes(), 1);
+    assert_ne!(task.output().unwrap().0, item.0);
+}
+
+#[test] // C9 G6
+fn a_getter_that_leaves_keys_in_its_group_wakes_another() {
+    let (queue, _time) = grouped(|builder| builder);
+    queue.hold_group(&"a", HOUR);
+    queue.add_all(keys("a", 0..2));
+    let mut tasks = [(); 2].map(|()| Task::waiting(Box::pin(queue.get_async())));
+    queue.release_group(&"a");
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 0]);
+    let _item = tasks[0].output();
+    assert_eq!(tasks[1].wakes(), 1);
+}
+
+#[test] // C9 T1
+fn each_token_wakes_a_getter() {
+    let (queue, time) = grouped(|builder| builder.dispatch_rate(10.0, 1));
+    queue.add_all([("a", 1), ("b", 1), ("c", 1)]);
+    queue.try_get().unwrap().done();
+    let mut tasks = [(); 2].map(|()| Task::waiting(Box::pin(queue.get_async())));
+    for task in &mut tasks {
+        time.advance(ms(100));
+        queue.fire_due();
+        assert!(task.wakes() > 0, "sleeps while there is a token and a key");
+        drop(task.output());
+    }
+    assert!(queue.is_empty());
+}
+
+/// Takes a key as it is woken: an executor that polls at once.
+struct TakesAtOnce(Arc<ValueQueue<Key, u32>>);
+
+impl Wake for TakesAtOnce {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.try_get());
+    }
+}
+
+#[test] // C9 P3 V1
+fn a_waker_may_take_the_key_that_a_put_queues_or_raises() {
+    let _watchdog = watchdog(10);
+    let builder = WorkQueue::builder().merge(merge::latest).levels(2);
+    let queue = Arc::new(builder.build().unwrap());
+    let waker = Waker::from(Arc::new(TakesAtOnce(Arc::clone(&queue))));
+    let mut takes = Box::pin(queue.get_async());
+    assert!(poll(&mut takes, &waker).is_pending());
+    queue.put_at(1, ("a", 1), 1);
+    assert!(queue.is_empty());
+    // The first put wakes a getter that leaves its key there.
+    let _leaves = Task::waiting(Box::pin(queue.get_async()));
+    let mut takes = Box::pin(queue.get_async());
+    assert!(poll(&mut takes, &waker).is_pending());
+    queue.put_at(1, ("a", 1), 1);
+    assert!(!queue.is_empty());
+    queue.put_at(0, ("a", 1), 2);
+    assert!(queue.is_empty());
+}
