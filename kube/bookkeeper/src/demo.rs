@@ -182,17 +182,22 @@ impl Demo {
         let waits = |account: &&Account| !visited.contains_key(&path(account));
         let urgent = accounts.iter().rfind(waits).context("one that waits")?;
         self.book(urgent, 4200).await?;
-        let before = self.bank.books().visited().len();
+        let before = self.bank.books().visits.len();
         self.until("the urgent account is reconciled", |books| {
             books.visited().contains_key(&path(urgent))
         })
         .await?;
-        let after = self.bank.books().visited().len();
+        let (position, visited) = {
+            let books = self.bank.books();
+            let is_urgent = |(account, _): &(String, String)| *account == path(urgent);
+            let position = books.visits.iter().position(is_urgent);
+            (position.unwrap_or_default(), books.visited().len())
+        };
         println!(
             "a booking on {} while the initial list is worked off: {} others came first, {} waited",
             path(urgent),
-            after - before - 1,
-            accounts.len() - after
+            position.saturating_sub(before),
+            accounts.len() - visited
         );
         Ok(())
     }

@@ -25,6 +25,9 @@ struct Arguments {
     /// How many rounds; each measures both
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Only this case
+    #[arg(long, value_enum)]
+    case: Option<Case>,
     /// A few objects and two rounds, to see that it works: the figures mean nothing
     #[arg(long)]
     short: bool,
@@ -55,7 +58,8 @@ async fn main() -> Result<()> {
         "kube-apiserver {}, {rounds} rounds; medians, and the least and the most",
         control_plane::version()
     );
-    for case in Case::ALL {
+    let chosen = |case: &Case| arguments.case.is_none_or(|chosen| chosen == *case);
+    for case in Case::ALL.into_iter().filter(chosen) {
         let mut samples = Contender::ALL.map(|contender| (contender, Vec::new()));
         for round in 0..rounds {
             for (contender, samples) in &mut samples {
@@ -84,7 +88,7 @@ fn table(title: &str, samples: &[(Contender, Vec<Sample>)]) -> Table {
         let cells = columns.iter().map(ToString::to_string);
         let row = [figure.to_owned()].into_iter().chain(cells);
         let ratio = columns[0].median / columns[1].median;
-        table.add_row(row.chain([format!("{ratio:.2}")]));
+        table.add_row(row.chain([format!("{ratio:.3}")]));
     }
     table
 }

@@ -40,10 +40,13 @@ impl Plan {
     };
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub(crate) enum Case {
+    /// Many writes
     Burst,
+    /// Many objects at the start, and an urgent change
     Start,
+    /// Reconcilers that compute
     Busy,
 }
 
