@@ -184,7 +184,30 @@ pub fn run(setup: Setup, programs: &[Vec<Do>]) -> Vec<Vec<Call>> {
     });
     last.deliver_all();
     history.push(last.calls);
+    if setup.groups() > 0 {
+        forgive(&mut history);
+    }
     history
+}
+
+/// Takes out that nothing was found while another thread's call was under way: that thread may have had the
+/// group in its hand.
+fn forgive(history: &mut [Vec<Call>]) {
+    let spans = |calls: &Vec<Call>| {
+        calls
+            .iter()
+            .map(|call| (call.invoked, call.returned))
+            .collect()
+    };
+    let all: Vec<Vec<_>> = history.iter().map(spans).collect();
+    for (thread, calls) in history.iter_mut().enumerate() {
+        let others = all.iter().enumerate().filter(|(other, _)| *other != thread);
+        let others: Vec<_> = others.flat_map(|(_, spans)| spans).collect();
+        calls.retain(|call| {
+            let meets = |span: &&(u64, u64)| span.0 < call.returned && call.invoked < span.1;
+            call.parts != [Part::Empty] || !others.iter().any(meets)
+        });
+    }
 }
 
 /// One thread, and what it has seen.
