@@ -12,6 +12,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// instead of one that another thread has taken. The metrics count each key as delivered and
     /// done at once.
     ///
+    /// In a queue with groups or a pace it takes all keys that it finds queued, also those of groups that are held or
+    /// at their limit, and those that wait for a token or for the end of their interval. It takes no token.
+    ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
     /// let queue = WorkQueue::new();
