@@ -17,7 +17,8 @@ use crate::action::{self, Next};
 use crate::controller::Reconciled;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::work::queue::{Cause, Key};
+use crate::changes::{Change, Urgency};
+use crate::work::queue::{self, Cause, Key, Queue};
 
 /// What reconciles objects.
 pub(crate) struct Reconciler<K, F, P, Ctx, E: 'static>
@@ -30,6 +31,7 @@ where
     pub(crate) policy: P,
     pub(crate) context: Arc<Ctx>,
     pub(crate) store: Store<K>,
+    pub(crate) queue: Arc<Queue<K>>,
     pub(crate) leadership: Option<Leadership>,
     pub(crate) results: mpsc::Sender<Reconciled<K, E>>,
     pub(crate) metrics: Arc<Metrics>,
@@ -63,6 +65,16 @@ where
             }
             return Verdict::Ok(worker::Outcome::Done);
         };
+        if object_ref.namespace.is_some() && object.meta().namespace.is_none() {
+            // It was put before the store had the object.
+            let change = Change::Reconcile {
+                object: object_ref,
+                urgency: Urgency::Change,
+                reason: cause.take().unwrap_or(ReconcileReason::Unknown),
+            };
+            queue::put(&self.queue, &self.store, change);
+            return Verdict::Ok(worker::Outcome::Done);
+        }
         let reason = cause.as_ref().unwrap_or(&ReconcileReason::Unknown);
         let span = info_span!(
             "reconciling object",

@@ -6,6 +6,7 @@ use futures_util::stream::{SelectAll, Stream, StreamExt, select_all};
 use kube_client::Resource;
 use kube_runtime::WatchStreamExt;
 use kube_runtime::controller::Error;
+use kube_runtime::reflector::Store;
 use kube_runtime::utils::{Backoff, StreamBackoff};
 use tokio::sync::mpsc;
 
@@ -21,9 +22,10 @@ pub(super) async fn feed<K, E>(
     backoff: Option<Box<dyn Backoff>>,
     debounce: Option<Debounce<K>>,
     queue: &Queue<K>,
+    store: &Store<K>,
     results: &mpsc::Sender<Reconciled<K, E>>,
 ) where
-    K: Resource + 'static,
+    K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     // One type for both kinds of back-off: a stream that never fails needs none.
@@ -38,7 +40,7 @@ pub(super) async fn feed<K, E>(
             select_all([StreamBackoff::new(all, backoff).boxed()])
         }
     };
-    let put = |change| put(queue, change);
+    let put = |change| put(queue, store, change);
     let Some(debounce) = debounce else {
         return each(sources, results, put).await;
     };

@@ -145,6 +145,7 @@ async fn run<K, F, Fut, P, Ctx>(
         controller.backoff,
         debounce,
         &queue,
+        &controller.reader,
         &results,
     );
     let reconciler = Arc::new(Reconciler {
@@ -152,6 +153,7 @@ async fn run<K, F, Fut, P, Ctx>(
         policy,
         context,
         store: controller.reader.clone(),
+        queue: Arc::clone(&queue),
         leadership: settings.leadership.clone(),
         results: results.clone(),
         metrics: Arc::clone(&metrics),

@@ -8,7 +8,7 @@ use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Builder, ConfigError, ValueQueue, Valued, WorkQueue};
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
-use kube_runtime::reflector::ObjectRef;
+use kube_runtime::reflector::{ObjectRef, Store};
 
 use crate::changes::{Change, Urgency};
 use crate::controller::Settings;
@@ -90,10 +90,24 @@ where
     builder.build()
 }
 
-/// Puts a change into the queue. After a shut-down nothing more is asked for.
-pub(crate) fn put<K>(queue: &Queue<K>, change: Change<K>)
+/// Erases the namespace of a reference to a cluster-scoped object, which an owned object's
+/// namespace gave to it. The store finds the object by both, but in the queue they are two keys.
+pub(crate) fn own_reference<K>(mut object: ObjectRef<K>, store: &Store<K>) -> ObjectRef<K>
 where
-    K: Resource + 'static,
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let is_erased = |found: Arc<K>| found.meta().namespace.is_none();
+    if object.namespace.is_some() && store.get(&object).is_some_and(is_erased) {
+        object.namespace = None;
+    }
+    object
+}
+
+/// Puts a change into the queue. After a shut-down nothing more is asked for.
+pub(crate) fn put<K>(queue: &Queue<K>, store: &Store<K>, change: Change<K>)
+where
+    K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     match change {
@@ -101,7 +115,10 @@ where
             object,
             urgency,
             reason,
-        } => _ = queue.put_at(urgency.level(), object, Some(reason)),
+        } => {
+            let object = own_reference(object, store);
+            let _ = queue.put_at(urgency.level(), object, Some(reason));
+        }
         Change::Gone(object) => {
             queue.cancel(&object);
             // The delivery finds no object, and forgets the failures.
