@@ -59,7 +59,17 @@ where
         }
         let object_ref = key.key().key().clone();
         let Some(object) = self.store.get(&object_ref) else {
-            if cause.is_some() {
+            let asked_for = match &*cause {
+                None
+                // The end of a reconciliation during which it was deleted. It is dropped, as a
+                // retry or a requeue that was pending.
+                | Some(
+                    ReconcileReason::ReconcilerRequestedRetry
+                    | ReconcileReason::ErrorPolicyRequestedRetry,
+                ) => false,
+                Some(_) => true,
+            };
+            if asked_for {
                 self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
                     .await;
             }
