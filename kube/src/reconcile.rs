@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use futures_util::future::{TryFuture, TryFutureExt};
@@ -111,10 +112,15 @@ where
             Err(error) => {
                 *cause = Some(ReconcileReason::ErrorPolicyRequestedRetry);
                 let text = error.to_string();
-                let action = (self.policy)(object, &error, Arc::clone(&self.context));
+                let context = Arc::clone(&self.context);
+                // The error is published even if the policy panics.
+                let action = catch_unwind(AssertUnwindSafe(|| {
+                    (self.policy)(object, &error, context)
+                }));
                 let object_ref = Box::new(object_ref.erase());
                 self.publish(Err(Error::ReconcilerFailed(error, object_ref)))
                     .await;
+                let action = action.unwrap_or_else(|panic| resume_unwind(panic));
                 match action.as_ref().map(action::next) {
                     None => Verdict::Retry(text),
                     Some(Next::After(delay)) => Verdict::RetryAfter(text, delay),
