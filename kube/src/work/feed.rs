@@ -1,5 +1,6 @@
 //! From the sources to the queue.
 
+use std::collections::VecDeque;
 use std::hash::Hash;
 
 use futures_util::stream::{SelectAll, Stream, StreamExt, select_all};
@@ -15,6 +16,9 @@ use crate::QueueError;
 use crate::changes::Change;
 use crate::controller::{Reconciled, Source};
 use crate::debounce::Debounce;
+
+/// How many errors of watches wait to be read. Further ones are only traced.
+const MOST_UNSENT: usize = 128;
 
 /// Puts what the sources ask for into the queue, until all of them have ended.
 pub(super) async fn feed<K, E>(
@@ -59,15 +63,32 @@ async fn each<K: Resource + 'static, E>(
     results: &mpsc::Sender<Reconciled<K, E>>,
     f: impl Fn(Change<K>),
 ) {
-    while let Some(changes) = sources.next().await {
-        match changes {
-            Ok(changes) => changes.into_iter().for_each(&f),
-            Err(error) => {
-                tracing::warn!(%error, "a watch failed");
-                let error = Error::QueueError(QueueError::Watch(error));
+    // The watches go on while nobody reads.
+    let mut unsent = VecDeque::new();
+    loop {
+        let changes = tokio::select! {
+            biased;
+            room = results.reserve(), if !unsent.is_empty() => {
                 // Nobody reads the results of a controller that is being dropped.
-                let _ = results.send(Err(error)).await;
+                if let (Ok(room), Some(error)) = (room, unsent.pop_front()) {
+                    room.send(Err(error));
+                }
+                continue;
             }
+            changes = sources.next() => changes,
+        };
+        match changes {
+            Some(Ok(changes)) => changes.into_iter().for_each(&f),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "a watch failed");
+                if unsent.len() < MOST_UNSENT {
+                    unsent.push_back(Error::QueueError(QueueError::Watch(error)));
+                }
+            }
+            None => break,
         }
+    }
+    for error in unsent {
+        let _ = results.send(Err(error)).await;
     }
 }
