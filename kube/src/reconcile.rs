@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
 use crate::action::{self, Next};
+use crate::changes::{Change, Urgency};
 use crate::controller::Reconciled;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::changes::{Change, Urgency};
 use crate::work::queue::{self, Cause, Key, Queue};
 
 /// What reconciles objects.
@@ -60,7 +60,7 @@ where
         }
         let object_ref = key.key().key().clone();
         let Some(object) = self.store.get(&object_ref) else {
-            let asked_for = match &*cause {
+            let asked_for = match &cause.reason {
                 None
                 // The end of a reconciliation during which it was deleted. It is dropped, as a
                 // retry or a requeue that was pending.
@@ -76,17 +76,23 @@ where
             }
             return Verdict::Ok(worker::Outcome::Done);
         };
-        if object_ref.namespace.is_some() && object.meta().namespace.is_none() {
-            // It was put before the store had the object.
+        // It was put before the store had the object.
+        let is_other_key = object_ref.namespace.is_some() && object.meta().namespace.is_none();
+        // It is a new object of the same name, which begins without the failures of the old.
+        let has_failures = cause.was_gone
+            && !self.queue.is_shutting_down()
+            && worker::current().is_some_and(|attempt| attempt.number > 1);
+        if is_other_key || has_failures {
             let change = Change::Reconcile {
                 object: object_ref,
                 urgency: Urgency::Change,
-                reason: cause.take().unwrap_or(ReconcileReason::Unknown),
+                reason: cause.reason.take().unwrap_or(ReconcileReason::Unknown),
             };
             queue::put(&self.queue, &self.store, change);
             return Verdict::Ok(worker::Outcome::Done);
         }
-        let reason = cause.as_ref().unwrap_or(&ReconcileReason::Unknown);
+        cause.was_gone = false;
+        let reason = cause.reason.as_ref().unwrap_or(&ReconcileReason::Unknown);
         let span = info_span!(
             "reconciling object",
             "object.ref" = %object_ref,
@@ -100,7 +106,7 @@ where
         };
         match result {
             Ok(action) => {
-                *cause = Some(ReconcileReason::ReconcilerRequestedRetry);
+                cause.reason = Some(ReconcileReason::ReconcilerRequestedRetry);
                 let next = action::next(&action);
                 self.metrics.succeeded(next);
                 self.publish(Ok((object_ref, action))).await;
@@ -110,13 +116,12 @@ where
                 })
             }
             Err(error) => {
-                *cause = Some(ReconcileReason::ErrorPolicyRequestedRetry);
+                cause.reason = Some(ReconcileReason::ErrorPolicyRequestedRetry);
                 let text = error.to_string();
                 let context = Arc::clone(&self.context);
                 // The error is published even if the policy panics.
-                let action = catch_unwind(AssertUnwindSafe(|| {
-                    (self.policy)(object, &error, context)
-                }));
+                let action =
+                    catch_unwind(AssertUnwindSafe(|| (self.policy)(object, &error, context)));
                 let object_ref = Box::new(object_ref.erase());
                 self.publish(Err(Error::ReconcilerFailed(error, object_ref)))
                     .await;

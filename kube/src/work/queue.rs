@@ -17,9 +17,24 @@ use crate::controller::Settings;
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
 
-/// Why an object is delivered: the first reason since its last delivery, as in kube-runtime; `None`
-/// if it was deleted, and nothing else is known.
-pub(crate) type Cause = Option<ReconcileReason>;
+/// Why an object is delivered.
+#[derive(Debug, Default)]
+pub(crate) struct Cause {
+    /// The first reason since the last delivery, as in kube-runtime; `None` if the object was
+    /// deleted, and nothing else is known.
+    pub(crate) reason: Option<ReconcileReason>,
+    /// It was deleted since the last delivery: failures before that are of another object.
+    pub(crate) was_gone: bool,
+}
+
+impl Cause {
+    fn merge(&mut self, newer: Self) {
+        self.was_gone |= newer.was_gone;
+        if self.reason.is_none() {
+            self.reason = newer.reason;
+        }
+    }
+}
 
 pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause>;
 
@@ -65,11 +80,7 @@ where
         // As in kube-runtime, a change takes the place of a retry or a requeue that is pending.
         .supersede_delays(true)
         .rate_limiter(limiter)
-        .merge(|older: &mut Cause, newer| {
-            if older.is_none() {
-                *older = newer;
-            }
-        });
+        .merge(Cause::merge);
     if settings.has_levels {
         builder = builder.levels(Urgency::LEVELS);
     }
@@ -117,12 +128,20 @@ where
             reason,
         } => {
             let object = own_reference(object, store);
-            let _ = queue.put_at(urgency.level(), object, Some(reason));
+            let cause = Cause {
+                reason: Some(reason),
+                was_gone: false,
+            };
+            let _ = queue.put_at(urgency.level(), object, cause);
         }
         Change::Gone(object) => {
             queue.cancel(&object);
             // The delivery finds no object, and forgets the failures.
-            let _ = queue.put_at(Urgency::Background.level(), object, None);
+            let cause = Cause {
+                reason: None,
+                was_gone: true,
+            };
+            let _ = queue.put_at(Urgency::Background.level(), object, cause);
         }
     }
 }

@@ -21,8 +21,8 @@ async fn a_cluster_scoped_owner_is_never_reconciled_twice_at_once() {
     let (server, probe) = (Server::default(), Probe::closed());
     // Without a namespace, as an object of a cluster-scoped kind.
     server.write(MAPS, json!({"metadata": {"name": "a"}}));
-    let controller = Controller::new(server.maps(), Config::default())
-        .owns(server.secrets(), Config::default());
+    let controller =
+        Controller::new(server.maps(), Config::default()).owns(server.secrets(), Config::default());
     let mut results = spawn(controller.run(visit, never, Arc::clone(&probe)));
     until(|| probe.running() == ["a"] && server.watches() == 2).await;
     server.put_owned("s", "a");
@@ -187,10 +187,8 @@ async fn watches_go_on_while_nobody_reads() {
     for n in 0..200 {
         server.put(&format!("m{n}"));
     }
-    let controller =
-        Controller::new(server.maps(), Config::default()).trigger_backoff(
-            kube_runtime::watcher::DefaultBackoff::default(),
-        );
+    let controller = Controller::new(server.maps(), Config::default())
+        .trigger_backoff(kube_runtime::watcher::DefaultBackoff::default());
     let store = controller.store();
     let mut results = Box::pin(controller.run(visit, never, Arc::clone(&probe)));
     assert!(results.next().await.unwrap().is_ok());
@@ -278,7 +276,9 @@ async fn a_retry_keeps_its_level_when_a_list_repeats_the_object() {
     tokio::time::sleep(Duration::from_millis(400)).await; // the retry would be due now
     both.1.add_permits(100);
     until(|| both.0.lock().unwrap().len() >= 50).await;
-    let at = both.0.lock().unwrap()[1..].iter().position(|name| name == "retried");
+    let at = both.0.lock().unwrap()[1..]
+        .iter()
+        .position(|name| name == "retried");
     assert!(at.is_some_and(|at| at <= 3), "{at:?}");
     let _: Option<ObjectRef<ConfigMap>> = None;
 }
