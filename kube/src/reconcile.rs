@@ -10,7 +10,7 @@ use keyqueue::KeyHandle;
 use keyqueue::worker::{self, Lent, Verdict};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, ReconcileReason};
-use kube_runtime::reflector::Store;
+use kube_runtime::reflector::{ObjectRef, Store};
 use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
@@ -84,11 +84,11 @@ where
             && worker::current().is_some_and(|attempt| attempt.number > 1);
         if is_other_key || has_failures {
             let change = Change::Reconcile {
-                object: object_ref,
+                object: ObjectRef::from_obj_with(&*object, object_ref.dyntype.clone()),
                 urgency: Urgency::Change,
                 reason: cause.reason.take().unwrap_or(ReconcileReason::Unknown),
             };
-            queue::put(&self.queue, &self.store, change);
+            queue::put(&self.queue, change);
             return Verdict::Ok(worker::Outcome::Done);
         }
         cause.was_gone = false;

@@ -11,7 +11,7 @@ use kube_runtime::reflector::Store;
 use kube_runtime::utils::{Backoff, StreamBackoff};
 use tokio::sync::mpsc;
 
-use super::queue::{Queue, put};
+use super::queue::{Queue, own_reference, put};
 use crate::QueueError;
 use crate::changes::Change;
 use crate::controller::{Reconciled, Source};
@@ -44,13 +44,18 @@ pub(super) async fn feed<K, E>(
             select_all([StreamBackoff::new(all, backoff).boxed()])
         }
     };
-    let put = |change| put(queue, store, change);
+    let put = |change| put(queue, change);
     let Some(debounce) = debounce else {
-        return each(sources, results, put).await;
+        return each(sources, results, |change| put(own_reference(change, store))).await;
     };
     let quiet = debounce.forward(put);
     let sources = async {
-        let take = |change| debounce.take(change).into_iter().for_each(put);
+        let take = |change| {
+            debounce
+                .take(own_reference(change, store))
+                .into_iter()
+                .for_each(put)
+        };
         each(sources, results, take).await;
         debounce.end().await;
     };

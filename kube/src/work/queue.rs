@@ -103,22 +103,25 @@ where
 
 /// Erases the namespace of a reference to a cluster-scoped object, which an owned object's
 /// namespace gave to it. The store finds the object by both, but in the queue they are two keys.
-pub(crate) fn own_reference<K>(mut object: ObjectRef<K>, store: &Store<K>) -> ObjectRef<K>
+pub(crate) fn own_reference<K>(mut change: Change<K>, store: &Store<K>) -> Change<K>
 where
     K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     let is_erased = |found: Arc<K>| found.meta().namespace.is_none();
-    if object.namespace.is_some() && store.get(&object).is_some_and(is_erased) {
+    if let Change::Reconcile { object, .. } = &mut change
+        && object.namespace.is_some()
+        && store.get(object).is_some_and(is_erased)
+    {
         object.namespace = None;
     }
-    object
+    change
 }
 
 /// Puts a change into the queue. After a shut-down nothing more is asked for.
-pub(crate) fn put<K>(queue: &Queue<K>, store: &Store<K>, change: Change<K>)
+pub(crate) fn put<K>(queue: &Queue<K>, change: Change<K>)
 where
-    K: Resource + Clone + 'static,
+    K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     match change {
@@ -127,7 +130,6 @@ where
             urgency,
             reason,
         } => {
-            let object = own_reference(object, store);
             let cause = Cause {
                 reason: Some(reason),
                 was_gone: false,
