@@ -282,3 +282,116 @@ async fn a_retry_keeps_its_level_when_a_list_repeats_the_object() {
     assert!(at.is_some_and(|at| at <= 3), "{at:?}");
     let _: Option<ObjectRef<ConfigMap>> = None;
 }
+
+/// K2, K10: a lease that is lost and is back while a reconciler blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reconciler_that_blocks_over_a_short_loss_is_not_joined_by_another() {
+    type Block = (Mutex<std::sync::mpsc::Receiver<()>>, Mutex<(u32, u32, u32)>);
+    async fn block(_: Arc<ConfigMap>, block: Arc<Block>) -> Result<Action, Failed> {
+        let mut counts = block.1.lock().unwrap();
+        counts.0 += 1;
+        counts.1 += 1;
+        counts.2 = counts.2.max(counts.1);
+        drop(counts);
+        let is_first = block.1.lock().unwrap().0 == 1;
+        if is_first {
+            let _ = block.0.lock().unwrap().recv();
+        }
+        block.1.lock().unwrap().1 -= 1;
+        Ok(Action::await_change())
+    }
+    let server = Server::default();
+    server.put("a");
+    let milliseconds = Duration::from_millis;
+    let leadership = LeaderElection::new(server.client(), "default", "books")
+        .renew_deadline(milliseconds(500))
+        .retry_period(milliseconds(50))
+        .start()
+        .unwrap();
+    let (unblock, blocked) = std::sync::mpsc::channel();
+    let blocks = Arc::new((Mutex::new(blocked), Mutex::default()));
+    let controller =
+        Controller::new(server.maps(), Config::default()).leader_election(leadership.clone());
+    let _results = spawn(controller.run_with_retries(block, Arc::clone(&blocks)));
+    until(|| blocks.1.lock().unwrap().0 == 1).await;
+    for _ in 0..3 {
+        server.down(true);
+        leadership.lost().await;
+        server.down(false);
+        leadership.acquired().await;
+        server.put("a");
+        settle().await;
+        assert_eq!(blocks.1.lock().unwrap().0, 1);
+    }
+    drop(unblock);
+    until(|| blocks.1.lock().unwrap().0 >= 2).await;
+    settle().await;
+    assert_eq!(blocks.1.lock().unwrap().2, 1);
+}
+
+/// K10: several controllers share a lease, and end by the same signal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_last_of_several_controllers_ends_after_the_release() {
+    for _ in 0..200 {
+        let server = Server::default();
+        server.put("a");
+        let leadership = LeaderElection::new(server.client(), "default", "books")
+            .start()
+            .unwrap();
+        let (end, _) = tokio::sync::watch::channel(false);
+        let all: Vec<_> = (0..4)
+            .map(|_| {
+                let mut ended = end.subscribe();
+                let controller = Controller::new(server.maps(), Config::default())
+                    .leader_election(leadership.clone())
+                    .graceful_shutdown_on(async move { _ = ended.wait_for(|end| *end).await });
+                spawn(controller.run(visit, never, Probe::new()))
+            })
+            .collect();
+        leadership.acquired().await;
+        drop(leadership);
+        end.send_replace(true);
+        for results in all {
+            results.end().await;
+        }
+        let lease = server.object(LEASES, "books").unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], "");
+    }
+}
+
+/// Of two controllers, one may panic in a mapper: the other goes on, and the lease is held.
+#[tokio::test]
+async fn what_is_queued_when_the_streams_end_survives_a_loss_of_the_lease() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    let leadership = LeaderElection::new(server.client(), "default", "books")
+        .renew_deadline(Duration::from_millis(500))
+        .retry_period(Duration::from_millis(50))
+        .start()
+        .unwrap();
+    let (store, writer) = reflector::store();
+    let (event, events) = channel();
+    let events = reflector::reflector(writer, events.map(Ok));
+    let controller = Controller::for_events(events, store)
+        .workers(1)
+        .leader_election(leadership.clone());
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    event.send(Event::Init).unwrap();
+    for name in ["a", "b"] {
+        let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        event.send(Event::InitApply(map)).unwrap();
+    }
+    event.send(Event::InitDone).unwrap();
+    until(|| probe.running().len() == 1).await;
+    drop(event);
+    settle().await;
+    server.down(true);
+    leadership.lost().await;
+    until(|| probe.running().is_empty()).await;
+    server.down(false);
+    probe.open();
+    results.end().await;
+    let mut begun = probe.begun();
+    begun.sort();
+    begun.dedup();
+    assert_eq!(begun, ["a", "b"]);
+}
