@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use futures_util::future::{TryFuture, TryFutureExt};
@@ -9,15 +10,16 @@ use keyqueue::KeyHandle;
 use keyqueue::worker::{self, Lent, Verdict};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, ReconcileReason};
-use kube_runtime::reflector::Store;
+use kube_runtime::reflector::{ObjectRef, Store};
 use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
 use crate::action::{self, Next};
+use crate::changes::{Change, Urgency};
 use crate::controller::Reconciled;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::work::queue::{Cause, Key};
+use crate::work::queue::{self, Cause, Key, Queue};
 
 /// What reconciles objects.
 pub(crate) struct Reconciler<K, F, P, Ctx, E: 'static>
@@ -30,6 +32,7 @@ where
     pub(crate) policy: P,
     pub(crate) context: Arc<Ctx>,
     pub(crate) store: Store<K>,
+    pub(crate) queue: Arc<Queue<K>>,
     pub(crate) leadership: Option<Leadership>,
     pub(crate) results: mpsc::Sender<Reconciled<K, E>>,
     pub(crate) metrics: Arc<Metrics>,
@@ -57,13 +60,39 @@ where
         }
         let object_ref = key.key().key().clone();
         let Some(object) = self.store.get(&object_ref) else {
-            if cause.is_some() {
+            let asked_for = match &cause.reason {
+                None
+                // The end of a reconciliation during which it was deleted. It is dropped, as a
+                // retry or a requeue that was pending.
+                | Some(
+                    ReconcileReason::ReconcilerRequestedRetry
+                    | ReconcileReason::ErrorPolicyRequestedRetry,
+                ) => false,
+                Some(_) => true,
+            };
+            if asked_for {
                 self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
                     .await;
             }
             return Verdict::Ok(worker::Outcome::Done);
         };
-        let reason = cause.as_ref().unwrap_or(&ReconcileReason::Unknown);
+        // It was put before the store had the object.
+        let is_other_key = object_ref.namespace.is_some() && object.meta().namespace.is_none();
+        // It is a new object of the same name, which begins without the failures of the old.
+        let has_failures = cause.was_gone
+            && !self.queue.is_shutting_down()
+            && worker::current().is_some_and(|attempt| attempt.number > 1);
+        if is_other_key || has_failures {
+            let change = Change::Reconcile {
+                object: ObjectRef::from_obj_with(&*object, object_ref.dyntype.clone()),
+                urgency: Urgency::Change,
+                reason: cause.reason.take().unwrap_or(ReconcileReason::Unknown),
+            };
+            queue::put(&self.queue, change);
+            return Verdict::Ok(worker::Outcome::Done);
+        }
+        cause.was_gone = false;
+        let reason = cause.reason.as_ref().unwrap_or(&ReconcileReason::Unknown);
         let span = info_span!(
             "reconciling object",
             "object.ref" = %object_ref,
@@ -77,7 +106,7 @@ where
         };
         match result {
             Ok(action) => {
-                *cause = Some(ReconcileReason::ReconcilerRequestedRetry);
+                cause.reason = Some(ReconcileReason::ReconcilerRequestedRetry);
                 let next = action::next(&action);
                 self.metrics.succeeded(next);
                 self.publish(Ok((object_ref, action))).await;
@@ -87,12 +116,16 @@ where
                 })
             }
             Err(error) => {
-                *cause = Some(ReconcileReason::ErrorPolicyRequestedRetry);
+                cause.reason = Some(ReconcileReason::ErrorPolicyRequestedRetry);
                 let text = error.to_string();
-                let action = (self.policy)(object, &error, Arc::clone(&self.context));
+                let context = Arc::clone(&self.context);
+                // The error is published even if the policy panics.
+                let action =
+                    catch_unwind(AssertUnwindSafe(|| (self.policy)(object, &error, context)));
                 let object_ref = Box::new(object_ref.erase());
                 self.publish(Err(Error::ReconcilerFailed(error, object_ref)))
                     .await;
+                let action = action.unwrap_or_else(|panic| resume_unwind(panic));
                 match action.as_ref().map(action::next) {
                     None => Verdict::Retry(text),
                     Some(Next::After(delay)) => Verdict::RetryAfter(text, delay),

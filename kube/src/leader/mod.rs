@@ -274,8 +274,11 @@ impl Leadership {
 
     /// Releases the lease if there is no other clone.
     pub(crate) async fn release_if_last(self) {
-        if self.handle.strong_count() == 1 {
-            self.release().await;
+        let (others, mut leads_until) = (self.handle.downgrade(), self.leads_until.clone());
+        // Before the count: of two that end at once, at least one sees that there is no other.
+        drop(self);
+        if others.strong_count() == 0 {
+            while leads_until.changed().await.is_ok() {}
         }
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Candidate {
     renew_deadline: Duration,
     /// The last version that was seen, and when it was seen first. Empty: there was no lease.
     seen: Option<(String, Instant)>,
+    /// There was a lease, ever.
+    knows_of_one: bool,
     leads_until: Option<Instant>,
 }
 
@@ -60,6 +62,7 @@ impl Candidate {
             lease_duration,
             renew_deadline,
             seen: None,
+            knows_of_one: false,
             leads_until: None,
         }
     }
@@ -71,7 +74,7 @@ impl Candidate {
 
     /// Returns what to do about the lease that was received at `now`; `None` if there is none.
     pub(super) fn observe(&mut self, now: Instant, lease: Option<Seen<'_>>) -> Step {
-        let is_first = self.seen.is_none();
+        self.knows_of_one |= lease.is_some();
         let version = lease.map_or("", |lease| lease.version);
         let since = match &self.seen {
             Some((seen, since)) if seen == version => *since,
@@ -84,7 +87,7 @@ impl Candidate {
             Some(lease) if lease.holder == self.identity => return Step::Renew,
             // It was deleted while this candidate led.
             None if self.leads_until.is_some_and(|end| now < end) => return Step::Take,
-            None if is_first => return Step::Take,
+            None if !self.knows_of_one => return Step::Take,
             None => self.lease_duration,
             Some(lease) if lease.holder.is_empty() => Duration::ZERO,
             Some(lease) => lease.duration.max(self.lease_duration),

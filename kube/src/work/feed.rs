@@ -1,19 +1,24 @@
 //! From the sources to the queue.
 
+use std::collections::VecDeque;
 use std::hash::Hash;
 
 use futures_util::stream::{SelectAll, Stream, StreamExt, select_all};
 use kube_client::Resource;
 use kube_runtime::WatchStreamExt;
 use kube_runtime::controller::Error;
+use kube_runtime::reflector::Store;
 use kube_runtime::utils::{Backoff, StreamBackoff};
 use tokio::sync::mpsc;
 
-use super::queue::{Queue, put};
+use super::queue::{Queue, own_reference, put};
 use crate::QueueError;
 use crate::changes::Change;
 use crate::controller::{Reconciled, Source};
 use crate::debounce::Debounce;
+
+/// How many errors of watches wait to be read. Further ones are only traced.
+const MOST_UNSENT: usize = 128;
 
 /// Puts what the sources ask for into the queue, until all of them have ended.
 pub(super) async fn feed<K, E>(
@@ -21,9 +26,10 @@ pub(super) async fn feed<K, E>(
     backoff: Option<Box<dyn Backoff>>,
     debounce: Option<Debounce<K>>,
     queue: &Queue<K>,
+    store: &Store<K>,
     results: &mpsc::Sender<Reconciled<K, E>>,
 ) where
-    K: Resource + 'static,
+    K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     // One type for both kinds of back-off: a stream that never fails needs none.
@@ -40,11 +46,16 @@ pub(super) async fn feed<K, E>(
     };
     let put = |change| put(queue, change);
     let Some(debounce) = debounce else {
-        return each(sources, results, put).await;
+        return each(sources, results, |change| put(own_reference(change, store))).await;
     };
     let quiet = debounce.forward(put);
     let sources = async {
-        let take = |change| debounce.take(change).into_iter().for_each(put);
+        let take = |change| {
+            debounce
+                .take(own_reference(change, store))
+                .into_iter()
+                .for_each(put)
+        };
         each(sources, results, take).await;
         debounce.end().await;
     };
@@ -57,15 +68,32 @@ async fn each<K: Resource + 'static, E>(
     results: &mpsc::Sender<Reconciled<K, E>>,
     f: impl Fn(Change<K>),
 ) {
-    while let Some(changes) = sources.next().await {
-        match changes {
-            Ok(changes) => changes.into_iter().for_each(&f),
-            Err(error) => {
-                tracing::warn!(%error, "a watch failed");
-                let error = Error::QueueError(QueueError::Watch(error));
+    // The watches go on while nobody reads.
+    let mut unsent = VecDeque::new();
+    loop {
+        let changes = tokio::select! {
+            biased;
+            room = results.reserve(), if !unsent.is_empty() => {
                 // Nobody reads the results of a controller that is being dropped.
-                let _ = results.send(Err(error)).await;
+                if let (Ok(room), Some(error)) = (room, unsent.pop_front()) {
+                    room.send(Err(error));
+                }
+                continue;
             }
+            changes = sources.next() => changes,
+        };
+        match changes {
+            Some(Ok(changes)) => changes.into_iter().for_each(&f),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "a watch failed");
+                if unsent.len() < MOST_UNSENT {
+                    unsent.push_back(Error::QueueError(QueueError::Watch(error)));
+                }
+            }
+            None => break,
         }
+    }
+    for error in unsent {
+        let _ = results.send(Err(error)).await;
     }
 }

@@ -31,7 +31,7 @@ use keyqueue::worker::{Failed, Failure, RunningTasks, Workers};
 use keyqueue::{ConfigError, DefaultHasher};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, RunnerError};
-use kube_runtime::reflector::Store;
+use kube_runtime::reflector::{Store, store::WriterDropped};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -145,6 +145,7 @@ async fn run<K, F, Fut, P, Ctx>(
         controller.backoff,
         debounce,
         &queue,
+        &controller.reader,
         &results,
     );
     let reconciler = Arc::new(Reconciler {
@@ -152,6 +153,7 @@ async fn run<K, F, Fut, P, Ctx>(
         policy,
         context,
         store: controller.reader.clone(),
+        queue: Arc::clone(&queue),
         leadership: settings.leadership.clone(),
         results: results.clone(),
         metrics: Arc::clone(&metrics),
@@ -181,7 +183,13 @@ async fn run<K, F, Fut, P, Ctx>(
         tokio::select! {
             () = &mut work => return,
             () = any(controller.graceful_shutdown) => { queue.shut_down_now(); }
-            () = feed => { queue.shut_down(); }
+            () = feed => {
+                // The streams may have had the writer of the store.
+                if let Some(Err(error)) = controller.reader.wait_until_ready().now_or_never() {
+                    unready(&results, error).await;
+                }
+                queue.shut_down();
+            }
         }
         work.await;
     };
@@ -263,11 +271,15 @@ where
         return true;
     };
     if !queue.is_shutting_down() {
-        let error = Error::RunnerError(RunnerError::Readiness(error));
-        // Nobody reads the results of a controller that is being dropped.
-        let _ = results.send(Err(error)).await;
+        unready(results, error).await;
     }
     false
+}
+
+async fn unready<K: Resource, E>(results: &mpsc::Sender<Reconciled<K, E>>, error: WriterDropped) {
+    let error = Error::RunnerError(RunnerError::Readiness(error));
+    // Nobody reads the results of a controller that is being dropped.
+    let _ = results.send(Err(error)).await;
 }
 
 /// Waits for a shut-down that leaves nothing in the queue.

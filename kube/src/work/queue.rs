@@ -8,7 +8,7 @@ use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Builder, ConfigError, ValueQueue, Valued, WorkQueue};
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
-use kube_runtime::reflector::ObjectRef;
+use kube_runtime::reflector::{ObjectRef, Store};
 
 use crate::changes::{Change, Urgency};
 use crate::controller::Settings;
@@ -17,9 +17,24 @@ use crate::controller::Settings;
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
 
-/// Why an object is delivered: the first reason since its last delivery, as in kube-runtime; `None`
-/// if it was deleted, and nothing else is known.
-pub(crate) type Cause = Option<ReconcileReason>;
+/// Why an object is delivered.
+#[derive(Debug, Default)]
+pub(crate) struct Cause {
+    /// The first reason since the last delivery, as in kube-runtime; `None` if the object was
+    /// deleted, and nothing else is known.
+    pub(crate) reason: Option<ReconcileReason>,
+    /// It was deleted since the last delivery: failures before that are of another object.
+    pub(crate) was_gone: bool,
+}
+
+impl Cause {
+    fn merge(&mut self, newer: Self) {
+        self.was_gone |= newer.was_gone;
+        if self.reason.is_none() {
+            self.reason = newer.reason;
+        }
+    }
+}
 
 pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause>;
 
@@ -65,11 +80,7 @@ where
         // As in kube-runtime, a change takes the place of a retry or a requeue that is pending.
         .supersede_delays(true)
         .rate_limiter(limiter)
-        .merge(|older: &mut Cause, newer| {
-            if older.is_none() {
-                *older = newer;
-            }
-        });
+        .merge(Cause::merge);
     if settings.has_levels {
         builder = builder.levels(Urgency::LEVELS);
     }
@@ -90,6 +101,23 @@ where
     builder.build()
 }
 
+/// Erases the namespace of a reference to a cluster-scoped object, which an owned object's
+/// namespace gave to it. The store finds the object by both, but in the queue they are two keys.
+pub(crate) fn own_reference<K>(mut change: Change<K>, store: &Store<K>) -> Change<K>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let is_erased = |found: Arc<K>| found.meta().namespace.is_none();
+    if let Change::Reconcile { object, .. } = &mut change
+        && object.namespace.is_some()
+        && store.get(object).is_some_and(is_erased)
+    {
+        object.namespace = None;
+    }
+    change
+}
+
 /// Puts a change into the queue. After a shut-down nothing more is asked for.
 pub(crate) fn put<K>(queue: &Queue<K>, change: Change<K>)
 where
@@ -101,11 +129,21 @@ where
             object,
             urgency,
             reason,
-        } => _ = queue.put_at(urgency.level(), object, Some(reason)),
+        } => {
+            let cause = Cause {
+                reason: Some(reason),
+                was_gone: false,
+            };
+            let _ = queue.put_at(urgency.level(), object, cause);
+        }
         Change::Gone(object) => {
             queue.cancel(&object);
             // The delivery finds no object, and forgets the failures.
-            let _ = queue.put_at(Urgency::Background.level(), object, None);
+            let cause = Cause {
+                reason: None,
+                was_gone: true,
+            };
+            let _ = queue.put_at(Urgency::Background.level(), object, cause);
         }
     }
 }

@@ -10,6 +10,7 @@ mod failures;
 mod lists;
 mod pace;
 mod probe;
+mod review;
 mod same;
 mod series;
 mod server;

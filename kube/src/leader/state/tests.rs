@@ -186,6 +186,16 @@ fn a_released_lease_is_taken_at_once_and_a_deleted_one_after_its_duration() {
 
 /// K10
 #[test]
+fn a_create_that_failed_is_tried_again_at_the_next_try() {
+    let start = Instant::now();
+    let mut candidate = Candidate::new("a".into(), LEASE, DEADLINE);
+    let none = Lease::default();
+    assert_eq!(none.observed_by(&mut candidate, start), Step::Take);
+    assert_eq!(none.observed_by(&mut candidate, at(2)(start)), Step::Take);
+}
+
+/// K10
+#[test]
 fn a_candidate_that_finds_another_holder_stops_leading() {
     let start = Instant::now();
     let mut candidate = Candidate::new("a".into(), LEASE, DEADLINE);
