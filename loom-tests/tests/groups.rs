@@ -178,6 +178,24 @@ fn a_getter_sleeps_beside_one_that_misses_a_token_and_leaves() {
     });
 }
 
+/// G3, C2. Interleaving: a getter has the group in hand; its keys are cleared and swept; the getter puts the group
+/// back.
+#[test]
+fn a_group_that_is_cleared_in_the_hand_of_a_getter_stays_valid() {
+    check("group_clear", 3, || {
+        let queue = grouped(|builder| builder);
+        queue.add(1);
+        queue.add(2);
+        let getter = spawn_with(&queue, |queue| usize::from(queue.try_get().is_ok()));
+        let cleared = queue.clear();
+        queue.shrink();
+        assert_eq!(getter.join().unwrap() + cleared, 2);
+        queue.add(1);
+        assert_eq!(queue.try_get().map(|item| *item).ok(), Some(1));
+        queue.shrink();
+    });
+}
+
 /// Notes that it was woken. Not an atomic of loom's: nothing is synchronised with it.
 struct Woken(AtomicBool);
 

@@ -47,7 +47,8 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
     }
 
     /// Limits how many keys of a group are in flight, that is, held by workers (G2): above 0. A group at its
-    /// limit delays no other, and has its next key delivered as soon as one of its keys is done.
+    /// limit delays no other, and has its next key delivered as soon as one of its keys is done. The limit cuts a
+    /// [turn](Self::group_weight) short.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -102,17 +103,33 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
     }
 
     /// Limits how many keys of each group are delivered per second, as a token bucket: `burst` at once, then
-    /// `per_second` (G5). Both above 0. A group without a token delays no other.
+    /// `per_second` (G5). Both above 0, and the bucket must fill within 100 years. A group without a token
+    /// delays no other.
     ///
     /// The bucket is a virtual schedule (GCRA, ITU-T I.371). Tokens are taken by deliveries, retries included.
+    /// Also holds while the queue [drains](WorkQueue::shut_down_with_drain).
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let builder = WorkQueue::builder().clock(clock).manual_timers();
+    /// let queue = builder.group_by(|key: &(&str, u32)| key.0).group_rate(1.0, 2).build()?;
+    /// queue.add_all([("big", 1), ("big", 2), ("big", 3), ("small", 1)]);
+    /// let order: Vec<_> = queue.try_iter().map(|item| *item).collect();
+    /// assert_eq!(order, [("big", 1), ("small", 1), ("big", 2)]);
+    /// time.advance(Duration::from_secs(1));
+    /// assert_eq!(*queue.try_get().unwrap(), ("big", 3));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
     pub fn group_rate(mut self, per_second: f64, burst: u32) -> Self {
         self.settings.pacing.group_rate = Some((per_second, burst));
         self
     }
 
     /// Limits how many keys are delivered per second in all, as a token bucket: `burst` at once, then
-    /// `per_second` (T1). Both above 0. The order stays, and a key that waits for a token merges
-    /// further adds.
+    /// `per_second` (T1). Both above 0, and the bucket must fill within 100 years. The order stays, and a key
+    /// that waits for a token merges further adds.
     ///
     /// Also holds while the queue [drains](WorkQueue::shut_down_with_drain).
     ///
@@ -138,8 +155,8 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
     /// Sets the least time between the begins of two deliveries of one key (T2): above 0. Adds in between merge
     /// into one delivery at the end of the interval.
     ///
-    /// Also holds for retries, and while the queue [drains](WorkQueue::shut_down_with_drain). A key is
-    /// remembered until its interval is over.
+    /// Also holds for retries, and while the queue [drains](WorkQueue::shut_down_with_drain). A key that was
+    /// delivered is remembered until its interval is over, so the queue keeps all keys of that time.
     ///
     /// ```
     /// # use keyqueue::{Clock, WorkQueue};
@@ -169,7 +186,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// [`release_group`](Self::release_group).
     ///
     /// Keys that workers hold are not concerned. A worker that finds out that a host wants to be left alone
-    /// returns [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup).
+    /// returns [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup), which never shortens a hold. A drain
+    /// waits for the end of holds.
     ///
     /// Returns false, and does nothing, if the queue has no groups of this type:
     /// [`group_by`](Builder::group_by) says which it has.

@@ -12,8 +12,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// instead of one that another thread has taken. The metrics count each key as delivered and
     /// done at once.
     ///
-    /// In a queue with groups or a pace it takes all keys that it finds queued, also those of groups that are held or
-    /// at their limit, and those that wait for a token or for the end of their interval. It takes no token.
+    /// In a queue with [groups](crate::Builder::group_by) or a pace it takes all queued keys, whatever they
+    /// wait for: also those of groups that are held or at their limit, and those that wait for a token or for
+    /// the end of an interval. It takes no tokens, and holds and intervals go on.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};

@@ -25,7 +25,8 @@ pub enum Outcome {
     /// [`max_retries`](super::Workers::max_retries).
     Later(Duration),
     /// Add the key again now, keep its failures, and hold its [group](crate::Builder::group_by) for this
-    /// time: no key of the group is delivered before (G6). For "429: not before 30 s".
+    /// time: no key of the group is delivered before (G6). A longer hold stays as it is. For "429: not before
+    /// 30 s".
     ///
     /// In a queue without groups this is [`Later`](Self::Later).
     HoldGroup(Duration),

@@ -1,7 +1,7 @@
 //! `clear` takes all that is queued, whatever it waits for (C9).
 
-use crate::common::take_all;
 use crate::common::timed::{HOUR, built};
+use crate::common::{take_all, watchdog};
 use crate::groups::{grouped, groups_of, keys, turns};
 use keyqueue::Added;
 
@@ -57,6 +57,7 @@ fn clear_takes_the_keys_that_wait_for_an_interval() {
 
 #[test] // G1 G3
 fn a_group_that_was_cleared_in_its_turn_can_be_forgotten_and_comes_again() {
+    let _watchdog = watchdog(10);
     let queue = turns();
     for _ in 0..3 {
         queue.add_all(keys("a", 0..3).chain(keys("b", 0..3)));
