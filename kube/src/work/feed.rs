@@ -54,7 +54,7 @@ pub(super) async fn feed<K, E>(
             debounce
                 .take(own_reference(change, store))
                 .into_iter()
-                .for_each(put)
+                .for_each(put);
         };
         each(sources, results, take).await;
         debounce.end().await;

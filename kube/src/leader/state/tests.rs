@@ -208,3 +208,21 @@ fn a_candidate_that_finds_another_holder_stops_leading() {
     assert_eq!(lease.observed_by(&mut candidate, at(1)(start)), Step::Wait);
     assert_eq!(candidate.leads_until(), None);
 }
+
+/// K10: the holder may have been told another duration.
+#[test]
+fn the_longer_of_two_durations_counts() {
+    let start = Instant::now();
+    for (theirs, takes_at) in [(30, 30), (5, 15), (0, 15)] {
+        let mut candidate = Candidate::new("a".into(), LEASE, DEADLINE);
+        let lease = Seen {
+            holder: "b",
+            version: "1",
+            duration: Duration::from_secs(theirs),
+        };
+        let mut step = |seconds| candidate.observe(at(seconds)(start), Some(lease));
+        assert_eq!(step(0), Step::Wait);
+        assert_eq!(step(takes_at - 1), Step::Wait);
+        assert_eq!(step(takes_at), Step::Take);
+    }
+}
