@@ -122,7 +122,7 @@ impl LeaderElection {
             identity: self.identity,
             lease_duration,
             retry_period: self.retry_period,
-            // Two tries fit in the time until the deadline.
+            // A try that gets no reply leaves time for another one before the deadline.
             request_limit: renew_deadline / 2,
             leads_until,
         };

