@@ -11,6 +11,7 @@ use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::Config;
 use serde_json::json;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
 use crate::server::{LEASES, Server};
@@ -56,6 +57,20 @@ async fn a_lost_lease_cancels_what_runs_and_keeps_the_queue() {
     settle().await;
     // The two that were cancelled have begun twice, the others once.
     assert_eq!(probe.begun().len(), 6);
+}
+
+/// K10: another candidate may see the lease as soon as it is written.
+#[tokio::test(start_paused = true)]
+async fn the_lease_counts_from_its_request_not_from_the_reply() {
+    let server = Server::default();
+    server.reply_after(Duration::from_secs(4));
+    let start = Instant::now();
+    let leadership = candidate(&server, "one");
+    leadership.acquired().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+    server.down(true);
+    leadership.lost().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(10)); // the renew deadline
 }
 
 /// K10

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
@@ -37,6 +38,8 @@ struct State {
     failing: usize,
     /// Requests wait until this is false again.
     is_down: bool,
+    /// How long the reply to a write takes after it has been applied.
+    reply_time: Duration,
 }
 
 pub(crate) const MAPS: &str = "configmaps";
@@ -125,6 +128,11 @@ impl Server {
         self.state().is_down = is_down;
     }
 
+    /// Sets how long the reply to a write takes after it has been applied.
+    pub(crate) fn reply_after(&self, time: Duration) {
+        self.state().reply_time = time;
+    }
+
     pub(crate) fn object(&self, kind: &str, name: &str) -> Option<Value> {
         let key = (kind.to_owned(), name.to_owned());
         self.state().objects.get(&key).cloned()
@@ -144,7 +152,7 @@ impl Server {
     async fn respond(&self, request: Request<Body>) -> Response<StreamBody<Frames>> {
         let (parts, body) = request.into_parts();
         while self.state().is_down {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let body = body.collect().await.expect("a body in memory").to_bytes();
         let path: Vec<_> = parts
@@ -160,20 +168,37 @@ impl Server {
             .position(|part| kinds.contains(part))
             .expect("a known kind");
         let (kind, name) = (path[at], path.get(at + 1).copied());
+        let is_write = matches!(parts.method, Method::POST | Method::PUT);
+        let reply_time = self.state().reply_time;
+        let response = self.reply(&parts.method, kind, name, query, &body);
+        if is_write {
+            tokio::time::sleep(reply_time).await;
+        }
+        response
+    }
+
+    fn reply(
+        &self,
+        method: &Method,
+        kind: &str,
+        name: Option<&str>,
+        query: &str,
+        body: &[u8],
+    ) -> Response<StreamBody<Frames>> {
         let mut state = self.state();
         if state.failing > 0 {
             state.failing -= 1;
             return failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
         }
-        match (parts.method, name) {
-            (Method::GET, None) if query.contains("watch=true") => state.watch(kind, query),
-            (Method::GET, None) => state.list(kind),
-            (Method::GET, Some(name)) => match state.objects.get(&(kind.into(), name.into())) {
+        match (method, name) {
+            (&Method::GET, None) if query.contains("watch=true") => state.watch(kind, query),
+            (&Method::GET, None) => state.list(kind),
+            (&Method::GET, Some(name)) => match state.objects.get(&(kind.into(), name.into())) {
                 Some(object) => whole(StatusCode::OK, object),
                 None => failure(StatusCode::NOT_FOUND, "NotFound"),
             },
-            (Method::POST | Method::PUT, _) => {
-                let object: Value = serde_json::from_slice(&body).expect("JSON");
+            (&Method::POST | &Method::PUT, _) => {
+                let object: Value = serde_json::from_slice(body).expect("JSON");
                 state.write_if_unchanged(kind, object)
             }
             (method, _) => panic!("{method} is not played"),
