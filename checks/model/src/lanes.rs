@@ -54,6 +54,16 @@ impl<K> Lanes<K> {
         Some((self.levels[level].pop_front()?, level))
     }
 
+    /// Takes the next key of a level.
+    pub(crate) fn pop_at(&mut self, level: usize) -> Option<K> {
+        self.levels[level].pop_front()
+    }
+
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = (K, usize)> {
+        let levels = self.levels.into_iter().enumerate();
+        levels.flat_map(|(level, keys)| keys.into_iter().map(move |key| (key, level)))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_level().iter().sum()
     }

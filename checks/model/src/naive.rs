@@ -165,13 +165,40 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         if more {
             self.getters.wake(1);
         }
+        self.hand_out(key, level);
+        Ok(key)
+    }
+
+    fn hand_out(&mut self, key: K, level: usize) {
         let before = self.processing.insert(key, level);
         assert_eq!(before, None, "a key in two states");
         self.since.handed_out(key, self.delays.now());
         if self.has_ended() {
             self.getters.wake_all();
         }
-        Ok(key)
+    }
+
+    /// Takes the key that comes instead of one that is held, if this is not simply the next one.
+    pub(crate) fn get_instead_of(&mut self, held: K) -> Option<K> {
+        if self.queued.has_groups() {
+            return None;
+        }
+        let level = *self.processing.get(&held)?;
+        let key = self.queued.pop_at(level)?;
+        self.hand_out(key, level);
+        Some(key)
+    }
+
+    /// Takes all keys of a queue with groups.
+    pub(crate) fn take_groups(&mut self) -> Option<Vec<K>> {
+        if !self.queued.has_groups() {
+            return None;
+        }
+        let all = self.queued.take_all();
+        for (key, level) in &all {
+            self.hand_out(*key, *level);
+        }
+        Some(all.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Whether nothing is queued nor will be. Keys may still be held.

@@ -52,7 +52,13 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
 
     /// Takes the next key, and says of which level, and whether a group was put back.
     pub(crate) fn pop(&mut self) -> Option<(K, usize, bool)> {
-        let group = self.ring.pop_front()?;
+        let group = loop {
+            let group = self.ring.pop_front()?;
+            // Not if all was taken out meanwhile.
+            if self.groups.contains_key(&group) {
+                break group;
+            }
+        };
         let lanes = self.groups.get_mut(&group)?;
         let (key, level) = lanes.pop()?;
         let more = !lanes.is_empty();
@@ -79,7 +85,28 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.len() == 0
+    }
+
+    pub(crate) fn has_groups(&self) -> bool {
+        self.setup.groups() > 0
+    }
+
+    /// Takes the next key of a level of a queue without groups.
+    pub(crate) fn pop_at(&mut self, level: usize) -> Option<K> {
+        let group = *self.ring.front()?;
+        let lanes = self.groups.get_mut(&group)?;
+        let key = lanes.pop_at(level)?;
+        if lanes.is_empty() {
+            self.ring.pop_front();
+        }
+        Some(key)
+    }
+
+    /// Takes all keys out, and says of which level each is. The groups keep their places.
+    pub(crate) fn take_all(&mut self) -> Vec<(K, usize)> {
+        let groups = std::mem::take(&mut self.groups);
+        groups.into_values().flat_map(Lanes::into_keys).collect()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &K> {

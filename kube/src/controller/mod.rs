@@ -78,7 +78,7 @@ where
     pub(crate) backoff: Option<Box<dyn Backoff>>,
     pub(crate) graceful_shutdown: Vec<BoxFuture<'static, ()>>,
     pub(crate) forceful_shutdown: Vec<BoxFuture<'static, ()>>,
-    dyntype: K::DynamicType,
+    pub(crate) dyntype: K::DynamicType,
     pub(crate) reader: Store<K>,
     pub(crate) settings: Settings<K>,
 }

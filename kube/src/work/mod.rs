@@ -24,6 +24,7 @@ use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::future::{self, BoxFuture, FutureExt, TryFuture};
 use futures_util::stream::Stream;
@@ -36,6 +37,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::controller::{Reconciled, Settings};
 use crate::debounce::Debounce;
@@ -44,6 +46,9 @@ use crate::metrics::Metrics;
 use crate::reconcile::Reconciler;
 use crate::{Controller, QueueError};
 use queue::{Key, Limiter, Queue};
+
+/// How often a candidate that does not lead looks for objects that came and went.
+const TIDY: Duration = Duration::from_secs(30);
 
 /// How many results may be unread before reconcilers wait.
 const UNREAD: usize = 128;
@@ -172,7 +177,10 @@ async fn run<K, F, Fut, P, Ctx>(
         }
         let end = match &settings.leadership {
             None => work(start).await,
-            Some(leadership) => work_while_leading(start, leadership, &queue).await,
+            Some(leadership) => {
+                let tidy = || queue::tidy(&queue, &controller.reader, &controller.dyntype);
+                work_while_leading(start, leadership, &queue, tidy).await
+            }
         };
         if let Err(error) = end {
             refuse(&results, error).await;
@@ -307,6 +315,7 @@ async fn work_while_leading<K>(
     start: impl Fn() -> Result<RunningTasks<Key<K>, Limiter<K>>, ConfigError>,
     leadership: &Leadership,
     queue: &Queue<K>,
+    tidy: impl Fn(),
 ) -> Result<(), ConfigError>
 where
     K: Resource + 'static,
@@ -316,6 +325,10 @@ where
         tokio::select! {
             () = leadership.acquired() => {}
             () = nothing_left(queue) => return Ok(()),
+            () = sleep(TIDY) => {
+                tidy();
+                continue;
+            }
         }
         let running = start()?;
         tokio::select! {

@@ -118,6 +118,24 @@ where
     change
 }
 
+/// Where the queue has far more objects than there are, as deleted ones pile up while nothing is delivered,
+/// leaves only those that there are. They become less urgent.
+pub(crate) fn tidy<K>(queue: &Queue<K>, store: &Store<K>, dyntype: &K::DynamicType)
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let objects = store.state();
+    if queue.len() <= 2 * objects.len() + 1000 {
+        return;
+    }
+    queue.clear();
+    for object in objects {
+        let object = ObjectRef::from_obj_with(&*object, dyntype.clone());
+        put(queue, Change::of_object(object, Urgency::Background));
+    }
+}
+
 /// Puts a change into the queue. After a shut-down nothing more is asked for.
 pub(crate) fn put<K>(queue: &Queue<K>, change: Change<K>)
 where

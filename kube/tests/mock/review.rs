@@ -118,6 +118,37 @@ async fn an_object_that_is_created_again_begins_without_failures() {
     assert_eq!(*both.0.lock().unwrap(), [1, 2, 1]);
 }
 
+/// A candidate that waits does not collect what comes and goes.
+#[tokio::test(start_paused = true)]
+async fn a_standby_forgets_what_is_deleted() {
+    let (server, probe) = (Server::default(), Probe::new());
+    let lease = |holder| {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 100_000});
+        json!({"metadata": {"name": "books"}, "spec": spec})
+    };
+    server.write(LEASES, lease("two"));
+    let leadership = LeaderElection::new(server.client(), "default", "books")
+        .start()
+        .unwrap();
+    let controller = Controller::new(server.maps(), Config::default()).leader_election(leadership);
+    let store = controller.store();
+    let mut results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| server.watches() == 1).await;
+    for n in 0..1100 {
+        server.put(&format!("m{n}"));
+        until(|| store.len() == 1).await;
+        server.delete(MAPS, &format!("m{n}"));
+        until(|| store.is_empty()).await;
+    }
+    server.put("last");
+    until(|| store.len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    server.write(LEASES, lease(""));
+    let first = results.next().await.unwrap();
+    assert!(first.is_ok(), "{first:?}");
+    until(|| probe.count("last") == 1).await;
+}
+
 /// K7: each failure is on the stream.
 #[tokio::test]
 async fn the_error_of_an_error_policy_that_panics_is_on_the_stream() {

@@ -118,16 +118,26 @@ impl Model {
 
     /// Returns the next key that has a value, and the value. Those that have none are passed over.
     pub(super) fn get(&mut self) -> Option<(u16, Vec<u32>)> {
+        let mut key = self.keys.get().ok()?;
         loop {
-            let key = self.keys.get().ok()?;
-            let load = self.waiting.remove(&key).unwrap_or_default();
-            let value = load.value.clone();
-            self.loaded.insert(key, load);
-            match value {
-                Some(value) => return Some((key, value)),
-                None => self.done(key),
+            if let Some(value) = self.load(key) {
+                return Some((key, value));
             }
+            let instead = self.keys.get_instead_of(key);
+            self.done(key);
+            key = match instead {
+                Some(key) => key,
+                None => self.keys.get().ok()?,
+            };
         }
+    }
+
+    /// Loads the value of a key that was taken.
+    fn load(&mut self, key: u16) -> Option<Vec<u32>> {
+        let load = self.waiting.remove(&key).unwrap_or_default();
+        let value = load.value.clone();
+        self.loaded.insert(key, load);
+        value
     }
 
     pub(super) fn loaded(&mut self, key: u16) -> Option<&mut Vec<u32>> {
@@ -165,6 +175,17 @@ impl Model {
 
     pub(super) fn clear(&mut self) -> usize {
         let mut cleared = 0;
+        if let Some(keys) = self.keys.take_groups() {
+            for key in keys {
+                let ended = match self.load(key) {
+                    Some(_) => Ended::Dropped,
+                    None => Ended::Done,
+                };
+                cleared += usize::from(ended == Ended::Dropped);
+                self.finish(key, ended);
+            }
+            return cleared;
+        }
         for _ in 0..self.len() {
             let Some((key, _)) = self.get() else { break };
             self.finish(key, Ended::Dropped);
