@@ -11,10 +11,10 @@
 
 use super::Core;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
-use crate::keys::state::{Level, State};
+use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
 use crate::queue::added::Added;
-use crate::wait::room::Turn;
+use crate::wait::room::Share;
 
 impl<K> Core<K> {
     /// Locks the shard of this hash for the fast path. Returns `None` if the add has more to do than
@@ -53,7 +53,7 @@ impl<K> Core<K> {
     where
         K: Eq,
     {
-        self.add_at(hash, self.default_level(), key, Self::enqueue)
+        self.add_exceeding(hash, self.default_level(), key)
     }
 
     /// Returns the level of an add that names none.
@@ -61,65 +61,61 @@ impl<K> Core<K> {
         self.ordered().map_or(0, |ordered| ordered.default_level)
     }
 
-    #[inline]
     pub(crate) fn has_levels(&self) -> bool {
         self.ordered().is_some_and(|ordered| ordered.last_level > 0)
     }
 
-    /// Returns this level, or the least urgent one if there are not so many.
+    /// Returns this level, or the least urgent one if the queue has fewer.
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
         let last = self.ordered().map_or(0, |ordered| ordered.last_level);
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 
-    /// Adds a key at a level. `enqueue` pushes its entry, if it is queued now.
+    /// Adds a key at a level, also if a bounded queue has no room for it.
+    pub(crate) fn add_exceeding(&self, hash: u64, level: Level, key: K) -> Added
+    where
+        K: Eq,
+    {
+        let mut share = Share::exceeding(self.room());
+        self.add_at(hash, level, key, &mut share)
+            .unwrap_or_else(|_| unreachable!("a share that exceeds the bound admits every key"))
+    }
+
+    /// Adds a key at a level, if `share` has or gets room for it, and otherwise returns the key.
     pub(crate) fn add_at(
         &self,
         hash: u64,
         level: Level,
         key: K,
-        enqueue: impl FnOnce(&Self, Queued<K>),
-    ) -> Added
+        share: &mut Share<'_>,
+    ) -> Result<Added, K>
     where
         K: Eq,
     {
         if self.closing.has_begun() {
-            return Added::ShutDown;
+            return Ok(Added::ShutDown);
         }
         let mut shard = self.keys.lock(hash);
-        if let Some(added) = self.add_known(&shard, hash, level, |interned| *interned == key) {
+        if let Some(node) = shard.find(hash, |interned| *interned == key) {
+            let added = self.add_found(&shard, node, level, share);
             drop(shard);
-            // As in `add`.
-            return self.settle_as(added, enqueue);
+            // As in `add`, `key` is dropped after that.
+            return added.map(|added| self.settle_slow(added)).ok_or(key);
         }
         // As in `add_new`.
         if self.closing.has_begun() {
-            return Added::ShutDown;
+            return Ok(Added::ShutDown);
         }
-        let (mut entry, swept) = shard.insert_queued(hash, key);
+        if !share.admit(false) {
+            return Err(key);
+        }
+        let (entry, swept) = shard.insert_queued(hash, key);
         entry.set_level(level);
         drop(shard);
-        enqueue(self, entry);
+        share.spend();
+        self.enqueue(entry);
         drop(swept);
-        Added::Queued
-    }
-
-    /// Adds a key that is queued, processing or delayed. Returns `None` if it is none of these.
-    pub(crate) fn add_present(&self, hash: u64, key: &K) -> Option<Added>
-    where
-        K: Eq,
-    {
-        let shard = self.keys.lock(hash);
-        let node = shard.find(hash, |interned| interned == key)?;
-        // SAFETY: found under the lock, which is held.
-        let found = unsafe { node.get() };
-        if found.state.phase() == State::Idle && found.delay.due().is_none() {
-            return None;
-        }
-        // It may be done meanwhile, and is queued in excess then, like a dirty key (B3).
-        let added = self.add_found(&shard, node, self.default_level());
-        drop(shard);
-        Some(self.settle_slow(added))
+        Ok(Added::Queued)
     }
 
     /// Adds a key that is not interned to its shard.
@@ -168,8 +164,11 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
+        let mut share = Share::exceeding(self.room());
         let shard = self.keys.lock(hash);
-        let added = self.add_known(&shard, hash, self.default_level(), eq);
+        let added = shard
+            .find(hash, eq)
+            .and_then(|node| self.add_found(&shard, node, self.default_level(), &mut share));
         drop(shard);
         match added {
             Some(added) => self.settle_slow(added),
@@ -177,41 +176,31 @@ impl<K> Core<K> {
         }
     }
 
-    /// Adds the key for which `eq` holds, if it is interned. Cancels its pending delay first, if
+    /// Adds a key of this shard, if `share` has or gets room for it. Cancels its pending delay first, if
     /// adds supersede delays, and records the add, if the queue is timed.
-    fn add_known(
-        &self,
-        shard: &Shard<'_, K>,
-        hash: u64,
-        level: Level,
-        eq: impl FnMut(&K) -> bool,
-    ) -> Option<node::Added<K>> {
-        let node = shard.find(hash, eq)?;
-        Some(self.add_found(shard, node, level))
-    }
-
-    /// Like [`add_known`](Self::add_known), for a key of this shard.
     #[inline]
     pub(crate) fn add_found(
         &self,
         _locked: &Shard<'_, K>,
         node: NodeRef<K>,
         level: Level,
-    ) -> node::Added<K> {
+        share: &mut Share<'_>,
+    ) -> Option<node::Added<K>> {
         // SAFETY: found under the lock, which is held during the call.
-        if self.supersede && unsafe { node.get() }.delay.cancel() {
+        let delay = unsafe { &node.get().delay };
+        let is_delayed = delay.due().is_some();
+        if is_delayed && self.supersede && delay.cancel() {
             self.note_cancelled();
+            share.receive();
         }
         // SAFETY: as above.
-        let added = match self.has_levels() {
-            // SAFETY: as above.
-            false => unsafe { node::add_locked(node) },
-            // SAFETY: as above.
-            true => unsafe { node::add_locked_at(node, level) },
-        };
+        let added = unsafe { node::add_locked_at(node, level, || share.admit(is_delayed)) }?;
+        if let node::Added::Queued(_) = added {
+            share.spend();
+        }
         // SAFETY: as above.
         unsafe { self.note_added(&added) };
-        added
+        Some(added)
     }
 
     #[inline]
@@ -232,21 +221,45 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let added = self.mark_pinned(pin, hash, level);
+        let mut share = Share::exceeding(self.room());
+        let added = self.mark_pinned(pin, hash, level, &mut share);
         self.settle_slow(added)
     }
 
-    /// Like [`add_known`](Self::add_known), for the pinned key of this hash.
-    pub(crate) fn mark_pinned(&self, pin: &Pin<K>, hash: u64, level: Level) -> node::Added<K> {
+    /// Like [`add_found`](Self::add_found), for the pinned key of this hash, and with a share that exceeds
+    /// the bound.
+    pub(crate) fn mark_pinned(
+        &self,
+        pin: &Pin<K>,
+        hash: u64,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> node::Added<K> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
         let supersedes = self.supersede && pin.delay().due().is_some();
         let shard = supersedes.then(|| self.keys.lock(hash));
         if shard.is_some() && pin.delay().cancel() {
             self.note_cancelled();
+            share.receive();
         }
-        let added = pin.add_at(level);
+        let added = self.add_in_share(pin, level, share);
         drop(shard);
+        added
+    }
+
+    /// Adds the pinned key, with a share that exceeds the bound, and records the add, if the queue is timed.
+    pub(super) fn add_in_share(
+        &self,
+        pin: &Pin<K>,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> node::Added<K> {
+        let added = pin.add_at(level, || share.admit(true));
+        let added = added.unwrap_or(node::Added::Closed);
+        if let node::Added::Queued(_) = added {
+            share.spend();
+        }
         // SAFETY: the key is pinned.
         unsafe { self.note_added(&added) };
         added
@@ -279,47 +292,30 @@ impl<K> Core<K> {
             node::Added::Queued(entry) => self.push_apart(entry),
             node::Added::Deferred(_) => Added::Deferred,
             node::Added::Merged => Added::Merged,
-            node::Added::Raised { pin, from, to } => self.raise(&pin, from, to),
+            node::Added::Raised(pin) => self.raise(&pin),
             node::Added::Closed => Added::ShutDown,
         }
     }
 
-    /// Moves a queued key to the tail of a more urgent level.
+    /// Moves a queued key to the tail of its level, which has become more urgent. The getter that was
+    /// notified for it finds it there.
     #[cold]
-    fn raise(&self, pin: &Pin<K>, from: Level, to: Level) -> Added {
-        if let Some(ordered) = self.ordered() {
-            ordered.raise(pin, from, to);
+    fn raise(&self, pin: &Pin<K>) -> Added {
+        if let Some(groups) = self.groups() {
+            groups.raise(pin);
         }
         pin.unpin();
-        self.getters.notify(1);
         Added::Merged
     }
 
     /// Like [`settle`](Self::settle), for a queue that may have extras.
     fn settle_slow(&self, added: node::Added<K>) -> Added {
-        self.settle_as(added, Self::enqueue_extras)
-    }
-
-    #[inline]
-    fn settle_as(&self, added: node::Added<K>, enqueue: impl FnOnce(&Self, Queued<K>)) -> Added {
-        let added = match added {
+        match added {
             node::Added::Queued(entry) => {
-                enqueue(self, entry);
+                self.enqueue(entry);
                 Added::Queued
             }
             added => self.settle(added),
-        };
-        if self.supersede {
-            // The add may have cancelled a delay.
-            self.offer_room();
-        }
-        added
-    }
-
-    /// Wakes adds that wait for room, if there is some now. Runs wakers, which are user code.
-    pub(super) fn offer_room(&self) {
-        if let Some(room) = self.room() {
-            room.offer();
         }
     }
 
@@ -334,8 +330,9 @@ impl<K> Core<K> {
     /// Like [`enqueue`](Self::enqueue), for a queue that may have extras.
     #[cold]
     fn enqueue_extras(&self, entry: Queued<K>) {
-        self.enqueue_unannounced(entry);
-        self.getters.notify(1);
+        if self.enqueue_unannounced(entry) {
+            self.getters.notify(1);
+        }
     }
 
     #[inline]
@@ -351,51 +348,32 @@ impl<K> Core<K> {
         Added::Queued
     }
 
-    /// Queues a key with the room that a turn has.
-    pub(crate) fn enqueue_in_turn(&self, entry: Queued<K>, mut turn: Turn<'_>) {
-        let _taken = turn.take();
+    /// Queues a key without a notification. Returns whether a getter is to be notified: the caller does so
+    /// for each such key, and runs no user code before that.
+    #[inline]
+    fn enqueue_unannounced(&self, entry: Queued<K>) -> bool {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
-        self.push_with_room(entry);
-        self.getters.notify(1);
+        self.push_extras(entry)
     }
 
-    /// Queues a key without a notification: the caller notifies a getter for each key that it has
-    /// queued, and runs no user code before that.
+    /// Pushes an entry to the FIFO, or to what is instead of it. Returns whether a getter is to be notified.
     #[inline]
-    pub(super) fn enqueue_unannounced(&self, entry: Queued<K>) {
-        if let Some(watch) = self.watch() {
-            watch.queued(&entry);
-        }
-        self.push_extras(entry);
-    }
-
-    /// Pushes an entry to the FIFO, or to what is instead of it.
-    #[inline]
-    pub(super) fn push_extras(&self, entry: Queued<K>) {
-        if let Some(room) = self.room() {
-            room.add(1);
-        }
-        self.push_with_room(entry);
-    }
-
-    /// Like [`push_extras`](Self::push_extras), of an entry for which there is room already.
-    #[inline]
-    fn push_with_room(&self, entry: Queued<K>) {
+    pub(super) fn push_extras(&self, entry: Queued<K>) -> bool {
         match self.ordered() {
-            None => self.fifo.push(entry),
-            Some(ordered) => ordered.push(entry),
-        }
-    }
-
-    /// Does what an add has left to do, without a notification. Returns whether the key was queued.
-    pub(super) fn settle_unannounced(&self, added: node::Added<K>) -> bool {
-        match added {
-            node::Added::Queued(entry) => {
-                self.enqueue_unannounced(entry);
+            None => {
+                self.fifo.push(entry);
                 true
             }
+            Some(ordered) => ordered.groups.push(entry),
+        }
+    }
+
+    /// Does what an add has left to do, without a notification. Returns whether a getter is to be notified.
+    pub(super) fn settle_unannounced(&self, added: node::Added<K>) -> bool {
+        match added {
+            node::Added::Queued(entry) => self.enqueue_unannounced(entry),
             added => {
                 self.settle(added);
                 false

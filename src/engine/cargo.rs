@@ -7,8 +7,7 @@
 use crate::engine::Core;
 use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
-use crate::fifo::groups::grouping::Grouping;
-use crate::fifo::ordered::{By, Ordered};
+use crate::fifo::groups::grouping::{Grouping, Ordered};
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::queue::added::Added;
@@ -100,7 +99,7 @@ impl<K> Extras<K> {
         if let Some(cargo) = &self.cargo {
             cargo.unload(held.key());
         }
-        let more = self.land(&held);
+        let more = self.end_delivery(&held);
         let (entry, closed) = match &self.watch {
             None => held.finish(),
             Some(watch) => watch.finish(held),
@@ -108,12 +107,12 @@ impl<K> Extras<K> {
         (entry, closed, more)
     }
 
-    /// Ends a delivery for the key's group, before it ends for the key: once the key is idle, both may be
+    /// Ends a delivery for the key's group, before it ends for the key: once the key is idle, it may be
     /// swept. Returns whether a getter is to be notified.
     #[inline]
-    pub(super) fn land(&self, held: &Held<K>) -> bool {
+    pub(super) fn end_delivery(&self, held: &Held<K>) -> bool {
         match &self.ordered {
-            Some(ordered) if ordered.counts_in_flight => ordered.land(held),
+            Some(ordered) if ordered.counts_in_flight => ordered.groups.end_delivery(held),
             _ => false,
         }
     }
@@ -126,10 +125,7 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn groups(&self) -> Option<&dyn Grouping<K>> {
-        match &self.ordered()?.by {
-            By::Lanes(_) => None,
-            By::Groups(groups, _) => Some(&**groups),
-        }
+        Some(&*self.ordered()?.groups)
     }
 
     #[inline]
@@ -178,19 +174,9 @@ impl<K> Core<K> {
     /// Calls `f` with each key whose state is one of these, pinned, while no shard is locked.
     fn for_each_pinned(&self, states: &[State], mut f: impl FnMut(&Pin<K>)) {
         for shard in self.keys.shards() {
-            let mut pins = Vec::new();
-            shard.visit(0, usize::MAX, |node| {
-                // SAFETY: in the table of a shard whose lock is held.
-                if states.contains(&unsafe { node.get() }.state.phase()) {
-                    // SAFETY: as above.
-                    pins.push(unsafe { Pin::new(node) });
-                }
-            });
+            let pins = shard.pinned(states);
             drop(shard);
-            for pin in pins {
-                f(&pin);
-                pin.unpin();
-            }
+            pins.iter().for_each(|pin| f(&pin.0));
         }
     }
 

@@ -5,13 +5,15 @@
 //! queue itself, so it does not keep the queue from being dropped.
 
 use crate::engine::Core;
-use crate::fifo::groups::parked::NEVER;
-use crate::keys::node::Pin;
+use crate::fifo::groups::NEVER;
+use crate::fifo::groups::grouping::Grouping;
+use crate::keys::node::{Added, Pin};
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Mutex, ThreadParker};
 use crate::timer::{Ended, Timer, Turn};
+use crate::wait::room::Share;
 
 /// The timer thread of one queue, once it is started.
 pub(crate) struct Driver {
@@ -116,17 +118,25 @@ impl<K> Core<K> {
     fn turn(&self) -> (usize, Turn) {
         let mut fired = 0;
         let mut queued = 0;
+        // Dropped after the notifications: what the delays had room for and did not queue.
+        let mut share = Share::exceeding(self.room());
+        // The timer is locked during the turn, and the groups' `push` runs user code.
+        let waits = self.groups().is_some_and(Grouping::runs_user_code);
+        let mut waiting = Vec::new();
         let turn = self.timer.turn(|pin, level| {
             fired += 1;
-            queued += self.add_and_unpin(&pin, level);
+            let added = self.end_delay(&pin, level, &mut share);
+            match waits {
+                true => waiting.push(added),
+                false => queued += usize::from(self.settle_unannounced(added)),
+            }
         });
-        self.getters.notify(queued);
-        if let Some(groups) = self.groups() {
-            self.getters.notify(groups.unpark());
+        for added in waiting {
+            queued += usize::from(self.settle_unannounced(added));
         }
-        if let Some(room) = self.room() {
-            // After the pushes, which have taken room of their own.
-            room.release(fired);
+        self.getters.notify(queued);
+        if self.groups().is_some_and(Grouping::unpark) {
+            self.getters.notify(1);
         }
         (fired, turn)
     }
@@ -143,26 +153,28 @@ impl<K> Core<K> {
         }
     }
 
-    /// Ends the timer. With `deliver`, first adds every key whose delay is pending, in due order.
-    /// Notifies no getter.
-    pub(crate) fn end_timer(&self, deliver: bool) -> Ended<K> {
+    /// Ends the timer. With `deliver`, first adds every key whose delay is pending, in due order, and
+    /// passes what is left to do for that to `owed`.
+    pub(crate) fn end_timer(&self, deliver: bool, mut owed: impl FnMut(Added<K>)) -> Ended<K> {
         // Before the wheel is taken away: the thread finds it gone only once it has to stop. Groups may
         // still have keys that wait for a time.
         if self.groups().is_none() {
             self.driver.stop(&self.timer);
         }
-        let add = |pin: Pin<K>, level| _ = self.add_and_unpin(&pin, level);
-        self.timer.end(deliver.then_some(add))
+        let mut share = Share::exceeding(self.room());
+        let add = |pin: Pin<K>, level| owed(self.end_delay(&pin, level, &mut share));
+        let ended = self.timer.end(deliver.then_some(add));
+        // Nobody gets room any more: the caller closes it.
+        share.forget();
+        ended
     }
 
-    /// Adds a key whose delay has ended, and returns the number of keys that this queued. Notifies
-    /// no getter.
-    fn add_and_unpin(&self, pin: &Pin<K>, level: Level) -> usize {
-        let added = pin.add_at(level);
-        // SAFETY: the key is pinned.
-        unsafe { self.note_added(&added) };
+    /// Adds a key whose delay has ended. What is left to do for that is the caller's.
+    fn end_delay(&self, pin: &Pin<K>, level: Level, share: &mut Share<'_>) -> Added<K> {
+        share.receive();
+        let added = self.add_in_share(pin, level, share);
         // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();
-        usize::from(self.settle_unannounced(added))
+        added
     }
 }

@@ -42,13 +42,13 @@ use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::{Event, Watch};
 use crate::fifo::Fifo;
+use crate::fifo::groups::grouping::Ordered;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
-use crate::fifo::lanes::{Lanes, Order};
-use crate::fifo::ordered::{By, Ordered};
+use crate::fifo::order::Order;
 use crate::keys::Keys;
-use crate::keys::behind::Behind;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Node, Pin};
+use crate::keys::seat::Seated;
 use crate::keys::slab::Annex;
 use crate::keys::state::Level;
 use crate::metrics::{Recorder, Tally};
@@ -58,11 +58,12 @@ use crate::time::clock::Clock;
 use crate::time::nanos;
 use crate::timer::{Registered, Timer};
 use crate::wait::WaitList;
-use crate::wait::room::Room;
+use crate::wait::room::{Room, Share};
 use driver::Driver;
 
 pub(crate) struct Core<K> {
     pub(crate) keys: Keys<K>,
+    /// Unused if the queue has an order of its own.
     fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
@@ -113,8 +114,8 @@ impl<K> Core<K> {
         {
             cargo.bound(capacity);
         }
-        if groups.is_none() && settings.pacing.is_set() {
-            groups = Some(Box::new(Grouped::new(Box::new(|_: &K| ()))));
+        if groups.is_none() && (settings.order.has_levels() || settings.pacing.is_set()) {
+            groups = Some(Box::new(Grouped::one()));
         }
         let core = Self::build(settings, cargo, groups);
         if let Some(groups) = core.groups() {
@@ -157,40 +158,27 @@ impl<K> Core<K> {
     ) -> Self {
         let annex = Annex {
             timed: watch.is_some(),
-            laned: settings.order.has_lanes() && groups.is_none(),
             seated: groups.is_some(),
         };
         let room = settings.capacity.map(Room::new);
         let has_extras = !annex.is_empty() || cargo.is_some() || room.is_some();
         let clock = settings.clock.get_or_insert_default().clone();
-        // SAFETY: the nodes have what `annex` says, here and below.
-        let seated = || unsafe { Behind::new(annex.timed) };
-        let by = match groups {
-            Some(groups) => {
-                let parts = Parts {
+        let ordered = groups.map(|groups| {
+            // SAFETY: the nodes have what `annex` says.
+            let seated = unsafe { Seated::new(annex.timed) };
+            Ordered {
+                default_level: settings.order.usual_level(),
+                last_level: settings.order.last_level(),
+                counts_in_flight: settings.pacing.group_limit.is_some(),
+                has_intervals: settings.pacing.min_interval.is_some(),
+                groups: groups.groups(Parts {
                     order: settings.order,
                     pacing: settings.pacing,
-                    ring: settings.ring,
-                    shards: settings.shards,
-                    seated: seated(),
+                    seated,
                     clock: clock.clone(),
-                };
-                Some(By::Groups(groups.groups(parts), seated()))
+                }),
+                seated,
             }
-            None if annex.laned => {
-                // SAFETY: as above.
-                let laned = unsafe { Behind::new(annex.timed) };
-                let lanes = Lanes::new(settings.order, settings.ring, laned);
-                Some(By::Lanes(lanes))
-            }
-            None => None,
-        };
-        let ordered = by.map(|by| Ordered {
-            default_level: settings.order.usual_level(),
-            last_level: settings.order.last_level(),
-            counts_in_flight: settings.pacing.group_limit.is_some(),
-            has_intervals: settings.pacing.min_interval.is_some(),
-            by,
         });
         Core {
             keys: Keys::new(settings.shards, annex),
@@ -248,17 +236,13 @@ impl<K> Core<K> {
             }
             return added;
         }
-        let room = self.room();
-        if let Some(room) = room {
-            // First: the delay may end at any time after.
-            room.add(1);
+        let mut share = Share::exceeding(self.room());
+        let begin = || _ = share.admit(true);
+        let registered = self.timer.delay(pin, level, delay, begin);
+        if registered == Registered::New {
+            share.spend();
         }
-        let registered = self.timer.delay(pin, level, delay);
-        if registered != Registered::New
-            && let Some(room) = room
-        {
-            room.release(1);
-        }
+        drop(share);
         if registered == Registered::Closed {
             return Added::ShutDown;
         }
@@ -285,7 +269,9 @@ impl<K> Core<K> {
         };
         if cancelled {
             self.note_cancelled();
-            self.offer_room();
+            if let Some(room) = self.room() {
+                room.release(1);
+            }
         }
         cancelled
     }
@@ -299,7 +285,7 @@ impl<K> Core<K> {
         }
         match self.ordered() {
             None => self.fifo.len(),
-            Some(ordered) => ordered.len(),
+            Some(ordered) => ordered.groups.len(),
         }
     }
 
@@ -309,10 +295,7 @@ impl<K> Core<K> {
             Some(ordered) if self.closing.all_delivered() => {
                 vec![0; usize::from(ordered.last_level) + 1]
             }
-            Some(ordered) => match &ordered.by {
-                By::Lanes(lanes) => lanes.depths(),
-                By::Groups(..) => self.keys.depths(ordered.last_level),
-            },
+            Some(ordered) => self.keys.depths(ordered.last_level),
         }
     }
 
@@ -328,7 +311,7 @@ impl<K> Core<K> {
     fn nothing_to_take(&self) -> bool {
         match self.ordered() {
             None => self.fifo.is_empty(),
-            Some(ordered) => ordered.is_idle(),
+            Some(ordered) => ordered.groups.is_idle(),
         }
     }
 }

@@ -47,7 +47,6 @@
 //! for it: a `None` is final.
 
 use super::Core;
-use super::taking::Taken;
 use crate::keys::state::State;
 use crate::queue::added::Remaining;
 use crate::sync::Mutex;
@@ -226,18 +225,20 @@ impl<K> Core<K> {
         }
         // From here on no delay fires. The walk finds every delay that is still pending, those
         // set meanwhile included.
-        let ended = self.end_timer(deliver);
-        let mut census = Census::default();
         let mut owed = Vec::new();
+        let ended = self.end_timer(deliver, |added| owed.push(added));
+        let mut census = Census::default();
         for shard in self.keys.shards() {
             shard.close(deliver, &mut census, |added| owed.push(added));
-        }
-        for added in owed {
-            self.settle_unannounced(added);
         }
         self.timer.clear(ended);
         self.closing.walked(&census);
         drop(walk);
+        // Unlocked, because pushes may run user code. These keys are counted as undelivered, so getters
+        // wait for them.
+        for added in owed {
+            self.settle_unannounced(added);
+        }
         // If every key is delivered, every getter must end. If not, there may be keys whose
         // delays ended just now; and a getter that was notified before may be a future that is
         // kept and not polled, for which no later add makes up.
@@ -273,11 +274,10 @@ impl<K> Core<K> {
             }
             Some(cargo) => self.abandon_with_cargo(cargo, &mut census),
         };
-        let taken = self.take();
-        debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
         self.closing.abandoned(&census);
         drop(walk);
         drop(stranded); // ends the receipts, which runs wakers
+        self.discard_abandoned();
         self.getters.notify_all();
         self.closing.drainers.notify_all();
         census.delayed = self.closing.dropped();

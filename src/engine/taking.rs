@@ -4,9 +4,7 @@
 //! inlined for everything else.
 
 use super::Core;
-use crate::engine::cargo::Extras;
-use crate::fifo::groups::grouping::Grouping;
-use crate::fifo::ordered::{By, Ordered};
+use crate::fifo::groups::grouping::{Grouping, Ordered};
 use crate::fifo::ring::Missed;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
@@ -24,8 +22,9 @@ pub(crate) enum Taken<K> {
 pub(crate) enum Unfinished<K> {
     /// The ring is empty, or another thread was faster.
     Pop(Missed),
-    /// The key is popped, and the queue is timed, or its keys carry values. Not if it has lanes.
-    Begin(Queued<K>),
+    /// There is more to do: the queue is timed or bounded, its keys carry values, or it has an order of
+    /// its own. Nothing is popped yet.
+    Extras,
     /// The delivery has begun, and a shut-down had closed the key.
     Closed(Held<K>, Begun),
 }
@@ -57,13 +56,13 @@ impl<K> Core<K> {
     /// caller continues with [`take_slow`](Self::take_slow).
     #[inline]
     pub(crate) fn take_fast(&self) -> Result<Held<K>, Unfinished<K>> {
+        if self.extras.is_some() {
+            return Err(Unfinished::Extras);
+        }
         let entry = match self.fifo.try_pop() {
             Ok(entry) => entry,
             Err(missed) => return Err(Unfinished::Pop(missed)),
         };
-        if self.extras.is_some() {
-            return Err(Unfinished::Begin(entry));
-        }
         match entry.begin() {
             (held, Begun::Open) => Ok(held),
             (held, begun) => Err(Unfinished::Closed(held, begun)),
@@ -74,14 +73,11 @@ impl<K> Core<K> {
     #[cold]
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
-            Unfinished::Pop(missed) => match self.ordered() {
-                None => match self.fifo.pop_missed(missed) {
-                    Some(entry) => self.begin(entry),
-                    None => self.nothing(),
-                },
+            Unfinished::Pop(missed) => self.begin_or_nothing(self.fifo.pop_missed(missed)),
+            Unfinished::Extras => match self.ordered() {
+                None => self.begin_or_nothing(self.fifo.pop()),
                 Some(ordered) => self.take_from(ordered),
             },
-            Unfinished::Begin(entry) => self.begin(entry),
             Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
         }
     }
@@ -89,33 +85,13 @@ impl<K> Core<K> {
     // Never: queues with one FIFO would pay for its registers.
     #[inline(never)]
     fn take_from(&self, ordered: &Ordered<K>) -> Taken<K> {
-        if let By::Lanes(lanes) = &ordered.by
-            && self.has_only_order()
-        {
-            return match lanes.pop_and_begin() {
-                Some((held, Begun::Open)) => Taken::Key(held),
-                Some((held, begun)) => self.begun_slow(held, begun, true),
-                None => self.nothing(),
-            };
-        }
-        let taken = match self.pop_ordered(ordered) {
-            Some(entry) => self.begin(entry),
-            None => self.nothing(),
-        };
+        let taken = self.begin_or_nothing(self.pop_ordered(ordered));
         if ordered.has_intervals
-            && let (Taken::Key(held), Some(groups)) = (&taken, self.groups())
+            && let Taken::Key(held) = &taken
         {
-            groups.delivered(held);
+            ordered.groups.delivered(held);
         }
         taken
-    }
-
-    /// Whether its order is all that the queue has in addition.
-    fn has_only_order(&self) -> bool {
-        let others = |extras: &Extras<K>| {
-            extras.watch.is_some() || extras.cargo.is_some() || extras.room.is_some()
-        };
-        !self.extras.as_deref().is_some_and(others)
     }
 
     fn pop(&self) -> Option<Queued<K>> {
@@ -127,7 +103,7 @@ impl<K> Core<K> {
 
     #[inline]
     fn pop_ordered(&self, ordered: &Ordered<K>) -> Option<Queued<K>> {
-        let (entry, more) = ordered.pop()?;
+        let (entry, more) = ordered.groups.pop()?;
         if more {
             self.getters.notify(1);
         }
@@ -139,6 +115,14 @@ impl<K> Core<K> {
         match self.closing.all_delivered() {
             true => Taken::Ended,
             false => Taken::Empty,
+        }
+    }
+
+    #[inline]
+    fn begin_or_nothing(&self, entry: Option<Queued<K>>) -> Taken<K> {
+        match entry {
+            Some(entry) => self.begin(entry),
+            None => self.nothing(),
         }
     }
 
@@ -184,33 +168,42 @@ impl<K> Core<K> {
         }
     }
 
+    /// Discards the entries of the keys that a shut-down has abandoned, which are all that is left, whatever
+    /// they wait for.
+    pub(crate) fn discard_abandoned(&self) {
+        match self.groups() {
+            None => {
+                let taken = self.take();
+                debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
+            }
+            Some(groups) => {
+                for entry in groups.take_all() {
+                    let (held, begun, _) = self.begin_one(entry);
+                    debug_assert_eq!(begun, Begun::Abandoned);
+                    self.discard(held);
+                }
+            }
+        }
+    }
+
     /// Ends the processing of an abandoned key. It is counted already, and not dirty, because adds are refused.
     fn discard(&self, held: Held<K>) {
         let more = self
             .extras
             .as_ref()
-            .is_some_and(|extras| extras.land(&held));
+            .is_some_and(|extras| extras.end_delivery(&held));
         held.finish();
         if more {
             self.getters.notify(1);
         }
     }
 
-    /// Finishes a key that is not delivered, and takes the one that has its turn, if the order knows it.
-    fn pop_instead(&self, held: Held<K>) -> Option<Queued<K>> {
-        let Some(ordered) = self.ordered() else {
-            self.finish(held);
-            return None;
-        };
-        let level = ordered.delivered(&held);
-        if let By::Groups(groups, _) = &ordered.by {
+    /// Finishes a key that is not delivered, and gives back what its delivery has taken.
+    fn finish_undelivered(&self, held: Held<K>) {
+        if let Some(groups) = self.groups() {
             groups.refund(&held);
         }
         self.finish(held);
-        match &ordered.by {
-            By::Lanes(lanes) => lanes.pop_again(level),
-            By::Groups(..) => None,
-        }
     }
 
     /// Counts the delivery of a closed key. If there is nothing to deliver, because a shut-down has
@@ -219,7 +212,6 @@ impl<K> Core<K> {
     #[cold]
     fn begun_slow(&self, mut held: Held<K>, mut begun: Begun, mut loaded: bool) -> Taken<K> {
         loop {
-            let mut next = None;
             if begun == Begun::Closed && self.closing.delivered() {
                 self.getters.notify_all();
             }
@@ -228,9 +220,9 @@ impl<K> Core<K> {
             } else if loaded {
                 return Taken::Key(held);
             } else {
-                next = self.pop_instead(held);
+                self.finish_undelivered(held);
             }
-            let Some(entry) = next.or_else(|| self.pop()) else {
+            let Some(entry) = self.pop() else {
                 return self.nothing();
             };
             (held, begun, loaded) = self.begin_one(entry);
@@ -257,8 +249,12 @@ impl<K> Core<K> {
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             Some(entry) => {
-                self.push_extras(entry);
-                self.getters.notify(1);
+                if let Some(room) = self.room() {
+                    room.add(1);
+                }
+                if self.push_extras(entry) {
+                    self.getters.notify(1);
+                }
             }
             None => self.finished((None, closed)),
         }

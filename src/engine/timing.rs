@@ -132,7 +132,7 @@ impl<K> Core<K> {
             match *added {
                 // SAFETY: by the caller's promise.
                 Added::Deferred(node) => unsafe { self.note_deferred(node) },
-                Added::Merged | Added::Raised { .. } => self.note(Event::Merged),
+                Added::Merged | Added::Raised(_) => self.note(Event::Merged),
                 Added::Queued(_) | Added::Closed => {}
             }
         }
@@ -157,13 +157,9 @@ impl<K> Core<K> {
         }
     }
 
-    /// Notes that a pending delay was cancelled. The caller then calls
-    /// [`offer_room`](Self::offer_room), once no lock is held.
+    /// Notes that a pending delay was cancelled. Its room is left to the caller.
     pub(crate) fn note_cancelled(&self) {
         self.timer.note_stale();
-        if let Some(room) = self.room() {
-            room.lower(1);
-        }
         self.note(Event::Cancelled);
     }
 }

@@ -90,7 +90,9 @@ impl<K> Core<K> {
     /// Returns when a waiting thread should look again; `None` if there is nothing to sweep.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let clock = self.timer.clock();
-        clock.instant(self.keys.next_look(|| clock.rough_nanos())?)
+        let keys = self.keys.next_look(|| clock.rough_nanos());
+        let groups = self.groups().and_then(Grouping::next_look);
+        clock.instant(keys.into_iter().chain(groups).min()?)
     }
 
     /// Takes a key for a waiter that was notified or stops waiting.

@@ -36,20 +36,17 @@
 //! word.
 
 pub(crate) mod groups;
-pub(crate) mod lanes;
-pub(crate) mod ordered;
+pub(crate) mod order;
 pub(crate) mod overflow;
 pub(crate) mod ring;
-mod spill;
 
 use std::ptr::NonNull;
 
 use crate::fifo::overflow::{Link, Overflow};
 use crate::fifo::ring::{Missed, Ring};
-use crate::fifo::spill::Spill;
 use crate::keys::node::Queued;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::sync::{Mutex, SegQueue};
+use crate::sync::Mutex;
 
 /// The most entries that one refill moves, so that no thread waits long for the mutex.
 const REFILL: u64 = 128;
@@ -63,7 +60,7 @@ fn entries(backlog: u64) -> u64 {
 
 pub(crate) struct Fifo<K> {
     ring: Ring,
-    overflow: Spill,
+    overflow: Overflow,
     /// The number of entries in the overflow, including those being pushed to it or moved out of
     /// it, and the number of refills.
     backlog: AtomicU64,
@@ -75,18 +72,9 @@ pub(crate) struct Fifo<K> {
 impl<K> Fifo<K> {
     /// Creates a FIFO whose ring holds `ring` entries, rounded up to a power of two.
     pub(crate) fn new(ring: usize) -> Self {
-        Fifo::with(ring, Spill::List(Overflow::default()))
-    }
-
-    /// Like [`new`](Self::new), for a lane, in which an entry can be more than once.
-    pub(crate) fn of_repeated(ring: usize) -> Self {
-        Fifo::with(ring, Spill::Queue(Box::new(SegQueue::new())))
-    }
-
-    fn with(ring: usize, overflow: Spill) -> Self {
         Fifo {
             ring: Ring::new(ring),
-            overflow,
+            overflow: Overflow::default(),
             backlog: AtomicU64::new(0),
             refill: Mutex::new(None),
         }
@@ -117,8 +105,7 @@ impl<K> Fifo<K> {
         // Ordering: Release; pairs with the Acquire in `refill`: a popper that reads a count with
         // this entry also finds what this thread pushed to the ring before, or saw pushed.
         self.backlog.fetch_add(1, Ordering::Release);
-        // SAFETY: nodes never move, a queued one stays interned, and has only one entry, unless this is
-        // a lane.
+        // SAFETY: nodes never move, a queued one stays interned, and has only one entry.
         unsafe { self.overflow.push(link) };
     }
 

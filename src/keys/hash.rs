@@ -8,6 +8,8 @@
 
 use std::hash::{BuildHasher, Hash};
 
+use crate::sync::assert_unlocked;
+
 /// 2^64 divided by the golden ratio, and odd: its multiples are far apart (Knuth, The Art of
 /// Computer Programming, volume 3, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -21,6 +23,7 @@ pub(crate) fn hash_of<Q>(hasher: &impl BuildHasher, key: &Q) -> u64
 where
     Q: Hash + ?Sized,
 {
+    assert_unlocked();
     let hash = hasher.hash_one(key);
     (hash ^ hash >> 32).wrapping_mul(SPREAD)
 }

@@ -10,13 +10,11 @@
 //! * Every key that is not idle is in the table, so a walk over the shards finds it.
 //! * [`sweep`] says when idle nodes leave a shard.
 
-pub(crate) mod behind;
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;
 pub(crate) mod hasher;
 pub(crate) mod node;
-pub(crate) mod place;
 pub(crate) mod seat;
 pub(crate) mod slab;
 pub(crate) mod state;
@@ -38,7 +36,7 @@ use crate::keys::slab::{Annex, NodeIndex, Slab};
 use crate::keys::state::State;
 use crate::keys::table::{Table, Tables};
 use crate::sync::atomic::AtomicUsize;
-use crate::sync::{Mutex, SpinLock, SpinLockGuard};
+use crate::sync::{Mutex, SpinLock, SpinLockGuard, assert_locks_held};
 
 pub(crate) struct Keys<K> {
     /// Each is guarded by the lock of the same shard below, and has the indices of the nodes there.
@@ -221,6 +219,8 @@ impl<K> Shard<'_, K> {
     /// Returns the node of the key for which `eq` holds, if it is interned.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
+        // `eq` is user code, under the one lock that it may run under.
+        assert_locks_held(1);
         let hash = ShortHash::of(hash);
         let index = self.table.find(hash, |index| {
             // SAFETY: in the table of a shard whose lock is held.

@@ -18,18 +18,15 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use crate::fifo::overflow::Link;
-use crate::keys::behind::Behind;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
-use crate::keys::place::{Laned, Place};
 use crate::keys::seat::{Seat, Seated};
 use crate::keys::slab::Slab;
 use crate::keys::state::{Begun, KeyState, Level, Marked, State};
 use crate::keys::times::{Timed, Times};
+use crate::sync::atomic::AtomicPtr;
 
 /// One key with its state.
-// The state is first, so that its address is that of the node, for `Seat::leave`.
-#[repr(C)]
 pub(crate) struct Node<K> {
     pub(crate) state: KeyState,
     pub(crate) delay: Delay,
@@ -88,15 +85,28 @@ impl<K> NodeRef<K> {
         unsafe { Slab::times_of(self).as_ref() }
     }
 
-    /// Returns what the node's queue keeps behind its node and its times. `behind` belongs to that queue.
+    /// Returns where the address of the next node is, in a list of queued keys.
+    ///
+    /// # Safety
+    ///
+    /// As for [`get`](Self::get).
+    pub(crate) unsafe fn next<'a>(self) -> &'a AtomicPtr<Link>
+    where
+        K: 'a,
+    {
+        // SAFETY: by the caller's promise.
+        unsafe { self.get() }.link.next()
+    }
+
+    /// Returns the node's seat. `Seated` belongs to the node's queue.
     ///
     /// # Safety
     ///
     /// As for [`get`](Self::get).
     #[inline]
-    pub(crate) unsafe fn behind<'a, T>(self, behind: &Behind<T>) -> &'a T {
-        // SAFETY: in a slab that has it, by `behind`; interned, by the caller's promise.
-        unsafe { Slab::behind(self, behind.is_timed()).cast().as_ref() }
+    pub(crate) unsafe fn seat<'a>(self, seated: &Seated) -> &'a Seat {
+        // SAFETY: in a slab that has seats, by `Seated`; interned, by the caller's promise.
+        unsafe { Slab::seat_of(self, seated.is_timed()).as_ref() }
     }
 }
 
@@ -105,13 +115,9 @@ pub(crate) enum Added<K> {
     Queued(Queued<K>),
     Deferred(NodeRef<K>),
     Merged,
-    /// Merged; the queued key was raised from one level to another, and the caller must push another
-    /// entry ([`crate::fifo::lanes`]).
-    Raised {
-        pin: Pin<K>,
-        from: Level,
-        to: Level,
-    },
+    /// Merged; the level of the queued key was raised, and the caller must move its entry
+    /// ([`crate::fifo::groups`]).
+    Raised(Pin<K>),
     Closed,
 }
 
@@ -119,16 +125,13 @@ impl<K> Added<K> {
     /// # Safety
     ///
     /// As for [`NodeRef::get`], during the call.
-    unsafe fn new(marked: Marked, node: NodeRef<K>, level: Level) -> Self {
+    unsafe fn new(marked: Marked, node: NodeRef<K>) -> Self {
         match marked {
-            Marked::Queued => Added::Queued(Queued { node, level }),
+            Marked::Queued => Added::Queued(Queued(node)),
             Marked::Deferred => Added::Deferred(node),
             Marked::Merged => Added::Merged,
-            Marked::Raised { from, to } => {
-                // SAFETY: by the caller's promise.
-                let pin = unsafe { Pin::new(node) };
-                Added::Raised { pin, from, to }
-            }
+            // SAFETY: by the caller's promise.
+            Marked::Raised => Added::Raised(unsafe { Pin::new(node) }),
             Marked::Closed => Added::Closed,
         }
     }
@@ -140,102 +143,92 @@ impl<K> Added<K> {
 #[inline]
 pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
     // SAFETY: by the caller's promise.
-    unsafe { Added::new(node.get().state.add_locked(), node, 0) }
+    unsafe { Added::new(node.get().state.add_locked(), node) }
 }
 
-/// Adds at a level, in a queue with levels, or at level 0.
+/// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
+/// [`KeyState::add_at`].
 ///
 /// # Safety
 ///
 /// As for [`add_locked`].
-pub(crate) unsafe fn add_locked_at<K>(node: NodeRef<K>, level: Level) -> Added<K> {
+pub(crate) unsafe fn add_locked_at<K>(
+    node: NodeRef<K>,
+    level: Level,
+    admit: impl FnMut() -> bool,
+) -> Option<Added<K>> {
     // SAFETY: by the caller's promise.
-    unsafe { Added::new(node.get().state.add_locked_at(level), node, level) }
+    let marked = unsafe { node.get() }.state.add_locked_at(level, admit)?;
+    // SAFETY: by the caller's promise.
+    Some(unsafe { Added::new(marked, node) })
 }
 
 /// The one FIFO entry of a queued key.
-pub(crate) struct Queued<K> {
-    node: NodeRef<K>,
-    /// The level at which it is to be pushed; 0 once it is popped.
-    level: Level,
-}
+pub(crate) struct Queued<K>(NodeRef<K>);
 
 impl<K> Queued<K> {
-    /// Creates the entry of a key that was interned as queued, at level 0.
+    /// Creates the entry of a key that was interned as queued.
     pub(crate) fn of_new(node: NodeRef<K>) -> Self {
-        Queued { node, level: 0 }
+        Queued(node)
     }
 
     pub(crate) fn node(&self) -> NodeRef<K> {
-        self.node
+        self.0
     }
 
-    pub(crate) fn level(&self) -> Level {
-        self.level
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        // SAFETY: the token; a queued node stays interned.
+        &unsafe { self.0.get() }.key
     }
 
     /// Sets the level of a key that was just interned, and that no other thread can reach yet.
-    pub(crate) fn set_level(&mut self, level: Level) {
-        self.level = level;
+    pub(crate) fn set_level(&self, level: Level) {
         if level > 0 {
-            self.state().set_level(level);
+            // SAFETY: the token; a queued node stays interned.
+            unsafe { self.0.get() }.state.set_level(level);
         }
+    }
+
+    /// Returns the level of the key.
+    pub(crate) fn level(&self) -> Level {
+        // SAFETY: the token; a queued node stays interned.
+        unsafe { self.0.get() }.state.level().unwrap_or(0)
     }
 
     #[inline]
     pub(crate) fn times(&self, timed: &Timed) -> &Times {
         // SAFETY: the token; a queued node stays interned.
-        unsafe { self.node.times(timed) }
+        unsafe { self.0.times(timed) }
     }
 
     /// Creates the entry of a queued key again.
     ///
     /// # Safety
     ///
-    /// It is the one entry: the other is used no more, or is stale because the caller has raised the key.
-    pub(crate) unsafe fn again(node: NodeRef<K>, level: Level) -> Self {
-        Queued { node, level }
-    }
-
-    #[inline]
-    pub(crate) fn place(&self, laned: &Laned) -> &Place {
-        // SAFETY: the token; a queued node stays interned, and one with a stale entry is pinned.
-        unsafe { self.node.behind(laned) }
+    /// It is the one entry: the other is used no more.
+    pub(crate) unsafe fn again(node: NodeRef<K>) -> Self {
+        Queued(node)
     }
 
     pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
         // SAFETY: the token; a queued node stays interned.
-        unsafe { self.node.behind(seated) }
-    }
-
-    pub(crate) fn state(&self) -> &KeyState {
-        // SAFETY: the token; a queued node stays interned, and one with a stale entry is pinned.
-        &unsafe { self.node.get() }.state
+        unsafe { self.0.seat(seated) }
     }
 
     /// Begins the delivery. Returns also whether a shut-down had closed or abandoned the key.
     #[inline]
     pub(crate) fn begin(self) -> (Held<K>, Begun) {
         // SAFETY: the token; a queued node stays interned.
-        let begun = unsafe { self.node.get() }.state.begin();
-        (Held(self.node), begun)
-    }
-
-    /// Turns the entry into the right to process the key.
-    ///
-    /// # Safety
-    ///
-    /// The caller has begun the delivery.
-    #[inline]
-    pub(crate) unsafe fn begun(self) -> Held<K> {
-        Held(self.node)
+        let begun = unsafe { self.0.get() }.state.begin();
+        (Held(self.0), begun)
     }
 
     /// Returns the address of the node's link.
     #[inline]
     pub(crate) fn link(&self) -> NonNull<Link> {
         // SAFETY: inside the node.
-        unsafe { self.node.0.byte_add(offset_of!(Node<K>, link)).cast() }
+        unsafe { self.0.0.byte_add(offset_of!(Node<K>, link)).cast() }
     }
 
     /// Returns the entry with this link.
@@ -247,10 +240,7 @@ impl<K> Queued<K> {
     pub(crate) unsafe fn from_link(link: NonNull<Link>) -> Self {
         // SAFETY: it is the link of a node, by the caller's promise.
         let node = unsafe { link.byte_sub(offset_of!(Node<K>, link)).cast() };
-        Queued {
-            node: NodeRef(node),
-            level: 0,
-        }
+        Queued(NodeRef(node))
     }
 }
 
@@ -270,14 +260,9 @@ impl<K> Held<K> {
         unsafe { self.0.times(timed) }
     }
 
-    pub(crate) fn place(&self, laned: &Laned) -> &Place {
-        // SAFETY: the token; a node being processed stays interned.
-        unsafe { self.0.behind(laned) }
-    }
-
     pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
         // SAFETY: the token; a node being processed stays interned.
-        unsafe { self.0.behind(seated) }
+        unsafe { self.0.seat(seated) }
     }
 
     pub(crate) fn pin(&self) -> Pin<K> {
@@ -290,10 +275,8 @@ impl<K> Held<K> {
     #[inline]
     pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
         // SAFETY: the token, which ends here.
-        let (phase, closed, level) = unsafe { self.0.get() }.state.finish();
-        let node = self.0;
-        let entry = (phase == State::Queued).then_some(Queued { node, level });
-        (entry, closed)
+        let (phase, closed) = unsafe { self.0.get() }.state.finish();
+        ((phase == State::Queued).then_some(Queued(self.0)), closed)
     }
 }
 
@@ -319,27 +302,31 @@ impl<K> Pin<K> {
     #[inline]
     pub(crate) fn add(&self) -> Added<K> {
         // SAFETY: pinned.
-        unsafe { Added::new(self.0.get().state.add_pinned(), self.0, 0) }
+        unsafe { Added::new(self.0.get().state.add_pinned(), self.0) }
     }
 
-    /// Adds at a level, in a queue with levels, or at level 0.
-    pub(crate) fn add_at(&self, level: Level) -> Added<K> {
+    /// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
+    /// [`KeyState::add_at`].
+    pub(crate) fn add_at(&self, level: Level, admit: impl FnMut() -> bool) -> Option<Added<K>> {
         // SAFETY: pinned.
-        unsafe { Added::new(self.0.get().state.add_at(level), self.0, level) }
+        let marked = unsafe { self.0.get() }.state.add_at(level, admit)?;
+        // SAFETY: pinned.
+        Some(unsafe { Added::new(marked, self.0) })
+    }
+
+    /// Returns the level of a key that is queued or dirty.
+    pub(crate) fn level(&self) -> Option<Level> {
+        // SAFETY: pinned.
+        unsafe { self.0.get() }.state.level()
     }
 
     pub(crate) fn node(&self) -> NodeRef<K> {
         self.0
     }
 
-    pub(crate) fn place(&self, laned: &Laned) -> &Place {
-        // SAFETY: pinned.
-        unsafe { self.0.behind(laned) }
-    }
-
     pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
         // SAFETY: pinned.
-        unsafe { self.0.behind(seated) }
+        unsafe { self.0.seat(seated) }
     }
 
     pub(crate) fn delay(&self) -> &Delay {
@@ -367,5 +354,14 @@ impl<K> Clone for Pin<K> {
     fn clone(&self) -> Self {
         // SAFETY: pinned by `self`.
         unsafe { Pin::new(self.0) }
+    }
+}
+
+/// A pin that ends when it is dropped, also by a panic.
+pub(crate) struct Pinned<K>(pub(crate) Pin<K>);
+
+impl<K> Drop for Pinned<K> {
+    fn drop(&mut self) {
+        self.0.unpin();
     }
 }

@@ -1,40 +1,69 @@
-//! What a queue with groups keeps beside each node, in the same slot of the slab; other queues have no
-//! room for it. [`crate::fifo::groups`] has the protocol.
+//! What a queue with levels, groups or a pace keeps beside each node, in the same slot of the slab; other
+//! queues have no room for it. [`crate::fifo::groups`] has the protocol.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use crate::keys::behind::Behind;
-use crate::keys::node::{Node, NodeRef, Pin};
-use crate::keys::state::{KeyState, Level};
-use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use crate::keys::state::Level;
+use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Not in a list.
 const NOWHERE: u8 = u8::MAX;
+/// In `delivered`: other levels had keys, too, so the delivery counted for them.
+const COUNTED: u8 = 1 << 7;
 
-/// The accesses are relaxed unless they say otherwise: each field says who may access it, and what orders these
-/// threads.
+/// A group of a queue. No other group of the queue ever has the same, so a key can keep the number of a
+/// group that is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupId {
+    /// Its place in the table of groups.
+    pub(crate) number: u32,
+    /// The number of groups that were created before it, and one more: never 0.
+    pub(crate) stamp: u64,
+}
+
+/// All accesses are relaxed: each field says what orders them.
 pub(crate) struct Seat {
-    /// The node of the key's group, which is pinned as long as the key is interned. Null until the key is
-    /// queued for the first time.
-    group: AtomicPtr<()>,
+    /// The group of the key, once it has one. Accessed under the lock of the groups.
+    number: AtomicU32,
+    /// 0 if the key has no group yet.
+    stamp: AtomicU64,
     /// The key before this one in the list of its group; the next one is in its link. Accessed under the
-    /// group's lock.
+    /// lock of the groups.
     pub(crate) previous: AtomicPtr<()>,
-    /// The level of the list that the key is in, or [`NOWHERE`]. Accessed under the group's lock.
+    /// The level of the list that the key is in, or [`NOWHERE`]. Accessed under the lock of the groups.
     listed: AtomicU8,
-    /// The level of the last delivery: written by the popper, read by the holder of the key.
+    /// The level of the last delivery, and [`COUNTED`]: written by the thread that has taken the key's
+    /// entry, read by the holder of the key.
     delivered: AtomicU8,
-    /// What [`cooling`](crate::fifo::groups) knows of the key. Accessed under its lock.
+    /// Whether the interval after the last delivery is not over, and the key waits for its end. Accessed
+    /// under the lock of the groups.
     pub(crate) cooling: AtomicU8,
 }
 
-/// A proof that the nodes of a queue have seats: only a queue with groups has one.
-pub(crate) type Seated = Behind<Seat>;
+/// A proof that the nodes of a queue have seats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seated {
+    timed: bool,
+}
+
+impl Seated {
+    /// # Safety
+    ///
+    /// Only a queue whose slabs have seats, and times if `timed`, may have it.
+    pub(crate) unsafe fn new(timed: bool) -> Self {
+        Seated { timed }
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.timed
+    }
+}
 
 impl Default for Seat {
     fn default() -> Self {
         Seat {
-            group: AtomicPtr::new(ptr::null_mut()),
+            number: AtomicU32::new(0),
+            stamp: AtomicU64::new(0),
             previous: AtomicPtr::new(ptr::null_mut()),
             listed: AtomicU8::new(NOWHERE),
             delivered: AtomicU8::new(0),
@@ -44,55 +73,38 @@ impl Default for Seat {
 }
 
 impl Seat {
-    /// Returns the group of the key, of type `T` as that of [`set_group`](Self::set_group).
+    /// Returns the group of the key, which may be forgotten by now.
     #[inline]
-    pub(crate) fn group<T>(&self) -> Option<NodeRef<T>> {
-        // Ordering: Acquire; pairs with the Release in `set_group`, for what is in the node.
-        let group: *mut Node<T> = self.group.load(Ordering::Acquire).cast();
-        NonNull::new(group).map(NodeRef)
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        // Ordering: Relaxed, here and below; see the fields.
+        let stamp = self.stamp.load(Ordering::Relaxed);
+        // Ordering: Relaxed.
+        let number = self.number.load(Ordering::Relaxed);
+        (stamp != 0).then_some(GroupId { number, stamp })
     }
 
-    /// Sets the group of the key, with the pin that is kept as long as the key is interned. Returns the group, which
-    /// another thread may have set before.
-    pub(crate) fn set_group<T>(&self, pin: &Pin<T>) -> NodeRef<T> {
-        let node = pin.node();
-        let address = node.0.as_ptr().cast();
-        let null = ptr::null_mut();
-        // Ordering: Release; pairs with the Acquire in `group`. Acquire; for the node that another thread has
-        // set.
-        let (release, acquire) = (Ordering::Release, Ordering::Acquire);
-        match self.group.compare_exchange(null, address, release, acquire) {
-            Ok(_) => node,
-            Err(other) => {
-                pin.unpin();
-                NonNull::new(other.cast()).map_or(node, NodeRef)
-            }
-        }
-    }
-
-    /// Unpins the group.
-    ///
-    /// # Safety
-    ///
-    /// The key leaves the table, so no other thread accesses the seat; and its group, if it has one, is
-    /// interned.
-    pub(crate) unsafe fn leave(&self) {
+    pub(crate) fn set_group(&self, id: GroupId) {
         // Ordering: Relaxed; see the fields.
-        if let Some(group) = NonNull::new(self.group.load(Ordering::Relaxed)) {
-            // SAFETY: the group's node is pinned until here, and begins with its state, whatever its type.
-            unsafe { group.cast::<KeyState>().as_ref() }.unpin();
-        }
+        self.number.store(id.number, Ordering::Relaxed);
+        // Ordering: Relaxed; see the fields.
+        self.stamp.store(id.stamp, Ordering::Relaxed);
     }
 
-    /// Notes the level of a delivery that begins.
-    pub(crate) fn deliver(&self, level: Level) {
+    /// Notes the level of a delivery that begins, and whether it counted for other levels.
+    pub(crate) fn deliver(&self, level: Level, counted: bool) {
+        let counted = if counted { COUNTED } else { 0 };
         // Ordering: Relaxed; see the fields.
-        self.delivered.store(level, Ordering::Relaxed);
+        self.delivered.store(level | counted, Ordering::Relaxed);
     }
 
     pub(crate) fn delivered(&self) -> Level {
         // Ordering: Relaxed; see the fields.
-        self.delivered.load(Ordering::Relaxed)
+        self.delivered.load(Ordering::Relaxed) & !COUNTED
+    }
+
+    pub(crate) fn counted(&self) -> bool {
+        // Ordering: Relaxed; see the fields.
+        self.delivered.load(Ordering::Relaxed) & COUNTED != 0
     }
 
     pub(crate) fn listed(&self) -> Option<Level> {

@@ -30,6 +30,7 @@
 
 use super::{Keys, Shard, Store};
 use crate::keys::state::{KeyState, Residence, State};
+use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
 use crate::wait::catch_panic::catch_panic;
 
@@ -102,6 +103,9 @@ impl<K> Drop for Swept<K> {
     /// If the `Drop` of a key panics, the panic hook reports it, the other keys are dropped all the
     /// same, and the caller, which may be adding another key, continues.
     fn drop(&mut self) {
+        if !self.keys.is_empty() {
+            assert_unlocked();
+        }
         for key in self.keys.drain(..) {
             let _ = catch_panic(|| drop(key));
         }
@@ -148,8 +152,9 @@ impl<K> Keys<K> {
 
     #[cold]
     fn look_at_litter(&self, burst: bool, now: impl Fn() -> u64) -> bool {
-        // One thread at a time works on the pass, and others do not wait for it. The drop of a key
-        // may call the queue and reach this point again.
+        // Dropped last, when nothing is locked any more.
+        let mut swept = Vec::new();
+        // One thread at a time works on the pass, and others do not wait for it.
         let Some(mut next) = self.next.try_lock() else {
             return false;
         };
@@ -165,7 +170,7 @@ impl<K> Keys<K> {
         let enough = pass.nodes + PORTION;
         while pass.shard < self.shards.len() && pass.nodes < enough {
             match self.try_shard(pass.shard) {
-                Some(shard) => pass.sweep(shard),
+                Some(shard) => swept.extend(pass.sweep(shard)),
                 // The next pass is not put off: it may find the shard unlocked, and sweep it.
                 None => pass.changed += 1,
             }
@@ -194,10 +199,10 @@ impl<K> Keys<K> {
 }
 
 impl Pass {
-    /// Sweeps one shard, and drops its keys once the shard is unlocked.
-    fn sweep<K>(&mut self, mut shard: Shard<'_, K>) {
+    /// Sweeps one shard.
+    fn sweep<K>(&mut self, mut shard: Shard<'_, K>) -> Option<Swept<K>> {
         if !shard.is_crowded() {
-            return;
+            return None;
         }
         self.nodes += shard.table.len() as u64;
         let swept = if self.in_time {
@@ -207,8 +212,7 @@ impl Pass {
         };
         self.changed += swept.changed;
         shard.settle_account(4);
-        drop(shard);
-        drop(swept);
+        Some(swept)
     }
 }
 

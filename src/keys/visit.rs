@@ -1,12 +1,8 @@
 //! Walks over a shard's nodes, for shut-downs and reports.
 
-use std::collections::HashMap;
-use std::ptr::NonNull;
-
 use super::{Keys, Shard};
 use crate::engine::shutdown::Census;
-use crate::keys::node::{self, Added, Node, NodeRef};
-use crate::keys::seat::Seated;
+use crate::keys::node::{self, Added, Node, NodeRef, Pin, Pinned};
 use crate::keys::state::{Level, State};
 
 impl<K> Keys<K> {
@@ -22,23 +18,6 @@ impl<K> Keys<K> {
             });
         }
         depths
-    }
-
-    /// Returns the number of keys in flight of each group, by the address of the group's node.
-    pub(crate) fn in_flight(&self, seated: &Seated) -> HashMap<NonNull<()>, usize> {
-        let mut counts = HashMap::new();
-        for shard in self.shards() {
-            shard.visit(0, usize::MAX, |node| {
-                // SAFETY: in the table of a shard whose lock is held.
-                let (state, seat) = unsafe { (&node.get().state, node.behind(seated)) };
-                if matches!(state.phase(), State::Processing | State::Dirty)
-                    && let Some(group) = seat.group::<()>()
-                {
-                    *counts.entry(group.0.cast()).or_default() += 1;
-                }
-            });
-        }
-        counts
     }
 
     /// Counts the keys by state, and the pending delays, each as of some moment.
@@ -65,6 +44,19 @@ impl<K> Shard<'_, K> {
         self.visit(0, usize::MAX, |node| f(unsafe { node.get() }));
     }
 
+    /// Pins the keys whose state is one of these.
+    pub(crate) fn pinned(&self, states: &[State]) -> Vec<Pinned<K>> {
+        let mut pins = Vec::new();
+        self.visit(0, usize::MAX, |node| {
+            // SAFETY: in the table of a shard whose lock is held.
+            if states.contains(&unsafe { node.get() }.state.phase()) {
+                // SAFETY: as above.
+                pins.push(Pinned(unsafe { Pin::new(node) }));
+            }
+        });
+        pins
+    }
+
     /// Closes every key of the shard, and counts the keys by state in `census`. A pending delay is
     /// dropped and counted; with `deliver`, the key is added first instead, and what is left to do for
     /// that is passed to `owed`.
@@ -74,7 +66,8 @@ impl<K> Shard<'_, K> {
             let node = unsafe { node_ref.get() };
             if deliver && let Some(level) = node.delay.close() {
                 // SAFETY: as above.
-                owed(unsafe { node::add_locked_at(node_ref, level) });
+                let added = unsafe { node::add_locked_at(node_ref, level, || true) };
+                added.map(&mut owed);
             }
             if let Some(phase) = node.state.close() {
                 census.count(phase);

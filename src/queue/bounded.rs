@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::drain::deadline_in;
 use crate::keys::hash::hash_of;
 use crate::wait::blocking::block_until;
-use crate::wait::room::Turn;
+use crate::wait::room::{Share, Turn};
 use crate::{Added, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S>
@@ -44,18 +44,7 @@ where
         let Some(room) = core.room() else {
             return Ok(self.add(key));
         };
-        if core.is_shutting_down() {
-            return Ok(Added::ShutDown);
-        }
-        let hash = hash_of(&self.hasher, &key);
-        // First: a key that needs no room must not take some from others for a moment.
-        if let Some(added) = core.add_present(hash, &key) {
-            return Ok(added);
-        }
-        match Turn::try_new(room, 1) {
-            Some(turn) => Ok(self.add_in_turn(hash, key, turn)),
-            None => core.add_present(hash, &key).ok_or(Full(key)),
-        }
+        self.add_in(&mut Share::within(room), key)
     }
 
     /// Adds a key, and waits until the queue has room for it (B2). Adds that wait get room in the order
@@ -109,7 +98,7 @@ where
         };
         let mut turn = self.turn_to_add();
         match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => Ok(self.add_in_turn(hash_of(&self.hasher, &key), key, turn)),
+            Some(()) => self.add_in(&mut turn.share(), key),
             None => Err(Full(key)),
         }
     }
@@ -143,20 +132,20 @@ where
         };
         let mut turn = self.turn_to_add();
         (&mut turn).await;
-        self.add_in_turn(hash_of(&self.hasher, &key), key, turn)
+        let added = self.add_in(&mut turn.share(), key);
+        added.expect("the turn has room")
     }
 
     fn turn_to_add(&self) -> Turn<'_> {
         Turn::new(self.core.room().expect("only a bounded queue is full"), 1)
     }
 
-    /// Adds a key for which there is room. If it needs none, the room is given back.
-    fn add_in_turn(&self, hash: u64, key: K, turn: Turn<'_>) -> Added {
+    /// Adds a key, if this share has or gets room for it.
+    fn add_in(&self, share: &mut Share<'_>, key: K) -> Result<Added, Full<K>> {
         let core = &*self.core;
-        let level = core.default_level();
-        core.add_at(hash, level, key, |core, entry| {
-            core.enqueue_in_turn(entry, turn);
-        })
+        let hash = hash_of(&self.hasher, &key);
+        core.add_at(hash, core.default_level(), key, share)
+            .map_err(Full)
     }
 }
 

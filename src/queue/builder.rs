@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::engine::cargo::Cargo;
 use crate::engine::{Core, Settings};
 use crate::fifo::groups::settings::{GroupBy, Pacing};
-use crate::fifo::lanes::Order;
+use crate::fifo::order::Order;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
 use crate::values::Merger;

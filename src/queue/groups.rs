@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::fifo::groups::grouping::GroupCounts;
 use crate::fifo::groups::settings::{Grouped, Weigh};
-use crate::fifo::ordered::By;
+use crate::keys::state::State;
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};
 
@@ -248,9 +248,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
 impl<K> Core<K> {
     fn visit_groups(&self, f: &mut dyn FnMut(&dyn Any)) {
-        if let Some(By::Groups(groups, seated)) = self.ordered().map(|ordered| &ordered.by) {
-            groups.visit(&self.keys.in_flight(seated), f);
+        let Some(groups) = self.groups() else { return };
+        let mut in_flight = Vec::new();
+        for shard in self.keys.shards() {
+            in_flight.extend(shard.pinned(&[State::Processing, State::Dirty]));
         }
+        groups.visit(&in_flight, f);
     }
 
     /// Holds a group. Returns `None` if the queue has no groups of this type.

@@ -12,7 +12,7 @@ use crate::keys::hash::hash_of;
 use crate::keys::node::Held;
 use crate::keys::state::Level;
 use crate::limiter::{NoLimit, RateLimiter};
-use crate::sync::Arc;
+use crate::sync::{Arc, assert_unlocked};
 use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
@@ -104,7 +104,7 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
 
     fn own_level(&self) -> Level {
         let ordered = self.queue.core.ordered();
-        ordered.map_or(0, |ordered| ordered.delivered(&self.held))
+        ordered.map_or(0, |ordered| self.held.seat(&ordered.seated).delivered())
     }
 
     /// Finishes the key.
@@ -207,6 +207,7 @@ where
         if self.queue.core.is_shutting_down() {
             return self.refuse();
         }
+        assert_unlocked();
         let delay = self.queue.limiter.when(self);
         self.add_after(delay)
     }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::limiter::{NoLimit, RateLimiter};
-use crate::sync::Arc;
+use crate::sync::{Arc, assert_unlocked};
 use crate::{Added, Builder, DefaultHasher, KeyHandle};
 
 /// A keyed work queue.
@@ -147,7 +147,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
             return self.add(key);
         }
         let hash = hash_of(&self.hasher, &key);
-        core.add_at(hash, core.clamp_level(level), key, Core::enqueue)
+        core.add_exceeding(hash, core.clamp_level(level), key)
     }
 
     /// Adds many keys, in order. Returns the number of keys that became queued; the others were
@@ -311,6 +311,7 @@ where
         if self.core.is_shutting_down() {
             return Added::ShutDown;
         }
+        assert_unlocked();
         let delay = self.limiter.when(&key);
         self.add_after(key, delay)
     }
@@ -403,15 +404,15 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     pub fn shrink(&self) {
         let core = &self.core;
-        if core.closing.all_delivered() {
-            // Discards the entries of abandoned keys, which are all that is left.
-            _ = core.take();
+        let ended = core.closing.all_delivered();
+        if ended {
+            core.discard_abandoned();
         }
         core.timer.shrink();
-        let groups = core.groups();
-        groups.inspect(|groups| groups.forget());
+        if let Some(groups) = core.groups() {
+            groups.shrink(ended);
+        }
         core.keys.shrink();
-        groups.inspect(|groups| groups.shrink());
     }
 }
 

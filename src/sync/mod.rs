@@ -22,6 +22,12 @@ mod model;
 #[cfg(any(keyqueue_loom, keyqueue_shuttle))]
 use model as base;
 
+#[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
+pub(crate) mod held;
+#[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
+pub(crate) use held::{Held, assert_locks_held, assert_unlocked};
+
+use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 
 pub(crate) use base::*;
@@ -36,15 +42,45 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        MutexGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns `None` if the mutex is locked.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(guard) => Some(MutexGuard::new(guard)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard::new(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+/// A locked [`Mutex`].
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    guard: base::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    fn new(guard: base::MutexGuard<'a, T>) -> Self {
+        MutexGuard {
+            guard,
+            _held: Held::new(),
+        }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
     }
 }

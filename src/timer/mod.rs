@@ -167,10 +167,17 @@ impl<K> Timer<K> {
         at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin.
-    pub(crate) fn delay(&self, pin: Pin<K>, level: Level, delay: Duration) -> Registered {
+    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `begin` is called as
+    /// by [`Delay::set`](crate::keys::delay::Delay::set).
+    pub(crate) fn delay(
+        &self,
+        pin: Pin<K>,
+        level: Level,
+        delay: Duration,
+        begin: impl FnMut(),
+    ) -> Registered {
         let due = self.due(delay);
-        match pin.delay().set(due, level, self.policy) {
+        match pin.delay().set(due, level, self.policy, begin) {
             Set::Pending { stamp, moved } => {
                 if moved {
                     self.note_stale();

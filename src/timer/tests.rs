@@ -38,7 +38,8 @@ impl Timed {
     fn delay(&self, key: u64, ticks: u64) {
         let pin = self.pin(key);
         assert_ne!(
-            self.timer.delay(pin, 0, Duration::from_nanos(ticks * TICK)),
+            self.timer
+                .delay(pin, 0, Duration::from_nanos(ticks * TICK), || ()),
             Registered::Closed
         );
     }
@@ -75,10 +76,11 @@ fn a_turn_takes_every_registration_before_it_fires_any() {
     {
         // No thread helps while the wheel is locked.
         let _wheel = timed.timer.wheel.lock();
-        for key in 0..5000 {
-            timed.delay(key, 2);
-        }
-        timed.delay(5000, 1);
+        let delays = || {
+            (0..5000).for_each(|key| timed.delay(key, 2));
+            timed.delay(5000, 1);
+        };
+        std::thread::scope(|scope| scope.spawn(delays).join().unwrap());
     }
     timed.time.advance(Duration::from_nanos(3 * TICK));
     assert_eq!(timed.turn().first(), Some(&5000));

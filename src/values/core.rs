@@ -7,9 +7,10 @@ use crate::Added;
 use crate::engine::Core;
 use crate::engine::timing::Event;
 use crate::keys::Shard;
-use crate::keys::node::{self, NodeRef, Pin, Queued};
+use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
 use crate::sync::{Arc, SpinLockGuard};
+use crate::wait::room::Share;
 
 impl<V> From<V> for Load<V> {
     #[inline]
@@ -83,7 +84,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let new = Valued::with(key, Load::default(), 0);
-        let (mut entry, swept) = shard.insert_queued(hash, new);
+        let (entry, swept) = shard.insert_queued(hash, new);
         entry.set_level(level);
         // SAFETY: just interned, and queued: it stays interned until its entry is pushed and popped.
         let waiting = unsafe { &entry.node().get().key }.waiting.lock();
@@ -112,7 +113,10 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             drop(shard);
             return self.put_pinned(&pinned.0, hash, level, merger, change);
         };
-        let added = self.add_found(&shard, node, level);
+        // The bound of a queue of values is the merger's, so this add needs no room.
+        let mut share = Share::exceeding(None);
+        let added = self.add_found(&shard, node, level, &mut share);
+        let added = added.unwrap_or(node::Added::Closed);
         if matches!(added, node::Added::Closed) {
             // Before the shard, whose lock keeps the node, and that before `change`, whose drop drops
             // the value: that is user code.
@@ -136,7 +140,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let waiting = pin.key().waiting.lock();
-        let added = self.mark_pinned(pin, hash, level);
+        let added = self.mark_pinned(pin, hash, level, &mut Share::exceeding(None));
         self.fill(waiting, added, merger, change)
     }
 
@@ -155,7 +159,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         if waiting.load.value.is_none() {
             return Err(value);
         }
-        let added = self.mark_pinned(pin, hash, self.default_level());
+        let level = self.default_level();
+        let added = self.mark_pinned(pin, hash, level, &mut Share::exceeding(None));
         let merger = self.merger();
         Ok(self.fill(waiting, added, merger, |waiting| {
             merger.merge(&mut waiting.load, value.into());
@@ -210,10 +215,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             node::Added::Queued(entry) => (Some(Push(self, Some(entry))), Added::Queued),
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
-            raised @ node::Added::Raised { .. } => {
-                let _raise = Raise(self, Some(raised));
-                return self.fill(waiting, node::Added::Merged, merger, change);
-            }
+            // Needs no order with what follows: it only moves the entry.
+            raised @ node::Added::Raised(_) => (None, self.settle(raised)),
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;
@@ -236,25 +239,5 @@ impl<K> Drop for Push<'_, K> {
         if let Some(entry) = self.1.take() {
             self.0.enqueue(entry);
         }
-    }
-}
-
-/// The same for a key that was raised.
-struct Raise<'c, K>(&'c Core<K>, Option<node::Added<K>>);
-
-impl<K> Drop for Raise<'_, K> {
-    fn drop(&mut self) {
-        if let Some(raised) = self.1.take() {
-            self.0.settle(raised);
-        }
-    }
-}
-
-/// A pin that ends when it is dropped.
-struct Pinned<K>(Pin<K>);
-
-impl<K> Drop for Pinned<K> {
-    fn drop(&mut self) {
-        self.0.unpin();
     }
 }

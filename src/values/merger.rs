@@ -10,7 +10,7 @@ use crate::engine::cargo::Cargo;
 use crate::engine::timing::Watch;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
-use crate::sync::SpinLockGuard;
+use crate::sync::{SpinLockGuard, assert_locks_held};
 use crate::wait::catch_panic::catch_panic;
 use crate::wait::room::Room;
 
@@ -63,7 +63,11 @@ impl<V> Merger<V> {
     pub(super) fn merge(&self, older: &mut Load<V>, newer: Load<V>) {
         if let Some(value) = newer.value {
             match &mut older.value {
-                Some(older) => (self.merge)(older, value),
+                Some(older) => {
+                    // The lock of the key's value.
+                    assert_locks_held(1);
+                    (self.merge)(older, value);
+                }
                 None => older.value = Some(value),
             }
         }

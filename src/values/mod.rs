@@ -54,7 +54,7 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::limiter::NoLimit;
-use crate::sync::SpinLock;
+use crate::sync::{SpinLock, assert_unlocked};
 use crate::wait::catch_panic::catch_panic;
 use crate::{DefaultHasher, Item, WorkQueue};
 pub(crate) use merger::Merger;
@@ -157,6 +157,7 @@ impl<V> Load<V> {
         }
         if mem::needs_drop::<V>() {
             // The drop of the value is user code.
+            assert_unlocked();
             let _ = catch_panic(|| drop(self.value));
         }
     }

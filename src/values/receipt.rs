@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use crate::queue::drain::deadline_in;
 use crate::sync::atomic::{AtomicU8, Ordering};
-use crate::sync::{Arc, AtomicWaker};
+use crate::sync::{Arc, AtomicWaker, assert_unlocked};
 use crate::wait::blocking::block_until;
 use crate::wait::catch_panic::catch_panic;
 
@@ -118,6 +118,7 @@ impl Obligation {
         // Ordering: Release; pairs with the Acquire in `Receipt::ended`, so that the waiter sees
         // what the worker did.
         shared.outcome.store(ended as u8, Ordering::Release);
+        assert_unlocked();
         let _ = catch_panic(|| shared.waker.wake());
     }
 }

@@ -40,7 +40,7 @@ use std::task::Waker;
 use crossbeam_utils::CachePadded;
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use crate::sync::{Arc, AtomicWaker, Mutex, fence_after_rmw};
+use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked, fence_after_rmw};
 use crate::wait::catch_panic::catch_panic;
 
 /// The waiters for one event, in the order of their registration.
@@ -148,8 +148,8 @@ impl WaitList {
 
     /// Notifies up to `most` waiters that something was published before this call.
     ///
-    /// The publication must be an atomic read-modify-write. Plain stores may follow it, of what the
-    /// waiter's check does not rely on, such as the hints of the ring.
+    /// The publication must be an atomic read-modify-write, or a fence must follow it. Plain stores may
+    /// follow, of what the waiter's check does not rely on, such as the hints of the ring.
     ///
     /// Wakers may be user code. If one panics, the panic hook reports it; the other waiters are
     /// woken all the same, and the caller, such as a worker or an adder, continues.
@@ -189,6 +189,7 @@ impl WaitList {
             }
             self.note_length(&list);
             drop(list);
+            assert_unlocked();
             for slot in batch.into_iter().flatten() {
                 let _ = catch_panic(|| slot.waker.wake());
             }

@@ -4,9 +4,11 @@
 //!
 //! `used` is what waits for delivery, and what is *granted* to adds which have not happened yet.
 //!
-//! * In a queue without values, each entry of a key and each pending delay weighs 1. The thread that
-//!   pushes the entry, or sets the delay, raises `used` before; the thread that pops the entry, or ends
-//!   or cancels the delay, lowers it after.
+//! * In a queue without values, each queued key and each pending delay weighs 1. The thread that makes
+//!   the key queued, or sets the delay, raises `used` *before* the change of the key's word ([`Share`]):
+//!   so what a thread sees queued or delayed is counted (B1). If another thread was faster, it
+//!   lowers `used` again. A delay that ends, or that an add supersedes, passes its room on to the entry of its
+//!   key. The thread that begins a delivery, or cancels a delay, lowers `used` after.
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
 //!   lock, adds the difference to `used`.
 //!
@@ -37,7 +39,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use crate::sync::{Arc, AtomicWaker, Mutex};
+use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked};
 use crate::wait::catch_panic::catch_panic;
 
 pub(crate) struct Room {
@@ -99,21 +101,11 @@ impl Room {
 
     /// Gives room back. Runs wakers, which are user code.
     pub(crate) fn release(&self, weight: usize) {
-        if weight > 0 {
-            self.lower(weight);
-            self.offer();
+        if weight == 0 {
+            return;
         }
-    }
-
-    /// Gives room back, without a look at who waits for it: the caller then calls
-    /// [`offer`](Self::offer).
-    pub(crate) fn lower(&self, weight: usize) {
-        // Ordering: Relaxed; ordered by the fence in `offer`.
+        // Ordering: Relaxed; ordered by the fence.
         self.used.fetch_sub(weight, Ordering::Relaxed);
-    }
-
-    /// Grants room that was given back. Runs wakers, which are user code.
-    pub(crate) fn offer(&self) {
         // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed; ordered by the fence.
@@ -143,6 +135,7 @@ impl Room {
             };
             // Ordering: Release; pairs with the Acquire in `Turn::poll`.
             first.granted.store(true, Ordering::Release);
+            assert_unlocked();
             let _ = catch_panic(|| first.waker.wake());
         }
     }
@@ -161,6 +154,78 @@ impl Room {
         self.closed.store(true, Ordering::Relaxed);
         drop(line);
         self.grant();
+    }
+}
+
+/// The room of one add, or of several delays that end, in a queue that may be bounded: what it has for the
+/// keys that it makes queued. Gives the rest back when it is dropped, which may run wakers.
+pub(crate) struct Share<'r> {
+    room: Option<&'r Room>,
+    has: usize,
+    /// Whether it takes room that the queue does not have.
+    exceeds: bool,
+}
+
+impl<'r> Share<'r> {
+    /// The share of an add that is never refused for lack of room.
+    #[inline]
+    pub(crate) fn exceeding(room: Option<&'r Room>) -> Self {
+        Share {
+            room,
+            has: 0,
+            exceeds: true,
+        }
+    }
+
+    /// The share of an add that is refused if there is no room, or if others wait for it.
+    pub(crate) fn within(room: &'r Room) -> Self {
+        Share {
+            room: Some(room),
+            has: 0,
+            exceeds: false,
+        }
+    }
+
+    /// Returns whether one key may become queued or delayed, and takes room for it. `is_known` says that the
+    /// key is there already, and needs no room.
+    #[inline]
+    pub(crate) fn admit(&mut self, is_known: bool) -> bool {
+        let Some(room) = self.room else { return true };
+        if self.has == 0 {
+            if self.exceeds || is_known {
+                room.add(1);
+            } else if !room.try_take(1) {
+                return false;
+            }
+            self.has = 1;
+        }
+        true
+    }
+
+    /// Notes that a key has become queued or delayed, with room of this share.
+    #[inline]
+    pub(crate) fn spend(&mut self) {
+        self.has = self.has.saturating_sub(1);
+    }
+
+    /// Keeps the room that is left, for good: the queue is shut down.
+    pub(crate) fn forget(mut self) {
+        self.has = 0;
+    }
+
+    /// Takes the room of a delay that has ended.
+    #[inline]
+    pub(crate) fn receive(&mut self) {
+        self.has += usize::from(self.room.is_some());
+    }
+}
+
+impl Drop for Share<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(room) = self.room {
+            room.release(self.has);
+        }
     }
 }
 
@@ -191,6 +256,15 @@ impl<'r> Turn<'r> {
     /// Takes the room that the turn has, for what is added.
     pub(crate) fn take(&mut self) -> usize {
         mem::take(&mut self.weight)
+    }
+
+    /// Turns the room of a turn that has it into that of an add.
+    pub(crate) fn share(mut self) -> Share<'r> {
+        Share {
+            room: Some(self.room),
+            has: self.take(),
+            exceeds: true,
+        }
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.

@@ -22,7 +22,7 @@
 
 use std::task::Waker;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, assert_unlocked};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Stops the workers that share it. Permanent.
@@ -48,6 +48,7 @@ impl StopFlag {
         // Ordering: Relaxed; ordered by the list's lock and the wake-ups, see the header.
         self.is_set.store(true, Ordering::Relaxed);
         for waker in self.threads.lock().iter() {
+            assert_unlocked();
             waker.wake_by_ref();
         }
     }

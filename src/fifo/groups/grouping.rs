@@ -1,23 +1,39 @@
 //! What an engine knows of the groups of its queue: it does not know their type.
 
 use std::any::Any;
-use std::collections::HashMap;
-use std::ptr::NonNull;
 use std::time::Duration;
 
-use crate::keys::node::{Held, Pin, Queued};
+use crate::keys::node::{Held, Pin, Pinned, Queued};
+use crate::keys::seat::Seated;
 use crate::keys::state::Level;
 
-/// The groups of a queue, for an engine that does not know their type.
+/// The order of a queue for which one FIFO is not enough.
+pub(crate) struct Ordered<K> {
+    /// The level of adds that name none.
+    pub(crate) default_level: Level,
+    pub(crate) last_level: Level,
+    /// Whether groups have a limit of keys in flight. If not, nothing counts these.
+    pub(crate) counts_in_flight: bool,
+    /// Whether keys have a least interval between two deliveries.
+    pub(crate) has_intervals: bool,
+    pub(crate) groups: Box<dyn Grouping<K>>,
+    pub(crate) seated: Seated,
+}
+
+/// The groups of a queue.
 pub(crate) trait Grouping<K>: Send + Sync {
     /// Sets what is called with a time at which [`unpark`](Self::unpark) is to be called.
     fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>);
 
-    /// Puts a queued key into its group.
-    fn push(&self, entry: Queued<K>);
+    /// Whether [`push`](Self::push) may run user code.
+    fn runs_user_code(&self) -> bool;
+
+    /// Puts a queued key into its group. Returns whether it may be delivered now, so that a getter is to be
+    /// notified.
+    fn push(&self, entry: Queued<K>) -> bool;
 
     /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
-    /// whether other getters are to be notified.
+    /// whether another getter is to be notified. May run user code.
     fn pop(&self) -> Option<(Queued<K>, bool)>;
 
     /// Takes all keys out, whatever they wait for.
@@ -26,17 +42,18 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Begins the interval of a key that is delivered.
     fn delivered(&self, held: &Held<K>);
 
-    /// Gives back the tokens that were taken for a key, which is not delivered.
+    /// Gives back what was taken for a key that is not delivered.
     fn refund(&self, held: &Held<K>);
 
     /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
-    fn land(&self, held: &Held<K>) -> bool;
+    fn end_delivery(&self, held: &Held<K>) -> bool;
 
-    /// Moves a key whose level was raised, and ends the pin for its other entry: there is none.
-    fn raise(&self, pin: &Pin<K>, to: Level);
+    /// Moves a key whose level was raised.
+    fn raise(&self, pin: &Pin<K>);
 
-    /// Takes out what has waited for a time that has come. Returns how many getters to notify.
-    fn unpark(&self) -> usize;
+    /// Lets go on what has waited for a time that has come. Returns whether a getter is to be notified. May
+    /// run user code.
+    fn unpark(&self) -> bool;
 
     /// Returns the next such time.
     fn next(&self) -> u64;
@@ -44,7 +61,7 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Returns the number of queued keys.
     fn len(&self) -> usize;
 
-    /// Returns whether no group is ready. Does not miss one that is ready during the whole call.
+    /// Returns whether no key may be delivered now.
     fn is_idle(&self) -> bool;
 
     /// Returns the number of groups with queued keys that wait for a time.
@@ -52,23 +69,25 @@ pub(crate) trait Grouping<K>: Send + Sync {
     fn parked(&self) -> usize;
 
     /// Holds a group, or releases it (0). Returns whether a getter is to be notified; `None` if groups
-    /// have another type.
+    /// have another type. Runs user code.
     fn hold(&self, group: &dyn Any, until: u64) -> Option<bool>;
 
-    /// Holds the group of a key in flight.
+    /// Holds the group of a key in flight, unless it is held for longer. May run user code.
     fn hold_of(&self, held: &Held<K>, until: u64);
 
-    /// Calls `f` with each group that has keys or is held, as a `GroupCounts<G>`. `in_flight` has the
-    /// number of keys in flight by the address of the group.
-    fn visit(&self, in_flight: &HashMap<NonNull<()>, usize>, f: &mut dyn FnMut(&dyn Any));
+    /// Calls `f` with each group that has keys or is held, as a `GroupCounts<G>`. `in_flight` has the keys in
+    /// flight. Runs user code.
+    fn visit(&self, in_flight: &[Pinned<K>], f: &mut dyn FnMut(&dyn Any));
 
-    /// Unpins the keys whose interval is over.
-    fn forget(&self);
-
-    /// Sweeps some idle groups if that is due, and returns whether there are more to sweep now.
+    /// Unpins the keys whose interval is over, and forgets some idle groups if that is due. Returns whether
+    /// there are more to forget now. Runs user code.
     fn look(&self) -> bool;
 
-    fn shrink(&self);
+    /// Returns when that is due again, if it is; in nanoseconds.
+    fn next_look(&self) -> Option<u64>;
+
+    /// Forgets all idle groups, and with `ended` also all intervals. Runs user code.
+    fn shrink(&self, ended: bool);
 }
 
 /// What a group has; see [`WorkQueue::groups`](crate::WorkQueue::groups).

@@ -1,46 +1,97 @@
-//! The queued keys of a group at one level: a list through the keys' links and
+//! The queued keys of a group: a list for each level, through the keys' links and
 //! [seats](crate::keys::seat).
 //!
-//! It allocates nothing, and a key in the middle can be taken out: it does so when its level rises. All
-//! calls are made under the group's lock, with keys that are queued, so their nodes stay interned.
+//! The lists own the entries of their keys, so the nodes stay interned. They allocate nothing, and a key
+//! in the middle can be moved when its level rises. All calls are made under the lock of the groups.
 
 use std::ptr::{self, NonNull};
 
-use crate::fifo::overflow::Link;
-use crate::keys::node::NodeRef;
-use crate::keys::seat::{Seat, Seated};
-use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::keys::node::{NodeRef, Pin, Queued};
+use crate::keys::seat::Seated;
+use crate::keys::state::Level;
+use crate::sync::atomic::Ordering;
 
-pub(super) struct List<K> {
+/// The lists of one group.
+pub(super) struct Levels<K> {
+    /// Of level 0: most queues have no other, and need no allocation for it.
+    first: List<K>,
+    /// Of the levels from 1 on.
+    others: Box<[List<K>]>,
+}
+
+struct List<K> {
     first: Option<NodeRef<K>>,
     last: Option<NodeRef<K>>,
 }
 
-impl<K> Default for List<K> {
-    fn default() -> Self {
-        List {
-            first: None,
-            last: None,
+impl<K> Levels<K> {
+    pub(super) fn new(levels: usize) -> Self {
+        Levels {
+            first: List::new(),
+            others: (1..levels).map(|_| List::new()).collect(),
         }
     }
-}
 
-/// Where the address of the next key is.
-///
-/// # Safety
-///
-/// The key is queued.
-unsafe fn next<'a, K: 'a>(node: NodeRef<K>) -> &'a AtomicPtr<Link> {
-    // SAFETY: a queued node stays interned.
-    unsafe { node.get() }.link.next()
-}
+    pub(super) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
 
-/// # Safety
-///
-/// The key is queued.
-unsafe fn seat<'a, K: 'a>(node: NodeRef<K>, seated: &Seated) -> &'a Seat {
-    // SAFETY: a queued node stays interned.
-    unsafe { node.behind(seated) }
+    /// Returns the levels that have keys, a bit for each.
+    pub(super) fn filled(&self) -> u8 {
+        let mut filled = u8::from(self.first.first.is_some());
+        for (level, list) in self.others.iter().enumerate() {
+            filled |= u8::from(list.first.is_some()) << (level + 1);
+        }
+        filled
+    }
+
+    fn list(&mut self, level: Level) -> &mut List<K> {
+        match level {
+            0 => &mut self.first,
+            level => &mut self.others[usize::from(level) - 1],
+        }
+    }
+
+    /// Puts a key at the tail of the list of its level.
+    pub(super) fn push(&mut self, entry: Queued<K>, seated: &Seated) {
+        let level = entry.level();
+        entry.seat(seated).set_listed(Some(level));
+        // SAFETY: the key is queued, and in no list: this was its one entry.
+        unsafe { self.list(level).push(entry.node(), seated) };
+    }
+
+    /// Takes the first key of a level.
+    pub(super) fn pop(&mut self, level: Level, seated: &Seated) -> Option<Queued<K>> {
+        let first = self.list(level).first?;
+        // SAFETY: it is in this list, which has its one entry.
+        let entry = unsafe {
+            self.list(level).remove(first, seated);
+            Queued::again(first)
+        };
+        entry.seat(seated).set_listed(None);
+        Some(entry)
+    }
+
+    /// Moves a key to the tail of the list of its level, if it is in the list of a less urgent one. It is
+    /// in none if its entry is not pushed yet, or taken already.
+    ///
+    /// # Safety
+    ///
+    /// The key belongs to this group.
+    pub(super) unsafe fn raise(&mut self, pin: &Pin<K>, seated: &Seated) {
+        let seat = pin.seat(seated);
+        let Some((from, to)) = seat.listed().zip(pin.level()) else {
+            return;
+        };
+        if to < from {
+            // SAFETY: by the caller's promise, it is in that list. Its one entry moves.
+            unsafe {
+                self.list(from).remove(pin.node(), seated);
+                self.list(to).push(pin.node(), seated);
+            }
+            seat.set_listed(Some(to));
+        }
+    }
 }
 
 fn address<K, T>(node: Option<NodeRef<K>>) -> *mut T {
@@ -52,64 +103,57 @@ fn node<K, T>(address: *mut T) -> Option<NodeRef<K>> {
 }
 
 impl<K> List<K> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none()
+    fn new() -> Self {
+        List {
+            first: None,
+            last: None,
+        }
     }
 
     /// # Safety
     ///
     /// The key is queued, and in no list.
-    pub(super) unsafe fn push(&mut self, pushed: NodeRef<K>, seated: &Seated) {
+    unsafe fn push(&mut self, pushed: NodeRef<K>, seated: &Seated) {
         let before = self.last.replace(pushed);
-        // Ordering: Relaxed, here and below; accessed under the group's lock alone.
-        // SAFETY: by the caller's promise.
+        // SAFETY: keys in lists are queued, so their nodes stay interned, here and below.
         unsafe {
-            next(pushed).store(ptr::null_mut(), Ordering::Relaxed);
-            let previous = &seat(pushed, seated).previous;
-            // Ordering: Relaxed; accessed under the group's lock.
+            // Ordering: Relaxed; accessed under the lock of the groups, here and below.
+            pushed.next().store(ptr::null_mut(), Ordering::Relaxed);
+            let previous = &pushed.seat(seated).previous;
+            // Ordering: Relaxed; as above.
             previous.store(address(before), Ordering::Relaxed);
-        }
-        match before {
-            None => self.first = Some(pushed),
-            Some(before) => {
-                // SAFETY: a key in a list is queued.
-                // Ordering: Relaxed; accessed under the group's lock.
-                unsafe { next(before) }.store(address(Some(pushed)), Ordering::Relaxed);
+            match before {
+                None => self.first = Some(pushed),
+                // Ordering: Relaxed; as above.
+                Some(before) => before
+                    .next()
+                    .store(address(Some(pushed)), Ordering::Relaxed),
             }
         }
-    }
-
-    pub(super) fn pop(&mut self, seated: &Seated) -> Option<NodeRef<K>> {
-        let first = self.first?;
-        // SAFETY: it is in this list.
-        unsafe { self.remove(first, seated) };
-        Some(first)
     }
 
     /// # Safety
     ///
     /// The key is in this list.
-    pub(super) unsafe fn remove(&mut self, removed: NodeRef<K>, seated: &Seated) {
-        // SAFETY: a key in a list is queued.
-        let (before, after) = unsafe {
-            let previous = &seat(removed, seated).previous;
-            // Ordering: Relaxed; accessed under the group's lock.
-            let before = node::<K, _>(previous.load(Ordering::Relaxed));
-            (before, node(next(removed).load(Ordering::Relaxed)))
-        };
-        match before {
-            None => self.first = after,
-            // SAFETY: as above.
-            // Ordering: Relaxed; accessed under the group's lock.
-            Some(before) => unsafe { next(before) }.store(address(after), Ordering::Relaxed),
-        }
-        match after {
-            None => self.last = before,
-            Some(after) => {
-                // SAFETY: as above.
-                let previous = unsafe { &seat(after, seated).previous };
-                // Ordering: Relaxed; accessed under the group's lock.
-                previous.store(address(before), Ordering::Relaxed);
+    unsafe fn remove(&mut self, removed: NodeRef<K>, seated: &Seated) {
+        // SAFETY: as in `push`.
+        unsafe {
+            // Ordering: Relaxed; as in `push`, here and below.
+            let before = node::<K, _>(removed.seat(seated).previous.load(Ordering::Relaxed));
+            // Ordering: Relaxed; as in `push`.
+            let after = node::<K, _>(removed.next().load(Ordering::Relaxed));
+            match before {
+                None => self.first = after,
+                // Ordering: Relaxed; as in `push`.
+                Some(before) => before.next().store(address(after), Ordering::Relaxed),
+            }
+            match after {
+                None => self.last = before,
+                // Ordering: Relaxed; as in `push`.
+                Some(after) => after
+                    .seat(seated)
+                    .previous
+                    .store(address(before), Ordering::Relaxed),
             }
         }
     }

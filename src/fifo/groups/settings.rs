@@ -5,20 +5,18 @@ use std::hash::Hash;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
+
+use super::group::Rules;
 use super::rate::{self, PerSecond, Rate};
-use super::{Cooling, Grouping, Groups, NEVER, Parked, Rules};
-use crate::fifo::Fifo;
-use crate::fifo::lanes::Order;
-use crate::keys::Keys;
+use super::schedule::{self, Schedule};
+use super::{Grouping, Groups, NEVER};
+use crate::fifo::order::Order;
 use crate::keys::seat::Seated;
-use crate::keys::slab::Annex;
-use crate::sync::GroupHasher;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{GroupHasher, SpinLock};
 use crate::time::nanos;
 use crate::{Clock, ConfigError};
-
-/// How many groups in their turn have room in the ring for them; more go to its overflow.
-const IN_TURN: usize = 64;
 
 /// What [`Builder`](crate::Builder) was told, but for the function that groups keys.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,8 +63,6 @@ impl Pacing {
 pub(crate) struct Parts {
     pub(crate) order: Order,
     pub(crate) pacing: Pacing,
-    pub(crate) ring: usize,
-    pub(crate) shards: usize,
     pub(crate) seated: Seated,
     pub(crate) clock: Clock,
 }
@@ -84,13 +80,24 @@ pub(crate) type By<K, G> = Box<dyn Fn(&K) -> G + Send + Sync>;
 pub(crate) type Weigh<G> = Box<dyn Fn(&G) -> u32 + Send + Sync>;
 
 pub(crate) struct Grouped<K, G> {
-    by: By<K, G>,
+    by: Option<By<K, G>>,
     weigh: Option<Weigh<G>>,
 }
 
 impl<K, G> Grouped<K, G> {
     pub(crate) fn new(by: By<K, G>) -> Self {
+        let by = Some(by);
         Grouped { by, weigh: None }
+    }
+}
+
+impl<K> Grouped<K, ()> {
+    /// All keys are in one group.
+    pub(crate) fn one() -> Self {
+        Grouped {
+            by: None,
+            weigh: None,
+        }
     }
 }
 
@@ -107,32 +114,28 @@ where
 
     fn groups(self: Box<Self>, parts: Parts) -> Box<dyn Grouping<K>> {
         let Parts { order, pacing, .. } = parts;
-        let limit = pacing.group_limit.map(|limit| limit as u32);
-        Box::new(Groups {
-            by: self.by,
-            has_turns: self.weigh.is_some() || pacing.dispatch_rate.is_some(),
-            weigh: self.weigh,
+        let schedule = Schedule::new(schedule::Settings {
             rules: Rules {
-                limit,
+                limit: pacing.group_limit.map(|limit| limit as u32),
                 rate: pacing.group_rate.map(Rate::new),
                 levels: order.levels,
                 starvation_limit: order.starvation_limit,
             },
             seated: parts.seated,
+            clock: parts.clock.clone(),
+            is_one: self.by.is_none(),
+            interval: pacing.min_interval.map(nanos::saturating),
+            pace: pacing.dispatch_rate.map(Rate::new),
+        });
+        Box::new(Groups {
+            by: self.by,
+            weigh: self.weigh,
             hasher: GroupHasher::default(),
-            groups: Keys::new(parts.shards, Annex::default()),
-            first: Fifo::new(IN_TURN),
-            ring: Fifo::new(parts.ring),
-            parked: Parked::new(),
-            cooling: pacing
-                .min_interval
-                .map(|interval| Cooling::new(nanos::saturating(interval))),
-            pace: pacing
-                .dispatch_rate
-                .map(|rate| (Rate::new(rate), AtomicU64::new(0).into())),
-            next_token: AtomicU64::new(NEVER),
-            timed: pacing.group_rate.is_some() || pacing.is_set(),
             clock: parts.clock,
+            seated: parts.seated,
+            schedule: CachePadded::new(SpinLock::new(schedule)),
+            is_ready: AtomicBool::new(false),
+            next: AtomicU64::new(NEVER),
             wake: OnceLock::new(),
         })
     }

@@ -12,7 +12,7 @@
 //! of its address: the number of its chunk, and its distance from the chunk's start.
 //!
 //! In a timed queue, each slot has room for the node's [`Times`] behind the node, and in a queue with
-//! lanes for its [`Place`], behind both, and in a queue with groups for its [`Seat`].
+//! levels, groups or a pace for its [`Seat`], behind both.
 //!
 //! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner.
 //! Dropping the slab leaks the nodes that are still in it, so the owner removes them first.
@@ -24,7 +24,6 @@ use std::ptr::{NonNull, null_mut};
 
 use crate::fifo::ring::has_room_for;
 use crate::keys::node::{Node, NodeRef};
-use crate::keys::place::Place;
 use crate::keys::seat::Seat;
 use crate::keys::times::Times;
 
@@ -50,20 +49,14 @@ pub(crate) struct NodeIndex(pub(super) u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Annex {
     pub(crate) timed: bool,
-    pub(crate) laned: bool,
-    /// Not if `laned`.
     pub(crate) seated: bool,
 }
 
 impl Annex {
     /// The largest.
-    const ALL: Annex = {
-        let laned = size_of::<Place>() >= size_of::<Seat>();
-        Annex {
-            timed: true,
-            laned,
-            seated: !laned,
-        }
+    const ALL: Annex = Annex {
+        timed: true,
+        seated: true,
     };
 
     pub(crate) fn is_empty(self) -> bool {
@@ -129,18 +122,14 @@ impl<K> Slab<K> {
         (Self::ALIGN / UNIT).trailing_zeros()
     };
 
-    /// Returns the distance from a node to what is behind its times.
-    const fn to_behind(timed: bool) -> usize {
+    /// Returns the distance from a node to its seat.
+    const fn to_seat(timed: bool) -> usize {
         size_of::<Slot<K>>() + if timed { size_of::<Times>() } else { 0 }
     }
 
     const fn stride(annex: Annex) -> usize {
-        let behind = match (annex.laned, annex.seated) {
-            (true, _) => size_of::<Place>(),
-            (false, true) => size_of::<Seat>(),
-            (false, false) => 0,
-        };
-        (Self::to_behind(annex.timed) + behind).next_multiple_of(align_of::<Slot<K>>())
+        let seat = if annex.seated { size_of::<Seat>() } else { 0 };
+        (Self::to_seat(annex.timed) + seat).next_multiple_of(align_of::<Slot<K>>())
     }
 
     /// Creates an empty slab, with room for `annex` behind the nodes.
@@ -176,11 +165,11 @@ impl<K> Slab<K> {
         unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
     }
 
-    /// Returns the address of what is behind a node, and behind its times if `timed`.
+    /// Returns the address of a node's seat, in a slab that has seats, and has times if `timed`.
     #[inline]
-    pub(crate) fn behind(node: NodeRef<K>, timed: bool) -> NonNull<u8> {
+    pub(crate) fn seat_of(node: NodeRef<K>, timed: bool) -> NonNull<Seat> {
         // SAFETY: inside the node's slot, or at its end.
-        unsafe { node.0.byte_add(Self::to_behind(timed)).cast() }
+        unsafe { node.0.byte_add(Self::to_seat(timed)).cast() }
     }
 
     #[inline]
@@ -266,15 +255,8 @@ impl<K> Slab<K> {
             if self.annex.timed {
                 Self::times_of(node).write(Times::default());
             }
-            if self.annex.laned {
-                Self::behind(node, self.annex.timed)
-                    .cast()
-                    .write(Place::default());
-            }
             if self.annex.seated {
-                Self::behind(node, self.annex.timed)
-                    .cast()
-                    .write(Seat::default());
+                Self::seat_of(node, self.annex.timed).write(Seat::default());
             }
         }
     }
@@ -286,12 +268,6 @@ impl<K> Slab<K> {
     /// The node came from `insert` on this slab, was not removed since, and no other thread can
     /// reach it any more.
     pub(crate) unsafe fn remove(&mut self, node: NodeRef<K>) -> K {
-        if self.annex.seated {
-            let seat = Self::behind(node, self.annex.timed).cast::<Seat>();
-            // SAFETY: the slab has seats, and by the caller's promise; the table of groups is dropped after that
-            // of the keys.
-            unsafe { seat.as_ref().leave() };
-        }
         let place = node.0.cast::<Slot<K>>();
         // SAFETY: by the caller's promise; the moved key is not read again.
         let key = ManuallyDrop::into_inner(unsafe { place.read().node }).key;

@@ -27,10 +27,9 @@
 //! The other bits: `recurring` says that the key became idle and was added again since the last
 //! sweep; a sweep spares such a key once. In a closed word, which no add changes, the same bit is
 //! `abandoned`: the key counts as idle, and the thread that pops its entry discards it. 28 bits of
-//! the key's hash never change. Four bits are the level of a key that is queued or dirty, in a queue
-//! with levels: the most urgent at which it was added since its last delivery began; or they say that
-//! a popper has claimed the key, which is still queued. The upper bits count pins: handles, pending
-//! delays and stale entries that keep the node interned.
+//! the key's hash never change. Three bits are the level of a key that is queued or dirty, in a queue
+//! with levels: the most urgent at which it was added since its last delivery began. The upper bits
+//! count pins: handles and pending delays that keep the node interned.
 //!
 //! # Orderings
 //!
@@ -76,9 +75,7 @@ const ABANDONED: u64 = RECURRING;
 const HASH: u64 = 1 << 4;
 /// The lowest bit of the level.
 const LEVEL: u64 = 1 << 32;
-/// Instead of a level: claimed.
-const CLAIMED: Level = MOST_LEVELS as Level;
-const PIN: u64 = LEVEL << (LEVEL_BITS + 1);
+const PIN: u64 = LEVEL << LEVEL_BITS;
 /// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
 const MOST_PINS: u64 = u64::MAX / PIN / 2 + 1;
 
@@ -146,9 +143,8 @@ pub(crate) enum Marked {
     Deferred,
     /// The key was queued or dirty already.
     Merged,
-    /// As merged; the queued key was raised from one level to another, and pinned: the caller must push
-    /// another entry.
-    Raised { from: Level, to: Level },
+    /// As merged; the level of the queued key was raised: the caller must move the key's entry.
+    Raised,
     /// The queue is shut down; nothing changed.
     Closed,
 }
@@ -264,39 +260,56 @@ impl KeyState {
         if now == seen { Ok(()) } else { Err(now) }
     }
 
-    /// Adds under the shard's lock, at a level.
+    /// Adds under the shard's lock, at a level. Otherwise like [`add_at`](Self::add_at).
     #[inline]
-    pub(crate) fn add_locked_at(&self, level: Level) -> Marked {
+    pub(crate) fn add_locked_at(
+        &self,
+        level: Level,
+        mut admit: impl FnMut() -> bool,
+    ) -> Option<Marked> {
+        // Ordering: SeqCst; as in `add_locked`.
+        fence_after_rmw();
         // Ordering: Acquire; as in `add_locked`.
         let seen = Word(self.0.load(Ordering::Acquire));
+        if seen.is(DIRTY) && !seen.is(CLOSED) && level >= seen.level() {
+            return Some(Marked::Merged);
+        }
         if seen.phase() == State::Idle && seen.0 < PIN && !seen.is(CLOSED) {
+            if !admit() {
+                return None;
+            }
             // Ordering: Release; as in `add_locked`.
             self.0
                 .store(seen.dirty_at(level) | RECURRING, Ordering::Release);
-            return Marked::Queued;
+            return Some(Marked::Queued);
         }
-        self.add_at(level)
+        self.add_at(level, admit)
     }
 
-    /// Adds to a node at a level, in a queue with levels. The caller holds a pin or the shard's lock.
-    pub(crate) fn add_at(&self, level: Level) -> Marked {
+    /// Adds to a node at a level, 0 in a queue without levels. The caller holds a pin or the shard's lock.
+    ///
+    /// Before the key becomes queued, `admit` decides whether it may. It may be called more often, and in
+    /// vain, if other threads add the key at the same time. Returns `None` if it refuses.
+    pub(crate) fn add_at(
+        &self,
+        level: Level,
+        mut admit: impl FnMut() -> bool,
+    ) -> Option<Marked> {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             if seen.is(CLOSED) {
-                return Marked::Closed;
+                return Some(Marked::Closed);
             }
-            let raises = level < seen.level() && seen.level() != CLAIMED;
+            let raises = level < seen.level();
             let (next, marked) = match seen.phase() {
+                State::Idle if !admit() => return None,
                 State::Idle => (seen.dirty_at(level) | RECURRING, Marked::Queued),
                 State::Processing => (seen.dirty_at(level), Marked::Deferred),
-                State::Queued if raises => {
-                    let (from, to) = (seen.level(), level);
-                    (seen.dirty_at(to) + PIN, Marked::Raised { from, to })
-                }
+                State::Queued if raises => (seen.dirty_at(level), Marked::Raised),
                 State::Dirty if raises => (seen.dirty_at(level), Marked::Merged),
                 State::Queued | State::Dirty => match self.confirm(seen) {
-                    Ok(()) => return Marked::Merged,
+                    Ok(()) => return Some(Marked::Merged),
                     Err(now) => {
                         seen = now;
                         continue;
@@ -308,7 +321,7 @@ impl KeyState {
                 .0
                 .compare_exchange_weak(seen.0, next, Ordering::Release, Ordering::Relaxed)
             {
-                Ok(_) => return marked,
+                Ok(_) => return Some(marked),
                 Err(now) => seen = Word(now),
             }
         }
@@ -320,50 +333,11 @@ impl KeyState {
         self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
     }
 
-    /// Returns the level of a key that is queued or dirty, for reports: `None` if it is neither, or a
-    /// popper has claimed it.
+    /// Returns the level of a key that is queued or dirty; `None` if it is neither.
     pub(crate) fn level(&self) -> Option<Level> {
         // Ordering: Relaxed; a snapshot.
         let word = Word(self.0.load(Ordering::Relaxed));
-        (word.is(DIRTY) && word.level() != CLAIMED).then(|| word.level())
-    }
-
-    /// Returns whether the key is queued at this level, and not claimed.
-    #[inline]
-    pub(crate) fn is_queued_at(&self, level: Level) -> bool {
-        // Ordering: Relaxed; a guess, which `claim` confirms.
-        let word = Word(self.0.load(Ordering::Relaxed));
-        word.level() == level && word.phase() == State::Queued
-    }
-
-    /// Claims a key for a popper, if it is queued at this level. Its level does not change any more.
-    #[inline]
-    pub(crate) fn claim(&self, level: Level) -> bool {
-        self.claim_as(level, |claimed| claimed).is_some()
-    }
-
-    /// Queued at this level becomes processing: [`claim`](Self::claim) and [`begin`](Self::begin) in one step.
-    #[inline]
-    pub(crate) fn begin_at(&self, level: Level) -> Option<Begun> {
-        let was = self.claim_as(level, |claimed| claimed + PROCESSING - DIRTY)?;
-        // Ordering: SeqCst; as in `begin`.
-        fence_after_rmw();
-        Some(was.begun())
-    }
-
-    #[inline]
-    fn claim_as(&self, level: Level, next: impl Fn(u64) -> u64) -> Option<Word> {
-        // Ordering: Relaxed; a guess, which the exchange confirms.
-        let seen = Word(self.0.load(Ordering::Relaxed));
-        if seen.level() != level || seen.phase() != State::Queued {
-            return None;
-        }
-        let next = next(seen.dirty_at(CLAIMED));
-        // Ordering: Acquire; as in `begin`.
-        let claimed =
-            self.0
-                .compare_exchange_weak(seen.0, next, Ordering::Acquire, Ordering::Relaxed);
-        claimed.is_ok().then_some(seen)
+        word.is(DIRTY).then(|| word.level())
     }
 
     /// Queued becomes processing.
@@ -378,10 +352,10 @@ impl KeyState {
     }
 
     /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's
-    /// entry to the FIFO. Returns the new state, whether the key had been closed, and the level at which
-    /// it is queued. A sweep may free a node that is idle, so the caller must not access it again.
+    /// entry to the FIFO. Returns the new state, and whether the key had been closed. A sweep may free a
+    /// node that is idle, so the caller must not access it again.
     #[inline]
-    pub(crate) fn finish(&self) -> (State, bool, Level) {
+    pub(crate) fn finish(&self) -> (State, bool) {
         // Ordering: Release; pairs with the Acquire in `begin` of the next delivery, and with the
         // Acquire in `residence` before a sweep removes the node.
         let was = Word(self.0.fetch_sub(PROCESSING, Ordering::Release));
@@ -390,7 +364,7 @@ impl KeyState {
             true => State::Queued,
             false => State::Idle,
         };
-        (state, was.is(CLOSED), was.level())
+        (state, was.is(CLOSED))
     }
 
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.

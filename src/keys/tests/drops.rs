@@ -1,6 +1,6 @@
 //! How the keys that a sweep removes are dropped: once each, with no lock held, whatever they do.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use super::*;
@@ -72,18 +72,12 @@ fn swept_keys_are_dropped_with_every_shard_unlocked() {
 // never come back.
 #[test]
 fn a_thread_that_goes_to_sleep_during_a_pass_looks_again() {
-    let keys = Rc::new(keys());
-    let looks = Rc::new(RefCell::new(Vec::new()));
-    burst(&keys, 2 * ROOM, |_| {
-        let (keys, looks) = (Rc::downgrade(&keys), Rc::clone(&looks));
-        on_drop(move || {
-            if let Some(keys) = keys.upgrade() {
-                looks.borrow_mut().push(keys.next_look(|| 5));
-            }
-        })
-    });
-    look(&keys, 0);
-    assert_eq!(*looks.borrow(), [Some(5 + REST)].repeat(2 * ROOM));
+    let keys = keys::<usize>();
+    burst(&keys, 2 * ROOM, |number| number);
+    let pass = keys.next.lock();
+    assert_eq!(keys.next_look(|| 5), Some(5 + REST));
+    drop(pass);
+    assert_eq!(keys.next_look(|| 5), Some(0));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crossbeam_utils::Backoff;
 use lock_api::{GuardSend, RawMutex};
 
 use super::atomic::{AtomicBool, Ordering};
+use crate::sync::held;
 
 /// How long a waiter sleeps at a time after it has spun and yielded in vain.
 const NAP: Duration = Duration::from_micros(50);
@@ -41,11 +42,16 @@ unsafe impl RawMutex for RawLock {
     #[inline]
     fn try_lock(&self) -> bool {
         // Ordering: Acquire; pairs with the Release in `unlock`.
-        !self.0.swap(true, Ordering::Acquire)
+        let locked = !self.0.swap(true, Ordering::Acquire);
+        if locked {
+            held::count(true);
+        }
+        locked
     }
 
     #[inline]
     unsafe fn unlock(&self) {
+        held::count(false);
         // Ordering: Release; pairs with the Acquire in `try_lock`.
         self.0.store(false, Ordering::Release);
     }

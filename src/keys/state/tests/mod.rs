@@ -95,8 +95,7 @@ fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
         assert_eq!(word(&queued), bits(State::Processing) | beside);
         for (before, after) in table {
             let state = state(bits(before) | beside);
-            let level = (beside / LEVEL % 16) as Level;
-            assert_eq!(state.finish(), (after, beside & CLOSED != 0, level));
+            assert_eq!(state.finish(), (after, beside & CLOSED != 0));
             assert_eq!(word(&state), bits(after) | beside, "{before:?}");
         }
     }

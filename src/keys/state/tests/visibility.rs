@@ -42,7 +42,7 @@ fn an_add_of_an_idle_key_hands_on_what_the_last_worker_did() {
                 wait(&begun);
                 // SAFETY: as for `Sync`.
                 unsafe { *data.get() = 1 };
-                assert_eq!(state.finish(), (State::Idle, false, 0));
+                assert_eq!(state.finish(), (State::Idle, false));
                 idle.store(true, Ordering::Relaxed);
             });
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! The settings of a queue's order.
+//! The settings of a queue's levels.
 
 use crate::ConfigError;
 use crate::keys::state::{Level, MOST_LEVELS};
@@ -30,8 +30,7 @@ impl Order {
         ConfigError::check_range("queue", "starvation_limit", 2..=usize::MAX, limit)
     }
 
-    /// Whether one FIFO is not enough.
-    pub(crate) fn has_lanes(&self) -> bool {
+    pub(crate) fn has_levels(&self) -> bool {
         self.levels > 1
     }
 

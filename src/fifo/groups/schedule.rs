@@ -1,0 +1,434 @@
+//! What is behind the lock of the groups: which group may deliver a key, and which waits for what.
+//!
+//! No user code runs here: groups come with their numbers, and names leave as reference counts.
+
+use std::collections::BTreeSet;
+
+use super::NEVER;
+use super::cooling::Cooling;
+use super::group::{Rules, Whereabouts};
+use super::rate::Rate;
+use super::table::{Line, Table};
+use crate::Clock;
+use crate::keys::node::{Held, Pin, Queued};
+use crate::keys::seat::{GroupId, Seat, Seated};
+use crate::sync::Arc;
+
+/// The number of idle groups that are always kept.
+const RESIDENTS: usize = 1024;
+/// The most groups that one look forgets.
+const PORTION: usize = 1024;
+/// A group that has been idle for this long, in nanoseconds, is forgotten; or a little longer.
+const REST: u64 = 100_000_000;
+
+/// The token bucket of the whole queue (T1).
+struct Pace {
+    rate: Rate,
+    /// When it is full.
+    full: u64,
+    /// When it has a token again, if a getter has missed one; [`NEVER`] if not.
+    missed: u64,
+}
+
+/// A part of a queue's groups' names, to be dropped once nothing is locked: that is user code.
+pub(super) type Names<G> = Vec<Arc<G>>;
+
+pub(super) struct Schedule<K, G> {
+    rules: Rules,
+    seated: Seated,
+    clock: Clock,
+    /// Whether there is only the group without a name.
+    is_one: bool,
+    pub(super) groups: Table<K, G>,
+    ready: Line,
+    idle: Line,
+    /// The groups that wait for a time, by time.
+    waiting: BTreeSet<(u64, u32)>,
+    cooling: Option<Cooling<K>>,
+    pace: Option<Pace>,
+    /// The number of keys in groups.
+    queued: usize,
+    /// Whether keys have become ready for which no getter was notified. Then each getter that takes a key
+    /// and leaves others notifies one more.
+    catches_up: bool,
+    /// Counts the times at which idle groups were looked at, and when that is due again.
+    epoch: u32,
+    next_look: u64,
+}
+
+/// The settings of a schedule.
+pub(super) struct Settings {
+    pub(super) rules: Rules,
+    pub(super) seated: Seated,
+    pub(super) clock: Clock,
+    pub(super) is_one: bool,
+    /// In nanoseconds.
+    pub(super) interval: Option<u64>,
+    pub(super) pace: Option<Rate>,
+}
+
+impl<K, G> Schedule<K, G> {
+    pub(super) fn new(settings: Settings) -> Self {
+        let (rules, seated) = (settings.rules, settings.seated);
+        let mut groups = Table::new();
+        groups.insert(None, 1, &rules);
+        Schedule {
+            rules,
+            seated,
+            clock: settings.clock,
+            is_one: settings.is_one,
+            groups,
+            ready: Line::new(),
+            idle: Line::new(),
+            waiting: BTreeSet::new(),
+            cooling: settings
+                .interval
+                .map(|interval| Cooling::new(interval, seated)),
+            pace: settings.pace.map(|rate| Pace {
+                rate,
+                full: 0,
+                missed: NEVER,
+            }),
+            queued: 0,
+            catches_up: false,
+            epoch: 0,
+            next_look: 0,
+        }
+    }
+
+    /// The group without a name.
+    pub(super) fn unnamed() -> GroupId {
+        GroupId {
+            number: 0,
+            stamp: 1,
+        }
+    }
+
+    /// Creates a group. Returns also the names of some that were forgotten for it.
+    pub(super) fn create(&mut self, hash: u32, name: G, weight: u32) -> (GroupId, Names<G>) {
+        let mut forgotten = Names::new();
+        // Two for each new one, so that most groups are not idle ones.
+        for _ in 0..2 {
+            if self.idle.len > RESIDENTS.max(self.groups.len() / 2) {
+                forgotten.extend(self.forget_first());
+            }
+        }
+        let id = self.groups.insert(Some((hash, name)), weight, &self.rules);
+        self.settle(id.number);
+        (id, forgotten)
+    }
+
+    /// Returns the number of a key's group, unless that is not known or was forgotten.
+    #[inline]
+    pub(super) fn number_of(&self, seat: &Seat) -> Option<u32> {
+        match self.is_one {
+            true => Some(0),
+            false => self.groups.number_of(seat.group()?),
+        }
+    }
+
+    /// Puts a group where it belongs. Returns whether it has become ready.
+    fn settle(&mut self, number: u32) -> bool {
+        let clock = &self.clock;
+        let group = self.groups.get(number);
+        let from = group.whereabouts;
+        let to = group.belongs(&self.rules, || clock.nanos());
+        if from == to {
+            return false;
+        }
+        group.whereabouts = to;
+        match from {
+            Whereabouts::Ready => {
+                group.end_turn();
+                self.ready.remove(&mut self.groups, number);
+            }
+            Whereabouts::Busy => {}
+            Whereabouts::Waits(until) => _ = self.waiting.remove(&(until, number)),
+            Whereabouts::Idle => self.idle.remove(&mut self.groups, number),
+        }
+        match to {
+            Whereabouts::Ready => self.ready.push_back(&mut self.groups, number),
+            Whereabouts::Busy => {}
+            Whereabouts::Waits(until) => _ = self.waiting.insert((until, number)),
+            Whereabouts::Idle => {
+                self.groups.get(number).idle_since = self.epoch;
+                self.idle.push_back(&mut self.groups, number);
+            }
+        }
+        to == Whereabouts::Ready
+    }
+
+    /// Puts a group where it belongs that may have keys for which no getter will be notified. Returns
+    /// whether it has become ready: then the caller notifies one.
+    fn settle_and_catch_up(&mut self, number: u32) -> bool {
+        let is_ready = self.settle(number);
+        self.catches_up |= is_ready;
+        is_ready
+    }
+
+    /// Puts the entry of a key into its group, or keeps it until its interval is over. Returns whether it
+    /// may be delivered now, or the entry if its group is not known.
+    pub(super) fn push(&mut self, entry: Queued<K>) -> Result<bool, Queued<K>> {
+        let entry = match &mut self.cooling {
+            None => entry,
+            Some(cooling) => match cooling.keep(entry) {
+                Some(entry) => entry,
+                None => return Ok(false),
+            },
+        };
+        match self.number_of(entry.seat(&self.seated)) {
+            Some(number) => Ok(self.push_to(number, entry)),
+            None => Err(entry),
+        }
+    }
+
+    fn push_to(&mut self, number: u32, entry: Queued<K>) -> bool {
+        let group = self.groups.get(number);
+        group.push(entry, &self.seated);
+        self.queued += 1;
+        match group.whereabouts {
+            Whereabouts::Ready => true,
+            _ => self.settle(number),
+        }
+    }
+
+    /// Takes the next key, if one may be delivered now. Returns also whether another getter is to be
+    /// notified.
+    pub(super) fn pop(&mut self) -> Option<(Queued<K>, bool)> {
+        let number = self.ready.first()?;
+        let clock = &self.clock;
+        if let Some(pace) = &mut self.pace {
+            let now = clock.nanos();
+            if pace.rate.next(pace.full) > now {
+                pace.missed = pace.rate.next(pace.full);
+                return None;
+            }
+            pace.full = pace.rate.take(pace.full, now);
+        }
+        let group = self.groups.get(number);
+        let entry = group.take(&self.rules, || clock.nanos(), &self.seated);
+        let entry = entry.expect("a group that is ready has a key");
+        self.queued -= 1;
+        let goes_on = group.goes_on();
+        self.settle(number);
+        let others = self.ready.len > 0;
+        if !goes_on && self.ready.len > 1 && self.ready.first() == Some(number) {
+            self.ready.remove(&mut self.groups, number);
+            self.ready.push_back(&mut self.groups, number);
+        }
+        self.catches_up &= others;
+        Some((entry, self.catches_up))
+    }
+
+    /// Takes all keys out, whatever they wait for. The second part has the keys whose group is not known, to
+    /// be counted by [`count_in_flight`](Self::count_in_flight).
+    pub(super) fn take_all(&mut self) -> (Vec<Queued<K>>, Vec<Queued<K>>) {
+        let mut all = Vec::with_capacity(self.queued);
+        for number in self.groups.numbers() {
+            let group = self.groups.get(number);
+            all.extend(group.take_all(&self.rules, &self.seated));
+            self.settle(number);
+        }
+        self.queued = 0;
+        let cooling = self.cooling.as_mut();
+        let waiting = cooling.map_or(Vec::new(), Cooling::take_all);
+        let mut unknown = Vec::new();
+        for entry in waiting {
+            let seat = entry.seat(&self.seated);
+            seat.deliver(entry.level(), false);
+            match self.count_in_flight(&entry) {
+                true => all.push(entry),
+                false => unknown.push(entry),
+            }
+        }
+        (all, unknown)
+    }
+
+    /// Counts a key in flight, of groups with a limit. Returns false if its group is not known.
+    pub(super) fn count_in_flight(&mut self, entry: &Queued<K>) -> bool {
+        if self.rules.limit.is_none() {
+            return true;
+        }
+        let number = self.number_of(entry.seat(&self.seated));
+        if let Some(number) = number {
+            self.groups.get(number).in_flight += 1;
+            self.settle(number);
+        }
+        number.is_some()
+    }
+
+    /// Begins the interval of a key that is delivered.
+    pub(super) fn delivered(&mut self, held: &Held<K>) {
+        if let Some(cooling) = &mut self.cooling {
+            cooling.begin(held, self.clock.nanos());
+        }
+    }
+
+    /// Gives back what was taken for the delivery of a key that is not delivered: the caller takes another
+    /// one.
+    pub(super) fn refund(&mut self, held: &Held<K>) {
+        if let Some(pace) = &mut self.pace {
+            pace.full = pace.full.saturating_sub(pace.rate.interval());
+        }
+        let seat = held.seat(&self.seated);
+        // A group that was forgotten meanwhile has a full bucket.
+        let Some(number) = self.number_of(seat) else {
+            return;
+        };
+        let group = self.groups.get(number);
+        group.refund(seat.delivered(), seat.counted(), &self.rules);
+        self.settle_and_catch_up(number);
+        if self.groups.get(number).whereabouts == Whereabouts::Ready {
+            self.ready.remove(&mut self.groups, number);
+            self.ready.push_front(&mut self.groups, number);
+        }
+    }
+
+    /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
+    pub(super) fn end_delivery(&mut self, held: &Held<K>) -> bool {
+        // A group with keys in flight that are counted is not forgotten.
+        let Some(number) = self.number_of(held.seat(&self.seated)) else {
+            return false;
+        };
+        self.groups.get(number).in_flight -= 1;
+        self.settle_and_catch_up(number)
+    }
+
+    /// Moves a queued key whose level was raised.
+    pub(super) fn raise(&mut self, pin: &Pin<K>) {
+        // A key in a list has a group.
+        if let Some(number) = self.number_of(pin.seat(&self.seated)) {
+            let keys = self.groups.get(number).keys();
+            // SAFETY: it is the group of the key.
+            unsafe { keys.raise(pin, &self.seated) };
+        }
+    }
+
+    /// Changes until when a group is held; `None` if it is not known. Returns whether a getter is to be
+    /// notified.
+    pub(super) fn hold(&mut self, id: GroupId, until: impl FnOnce(u64) -> u64) -> Option<bool> {
+        let number = self.groups.number_of(id)?;
+        let group = self.groups.get(number);
+        group.held_until = until(group.held_until);
+        Some(self.settle_and_catch_up(number))
+    }
+
+    /// Puts what has waited long enough where it belongs. Returns whether a getter is to be notified, and
+    /// entries of keys whose group is not known.
+    pub(super) fn unpark(&mut self, now: u64) -> (bool, Vec<Queued<K>>) {
+        let mut is_ready = false;
+        while let Some(&(_, number)) = self.waiting.first().filter(|(until, _)| *until <= now) {
+            is_ready |= self.settle(number);
+            // The clock is read again, and may say less than `now` only if it is not monotonic.
+            if self.waiting.first().is_some_and(|first| first.1 == number) {
+                break;
+            }
+        }
+        let mut unknown = Vec::new();
+        while let Some(entry) = self.cooling.as_mut().and_then(|cooling| cooling.take(now)) {
+            match self.push(entry) {
+                Ok(ready) => is_ready |= ready,
+                Err(entry) => unknown.push(entry),
+            }
+        }
+        if let Some(pace) = &mut self.pace
+            && pace.missed <= now
+        {
+            pace.missed = NEVER;
+            is_ready |= self.ready.len > 0;
+        }
+        self.catches_up |= is_ready;
+        (is_ready, unknown)
+    }
+
+    /// Returns when [`unpark`](Self::unpark) is to be called.
+    pub(super) fn next(&self) -> u64 {
+        let group = self.waiting.first().map_or(NEVER, |(until, _)| *until);
+        let key = self.cooling.as_ref().map_or(NEVER, Cooling::next);
+        let token = self.pace.as_ref().map_or(NEVER, |pace| pace.missed);
+        group.min(key).min(token)
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.len > 0
+    }
+
+    /// Returns the number of queued keys.
+    pub(super) fn len(&self) -> usize {
+        self.queued + self.cooling.as_ref().map_or(0, Cooling::waiting)
+    }
+
+    /// Returns the number of groups with queued keys that wait for a time.
+    #[cfg(feature = "metrics")]
+    pub(super) fn parked(&mut self) -> usize {
+        let groups = &mut self.groups;
+        let has_keys = |&&(_, number): &&(u64, u32)| groups.get(number).queued > 0;
+        self.waiting.iter().filter(has_keys).count()
+    }
+
+    /// Ends intervals that are over, and forgets some of the groups that have been idle for a while. Returns
+    /// whether there are more, and the names.
+    pub(super) fn look(&mut self) -> (bool, Names<G>) {
+        let mut forgotten = Names::new();
+        if let Some(cooling) = &mut self.cooling {
+            cooling.forget(self.clock.nanos(), usize::MAX);
+        }
+        if self.idle.len <= RESIDENTS {
+            return (false, forgotten);
+        }
+        let now = self.clock.rough_nanos();
+        if now < self.next_look {
+            return (false, forgotten);
+        }
+        while forgotten.len() < PORTION && self.idle.len > RESIDENTS {
+            let Some(first) = self.idle.first() else { break };
+            if self.groups.get(first).idle_since == self.epoch {
+                break;
+            }
+            forgotten.extend(self.forget_first());
+        }
+        if forgotten.len() == PORTION {
+            return (true, forgotten);
+        }
+        self.groups.shrink();
+        self.epoch = self.epoch.wrapping_add(1);
+        self.next_look = now.saturating_add(REST);
+        (false, forgotten)
+    }
+
+    /// Returns when groups are to be looked at, if there are many idle ones.
+    pub(super) fn next_look(&self) -> Option<u64> {
+        (self.idle.len > RESIDENTS).then_some(self.next_look)
+    }
+
+    /// Forgets all idle groups, and all intervals that are over, and with `ended` the others, too.
+    pub(super) fn shrink(&mut self, ended: bool) -> Names<G> {
+        if let Some(cooling) = &mut self.cooling {
+            match ended {
+                true => cooling.clear(),
+                false => cooling.forget(self.clock.nanos(), usize::MAX),
+            }
+        }
+        let mut forgotten = Names::new();
+        while self.idle.len > 0 {
+            forgotten.extend(self.forget_first());
+        }
+        self.groups.shrink();
+        forgotten
+    }
+
+    /// Takes all names out, at the end of the queue.
+    pub(super) fn take_names(&mut self) -> Names<G> {
+        let mut names = Names::new();
+        for number in self.groups.numbers() {
+            names.extend(self.groups.get(number).name.take());
+        }
+        names
+    }
+
+    fn forget_first(&mut self) -> Option<Arc<G>> {
+        let number = self.idle.first()?;
+        self.idle.remove(&mut self.groups, number);
+        self.groups.remove(number)
+    }
+}
