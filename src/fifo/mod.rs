@@ -45,8 +45,8 @@ use std::ptr::NonNull;
 use crate::fifo::overflow::{Link, Overflow};
 use crate::fifo::ring::{Missed, Ring};
 use crate::keys::node::Queued;
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The most entries that one refill moves, so that no thread waits long for the mutex.
 const REFILL: u64 = 128;

@@ -289,7 +289,10 @@ mod tests {
         ] {
             let delay = Delay::new(false);
             pending(delay.set(10, 0, policy, || ()));
-            let moved = matches!(delay.set(new, 0, policy, || ()), Set::Pending { moved: true, .. });
+            let moved = matches!(
+                delay.set(new, 0, policy, || ()),
+                Set::Pending { moved: true, .. }
+            );
             assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
             assert_eq!(moved, due != 10, "{policy:?} {new}");
         }

@@ -265,7 +265,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L,
     /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
     ///
     /// `weight` is called with each value that is put, and with what values are merged to, under the
-    /// lock of the key: it should be short, and must not call the queue. See
+    /// lock of the key: it should be short, and must not call the queue. A weight above 2^40 counts as
+    /// 2^40. See
     /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
     pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
         if let Some(cargo) = &mut self.cargo {

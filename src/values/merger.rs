@@ -12,7 +12,7 @@ use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
 use crate::sync::{SpinLockGuard, assert_locks_held};
 use crate::wait::catch_panic::catch_panic;
-use crate::wait::room::Room;
+use crate::wait::room::{Room, countable};
 
 /// The values of a queue: how they are merged, and how much may wait.
 pub(crate) struct Merger<V> {
@@ -53,9 +53,11 @@ impl<V> Merger<V> {
         self.weight = Some(Box::new(weight));
     }
 
-    /// Returns the weight of a value.
+    /// Returns the weight of a value, as it counts.
     pub(super) fn weight(&self, value: &V) -> usize {
-        self.weight.as_ref().map_or(1, |weight| weight(value))
+        self.weight
+            .as_ref()
+            .map_or(1, |weight| countable(weight(value)))
     }
 
     /// Merges `newer` into `older`.

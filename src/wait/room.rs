@@ -38,13 +38,23 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked};
 use crate::wait::catch_panic::catch_panic;
 
+/// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
+/// the sum over 2^24 values fits in 64 bits.
+const HEAVIEST: u64 = 1 << 40;
+
+/// Returns a weight as it counts.
+pub(crate) fn countable(weight: usize) -> usize {
+    (weight as u64).min(HEAVIEST) as usize
+}
+
 pub(crate) struct Room {
     capacity: usize,
-    used: AtomicUsize,
+    /// Not `usize`: the weights of all keys together must fit.
+    used: AtomicU64,
     /// The length of the line.
     waiting: AtomicUsize,
     line: Mutex<VecDeque<Arc<Place>>>,
@@ -63,7 +73,7 @@ impl Room {
     pub(crate) fn new(capacity: usize) -> Self {
         Room {
             capacity,
-            used: AtomicUsize::new(0),
+            used: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             line: Mutex::new(VecDeque::new()),
             closed: AtomicBool::new(false),
@@ -77,9 +87,9 @@ impl Room {
     }
 
     fn take(&self, weight: usize) -> bool {
-        let fits = |used: usize| {
-            used.checked_add(weight)
-                .filter(|used| *used <= self.capacity)
+        let fits = |used: u64| {
+            let used = used.saturating_add(weight as u64);
+            (used <= self.capacity as u64).then_some(used)
         };
         // Ordering: Relaxed; a count, which orders nothing else.
         self.used
@@ -96,7 +106,7 @@ impl Room {
     /// Takes room, whether there is any or not.
     pub(crate) fn add(&self, weight: usize) {
         // Ordering: Relaxed; a count, which orders nothing else.
-        self.used.fetch_add(weight, Ordering::Relaxed);
+        self.used.fetch_add(weight as u64, Ordering::Relaxed);
     }
 
     /// Gives room back. Runs wakers, which are user code.
@@ -105,7 +115,7 @@ impl Room {
             return;
         }
         // Ordering: Relaxed; ordered by the fence.
-        self.used.fetch_sub(weight, Ordering::Relaxed);
+        self.used.fetch_sub(weight as u64, Ordering::Relaxed);
         // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed; ordered by the fence.

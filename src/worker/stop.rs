@@ -20,10 +20,11 @@
 //!
 //! A worker that is between 2 and 3 takes one more key. A worker that waits takes none.
 
+use std::mem;
 use std::task::Waker;
 
-use crate::sync::{Mutex, assert_unlocked};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, assert_unlocked};
 
 /// Stops the workers that share it. Permanent.
 pub(crate) struct StopFlag {
@@ -47,10 +48,10 @@ impl StopFlag {
     pub(crate) fn set(&self) {
         // Ordering: Relaxed; ordered by the list's lock and the wake-ups, see the header.
         self.is_set.store(true, Ordering::Relaxed);
-        for waker in self.threads.lock().iter() {
-            assert_unlocked();
-            waker.wake_by_ref();
-        }
+        // A thread that comes on the list later finds the flag set.
+        let threads = mem::take(&mut *self.threads.lock());
+        assert_unlocked();
+        threads.into_iter().for_each(Waker::wake);
     }
 
     #[inline]

@@ -61,7 +61,7 @@ impl Wake for TakesAtOnce {
 }
 
 #[test] // C9 P3 V1
-fn a_waker_may_take_the_key_that_a_put_queues_or_raises() {
+fn a_waker_may_take_the_key_that_a_put_queues_and_a_raise_wakes_no_other() {
     let _watchdog = watchdog(10);
     let builder = WorkQueue::builder().merge(merge::latest).levels(2);
     let queue = Arc::new(builder.build().unwrap());
@@ -76,6 +76,9 @@ fn a_waker_may_take_the_key_that_a_put_queues_or_raises() {
     assert!(poll(&mut takes, &waker).is_pending());
     queue.put_at(1, ("a", 1), 1);
     assert!(!queue.is_empty());
+    // The getter that was woken for the key will find it at its new level.
     queue.put_at(0, ("a", 1), 2);
-    assert!(queue.is_empty());
+    assert!(!queue.is_empty());
+    let item = queue.try_get().unwrap();
+    assert_eq!((*item.value(), item.level()), (2, 0));
 }

@@ -381,7 +381,9 @@ impl<K, G> Schedule<K, G> {
             return (false, forgotten);
         }
         while forgotten.len() < PORTION && self.idle.len > RESIDENTS {
-            let Some(first) = self.idle.first() else { break };
+            let Some(first) = self.idle.first() else {
+                break;
+            };
             if self.groups.get(first).idle_since == self.epoch {
                 break;
             }

@@ -6,8 +6,8 @@
 //!
 //! Groups wait in lines, which link their slots. A group is in one line at most.
 
-use std::collections::HashMap;
 use crate::sync::Arc;
+use std::collections::HashMap;
 
 use super::group::{Group, Rules};
 use crate::keys::seat::GroupId;
@@ -112,12 +112,7 @@ impl<K, G> Table<K, G> {
     }
 
     /// Creates a group. One without a name is found by its number alone.
-    pub(super) fn insert(
-        &mut self,
-        name: Option<(u32, G)>,
-        weight: u32,
-        rules: &Rules,
-    ) -> GroupId {
+    pub(super) fn insert(&mut self, name: Option<(u32, G)>, weight: u32, rules: &Rules) -> GroupId {
         let chunk = match self.open.last() {
             Some(&chunk) => chunk as usize,
             None => {

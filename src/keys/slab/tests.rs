@@ -335,5 +335,8 @@ fn a_slot_is_used_again_before_a_new_one() {
 #[test]
 fn a_node_takes_no_more_room_than_itself_and_what_is_beside_it() {
     let [plain, timed, seated, both] = ANNEXES.map(|annex| Slab::<u64>::new(annex).stride);
-    assert_eq!([plain, timed, seated, both], [32, 32 + 24, 32 + 24, 32 + 48]);
+    assert_eq!(
+        [plain, timed, seated, both],
+        [32, 32 + 24, 32 + 24, 32 + 48]
+    );
 }

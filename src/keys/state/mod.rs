@@ -290,11 +290,7 @@ impl KeyState {
     ///
     /// Before the key becomes queued, `admit` decides whether it may. It may be called more often, and in
     /// vain, if other threads add the key at the same time. Returns `None` if it refuses.
-    pub(crate) fn add_at(
-        &self,
-        level: Level,
-        mut admit: impl FnMut() -> bool,
-    ) -> Option<Marked> {
+    pub(crate) fn add_at(&self, level: Level, mut admit: impl FnMut() -> bool) -> Option<Marked> {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
