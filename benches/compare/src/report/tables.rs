@@ -12,10 +12,12 @@ const RIVALS: [&str; 2] = ["client-go", "single-lock"];
 /// Bare queues without keys: limits, not rivals.
 const LIMITS: [&str; 2] = ["array-queue", "seg-queue"];
 
-/// The rows of README.md.
-const README: &str = "cycle-u64, cycle-string, cycle-handle, duplicate-1, duplicate-4, unique-1x1, \
-    unique-8x8, string-8x8, replay, backlog, latency p99, wake p50, delay-insert, \
-    limiter-controller-4, memory queued, start, start used";
+/// The rows of the picture in README.md, and what is said of each.
+const README: [(&str, &str); 3] = [
+    ("unique-1x1", "one producer and one consumer"),
+    ("unique-2x2", "two of each"),
+    ("unique-8x8", "eight of each"),
+];
 
 /// A page, and the texts between its marks.
 type Page = (&'static str, Vec<(&'static str, String)>);
@@ -28,11 +30,6 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
          read-modify-write took {:.1} ns.",
         report.rmw_ns,
     );
-    let figures = format!(
-        "Medians of {rounds} interleaved rounds; {machine}. Lower is better; for ratios, higher is \
-         better.\n\n{}",
-        excerpt(report),
-    );
     let contenders = report.contenders.iter();
     let versions = contenders.map(|(name, version)| vec![(*name).into(), version.clone()]);
     let benchmarks = vec![
@@ -43,7 +40,7 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
     ];
     [
         ("BENCHMARKS.md", benchmarks),
-        ("README.md", vec![("figures", figures)]),
+        ("README.md", vec![("figures", figures(report))]),
     ]
 }
 
@@ -74,17 +71,28 @@ fn rmws(row: &Row, each: f64) -> Option<String> {
     (count > 0.0).then(|| format!("{count} x {multiple:.2}"))
 }
 
-/// Some rows with the ratios to the rivals.
-fn excerpt(report: &Report) -> String {
-    let header = "workload|unit|>keyqueue|>client-go|>single lock|>to client-go|>to single lock";
-    let cells = |row: &Row| {
-        let mut cells = vec![row.id.clone(), row.unit.to_owned()];
-        cells.extend([OURS, RIVALS[0], RIVALS[1]].map(|name| median(row, name)));
-        cells.extend(RIVALS.map(|name| ratio(row, name)));
-        cells
-    };
-    let rows = README.split(", ").filter_map(|id| report.row(id));
-    table(header, rows.map(cells))
+/// The picture of README.md with its description, and how much faster keyqueue is in all.
+fn figures(report: &Report) -> String {
+    let groups = README.iter().filter_map(|(id, what)| {
+        let row = report.row(id)?;
+        let named = [OURS, RIVALS[0], RIVALS[1]].map(|name| {
+            let median = row.median(name);
+            median.map_or(String::new(), |ns| format!("{name} {}", number(1000.0 / ns)))
+        });
+        Some(format!("{what}: {}", joined(named.into_iter())))
+    });
+    let groups: Vec<String> = groups.collect();
+    let machine: Vec<&str> = report.machine.split(", ").take(3).collect();
+    let times = |rival| mean(report, rival).map_or(String::new(), |(count, mean)| format!("{mean:.2} times as fast as {rival} over {count} workloads"));
+    format!(
+        "![Million keys a second. {}](src/docs/throughput.svg)\n\n\
+         Medians of {} interleaved rounds; {}. keyqueue is {}, and {} (geometric means).",
+        groups.join("; "),
+        report.rounds,
+        machine.join(", "),
+        times(RIVALS[0]),
+        times(RIVALS[1]),
+    )
 }
 
 /// A target, and whether it is met if that can be judged.
@@ -117,18 +125,23 @@ pub(super) fn summary(report: &Report) -> String {
         count(Some(false)),
         count(None),
     );
-    // Time for each key, add or event; an interval is set from outside.
-    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
     for rival in RIVALS {
-        let rows = report.rows.iter().filter(is_of_speed);
-        let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
-        let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-        let (count, mean) = (ratios.len(), (logarithm / ratios.len() as f64).exp());
-        if count > 0 {
+        if let Some((count, mean)) = mean(report, rival) {
             summary += &format!(" Geometric mean of {count} ratios to {rival}: {mean:.2}x.");
         }
     }
     summary
+}
+
+/// The number of ratios of speed to a contender, and their geometric mean.
+fn mean(report: &Report, rival: &str) -> Option<(usize, f64)> {
+    // Time for each key, add or event; an interval is set from outside.
+    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
+    let rows = report.rows.iter().filter(is_of_speed);
+    let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
+    let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    let count = ratios.len();
+    (count > 0).then(|| (count, (logarithm / count as f64).exp()))
 }
 
 /// A Markdown table; a column is aligned to the right if its title begins with `>`.
