@@ -161,12 +161,13 @@ def ends(write):
         if page == NAMES:
             continue
         text = page.read_text()
-        here = {name for _, name in references(page)} & set(names)
+        referenced = {name for _, name in references(page)}
+        here = referenced & set(names)
         used |= here
         wanted = {name: target_of(page, name, path, rows) for name, path in written.items() if name in here}
         for name in [name for name, target in wanted.items() if target is None]:
             problem(page, 1, f"[{name}] has no row in calls.md, or no source")
-        own = {name: target for name, target in definitions(page).items() if name not in written}
+        own = {name: target for name, target in definitions(page).items() if name in referenced - set(written)}
         for name, target in own.items():
             if name not in names and not target.startswith("http"):
                 problem(page, 1, f"rustdoc does not find [{name}]: it is not in links.md")

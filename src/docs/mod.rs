@@ -16,8 +16,11 @@ pub mod how_it_ends {}
 pub mod how_to;
 
 #[cfg_attr(not(doctest), doc = include_str!("links.md"))]
-#[doc = include_str!("internals.md")]
+/// How the crate works, for contributors.
+///
 #[doc = include_str!("architecture.svg")]
+///
+#[doc = include_str!("internals.md")]
 pub mod internals {}
 
 #[cfg_attr(not(doctest), doc = include_str!("links.md"))]

@@ -185,9 +185,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// groups go on. A later call replaces an earlier one, so one with `Duration::ZERO` is
     /// [`release_group`](Self::release_group).
     ///
-    /// Keys that workers hold are not concerned. A worker that finds out that a host wants to be left alone
-    /// returns [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup), which never shortens a hold. A drain
-    /// waits for the end of holds.
+    /// Keys that workers hold are not affected. A worker whose host answers 429, say, returns
+    /// [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup), which never shortens a hold. A drain waits for
+    /// the end of holds.
     ///
     /// Returns false, and does nothing, if the queue has no groups of this type:
     /// [`group_by`](Builder::group_by) says which it has.

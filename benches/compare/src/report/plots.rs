@@ -16,35 +16,49 @@ const DRAWN: [(&str, &str); 4] = [
     ("single-lock", "#D62728"),
 ];
 
-/// A file, relative to the results; a title; the rows that make a group each; the number that is shown for a figure;
-/// and whether the axis is logarithmic.
+/// A row that makes a group, and the group's name.
+type Group = (&'static str, &'static str);
+
+/// A file, relative to the results; a title; the groups; the number that is shown for a figure; and whether the axis
+/// is logarithmic.
 type Plot = (
     &'static str,
     &'static str,
-    &'static [&'static str],
+    &'static [Group],
     fn(f64) -> f64,
     bool,
 );
 
+/// The picture of README.md.
+pub(super) const THROUGHPUT: [Group; 3] = [
+    ("unique-1x1", "1 producer, 1 consumer"),
+    ("unique-2x2", "2 and 2"),
+    ("unique-8x8", "8 and 8"),
+];
+
 const PLOTS: [Plot; 3] = [
     (
         "../../../src/docs/throughput.svg",
-        "Million keys a second, by producers x consumers: higher is better",
-        &["unique-1x1", "unique-2x2", "unique-8x8"],
+        "Million distinct keys a second between threads: higher is better",
+        &THROUGHPUT,
         |ns| 1000.0 / ns,
         false,
     ),
     (
         "latency.svg",
         "From add to get in an open loop, microseconds on a logarithmic axis: lower is better",
-        &["latency p50", "latency p99", "latency p99.9"],
+        &[
+            ("latency p50", "p50"),
+            ("latency p99", "p99"),
+            ("latency p99.9", "p99.9"),
+        ],
         |ns| ns / 1000.0,
         true,
     ),
     (
         "memory.svg",
         "Bytes for each of a million keys: lower is better",
-        &["memory queued", "delay-memory"],
+        &[("memory queued", "queued"), ("delay-memory", "delayed")],
         |bytes| bytes,
         false,
     ),
@@ -57,7 +71,7 @@ pub(super) fn draw(report: &Report, into: &Path) -> Result<()> {
     Ok(())
 }
 
-fn svg((_, title, rows, shown, is_logarithmic): Plot, report: &Report) -> String {
+fn svg((_, title, groups, shown, is_logarithmic): Plot, report: &Report) -> String {
     const HEAD: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 760 420' width='760' height='420' \
                         font-family='sans-serif' font-size='13'>";
     /// Of the bars: the lower end, and the most that one is high.
@@ -65,7 +79,7 @@ fn svg((_, title, rows, shown, is_logarithmic): Plot, report: &Report) -> String
     const HIGH: f64 = 280.0;
     /// The left edge of the first group, right of the numbers of an axis.
     const LEFT: f64 = 60.0;
-    let width = (740.0 - LEFT) / rows.len() as f64;
+    let width = (740.0 - LEFT) / groups.len() as f64;
 
     let mut lines = vec![
         HEAD.to_owned(),
@@ -74,9 +88,9 @@ fn svg((_, title, rows, shown, is_logarithmic): Plot, report: &Report) -> String
     ];
     // For each figure: the middle of its bar, its colour and the number.
     let mut figures = Vec::new();
-    for (group, id) in rows.iter().enumerate() {
+    for (group, (id, name)) in groups.iter().enumerate() {
         let left = LEFT + width * group as f64;
-        lines.push(text(left, FLOOR + 18.0, id));
+        lines.push(text(left, FLOOR + 18.0, name));
         for (at, (contender, colour)) in DRAWN.into_iter().enumerate() {
             let median = report.row(id).and_then(|row| row.median(contender));
             let middle = left + width / 5.0 * (at as f64 + 0.5);
@@ -95,7 +109,9 @@ fn svg((_, title, rows, shown, is_logarithmic): Plot, report: &Report) -> String
         }
         for (middle, colour, shown) in figures {
             let y = FLOOR - height(shown);
-            lines.push(format!("<circle cx='{middle:.0}' cy='{y:.0}' r='6' fill='{colour}'/>"));
+            lines.push(format!(
+                "<circle cx='{middle:.0}' cy='{y:.0}' r='6' fill='{colour}'/>"
+            ));
             lines.push(text(middle - 12.0, y - 10.0, &number(shown)));
         }
     } else {

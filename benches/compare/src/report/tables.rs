@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use super::plots::THROUGHPUT;
 use super::{OURS, Report, Row};
 use crate::workload::Target;
 
@@ -11,13 +12,6 @@ const COLUMNS: [&str; 4] = [OURS, "client-go", "priorityqueue", "single-lock"];
 const RIVALS: [&str; 2] = ["client-go", "single-lock"];
 /// Bare queues without keys: limits, not rivals.
 const LIMITS: [&str; 2] = ["array-queue", "seg-queue"];
-
-/// The rows of the picture in README.md, and what is said of each.
-const README: [(&str, &str); 3] = [
-    ("unique-1x1", "one producer and one consumer"),
-    ("unique-2x2", "two of each"),
-    ("unique-8x8", "eight of each"),
-];
 
 /// A page, and the texts between its marks.
 type Page = (&'static str, Vec<(&'static str, String)>);
@@ -71,27 +65,25 @@ fn rmws(row: &Row, each: f64) -> Option<String> {
     (count > 0.0).then(|| format!("{count} x {multiple:.2}"))
 }
 
-/// The picture of README.md with its description, and how much faster keyqueue is in all.
+/// The picture of README.md, with its figures in words.
 fn figures(report: &Report) -> String {
-    let groups = README.iter().filter_map(|(id, what)| {
+    let group = |(id, what): (&str, &str)| {
         let row = report.row(id)?;
-        let named = [OURS, RIVALS[0], RIVALS[1]].map(|name| {
-            let median = row.median(name);
-            median.map_or(String::new(), |ns| format!("{name} {}", number(1000.0 / ns)))
-        });
-        Some(format!("{what}: {}", joined(named.into_iter())))
-    });
-    let groups: Vec<String> = groups.collect();
-    let machine: Vec<&str> = report.machine.split(", ").take(3).collect();
-    let times = |rival| mean(report, rival).map_or(String::new(), |(count, mean)| format!("{mean:.2} times as fast as {rival} over {count} workloads"));
+        let speed = |name| Some(format!("{name} {}", number(1000.0 / row.median(name)?)));
+        let speeds = [OURS, RIVALS[0], RIVALS[1]].into_iter().filter_map(speed);
+        Some(format!("{what}: {}", joined(speeds)))
+    };
+    let groups: Vec<String> = THROUGHPUT.into_iter().filter_map(group).collect();
     format!(
-        "![Million keys a second. {}](src/docs/throughput.svg)\n\n\
-         Medians of {} interleaved rounds; {}. keyqueue is {}, and {} (geometric means).",
+        "![Million keys a second. {}](src/docs/throughput.svg)\n\nMedians of {} interleaved rounds; {}.",
         groups.join("; "),
         report.rounds,
-        machine.join(", "),
-        times(RIVALS[0]),
-        times(RIVALS[1]),
+        report
+            .machine
+            .split(", ")
+            .take(3)
+            .collect::<Vec<_>>()
+            .join(", "),
     )
 }
 
@@ -125,23 +117,18 @@ pub(super) fn summary(report: &Report) -> String {
         count(Some(false)),
         count(None),
     );
+    // Time for each key, add or event; an interval is set from outside.
+    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
     for rival in RIVALS {
-        if let Some((count, mean)) = mean(report, rival) {
+        let rows = report.rows.iter().filter(is_of_speed);
+        let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
+        let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        let (count, mean) = (ratios.len(), (logarithm / ratios.len() as f64).exp());
+        if count > 0 {
             summary += &format!(" Geometric mean of {count} ratios to {rival}: {mean:.2}x.");
         }
     }
     summary
-}
-
-/// The number of ratios of speed to a contender, and their geometric mean.
-fn mean(report: &Report, rival: &str) -> Option<(usize, f64)> {
-    // Time for each key, add or event; an interval is set from outside.
-    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
-    let rows = report.rows.iter().filter(is_of_speed);
-    let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
-    let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-    let count = ratios.len();
-    (count > 0).then(|| (count, (logarithm / count as f64).exp()))
 }
 
 /// A Markdown table; a column is aligned to the right if its title begins with `>`.
