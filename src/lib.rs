@@ -72,8 +72,8 @@
 //!
 #![doc = include_str!("docs/features.md")]
 //!
-//! The hot path takes no global lock, and allocates nothing for a recurring key while the ring has
-//! room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
+//! Without levels, groups and a pace the hot path takes no global lock, and allocates nothing for a
+//! recurring key while the ring has room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
 //! first delay (or the first add, if the queue reports metrics).
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -114,18 +114,23 @@ def sections():
     return found
 
 
+@cache
+def code():
+    """The files of `src`, each split before its `impl`s."""
+    files = (file for file in sorted((ROOT / "src").glob("**/*.rs")) if "tests" not in file.parts)
+    return {file: re.split(r"^(?=impl\b)", file.read_text(), flags=re.M) for file in files}
+
+
 def source(path):
     """The file of `src` with that item."""
     *modules, name = path.removeprefix("mod@").split("::")[1:]
     owner = modules.pop() if modules and modules[-1][0].isupper() else None
-    files = [file for file in sorted((ROOT / "src").glob("**/*.rs")) if "tests" not in file.parts]
     if path.startswith("mod@"):
         return ROOT / "src" / name / "mod.rs"
-    for file in files:
+    for file, impls in code().items():
         if modules and modules[-1] not in (*file.parts, file.stem):
             continue
-        text = file.read_text()
-        for part in re.split(r"^(?=impl\b)", text, flags=re.M) if owner else [text]:
+        for part in impls if owner else ["".join(impls)]:
             header = part.partition("{")[0]
             if not owner or re.search(rf"\b{owner}\b", header):
                 if re.search(rf"^\s*pub (?:const |async )*(?:fn|struct|enum|trait|type) {name}\b", part, re.M):
@@ -180,7 +185,7 @@ def ends(write):
             if write:
                 page.write_text(whole)
             else:
-                problem(page, 1, "its links are not those of links.md: run .ci/jobs/pages.py --write")
+                problem(page, 1, "its links are not those of links.md: run .ci/jobs/pages.sh --write")
     for name in set(names) - used:
         problem(NAMES, 1, f"no page uses [{name}]")
 
