@@ -61,57 +61,19 @@
 //! In tasks of any executor, use [`get_async`](WorkQueue::get_async) and
 //! [`drain_async`](WorkQueue::drain_async).
 //!
-//! # Guide
+#![doc = include_str!("docs/links.md")]
+#![doc = include_str!("docs/calls.md")]
 //!
-//! | to | use |
-//! | --- | --- |
-//! | add a key (and see what that did: [`Added`]), a borrowed key, many keys | [`add`](WorkQueue::add), [`add_ref`](WorkQueue::add_ref), [`add_all`](WorkQueue::add_all) |
-//! | add a key by parts of it, or by a `str` for `Arc<str>` | [`add_with`](WorkQueue::add_with) |
-//! | add one key repeatedly without hashing | a [`KeyHandle`] from [`handle`](WorkQueue::handle) |
-//! | add a key with a value, merged while it waits: the latest, a sum, all in order | a [`ValueQueue`] from [`Builder::merge`]: [`put`](ValueQueue::put), [`merge`] |
-//! | wait until an add has been processed | the [`Receipt`] of [`put_tracked`](ValueQueue::put_tracked) or [`add_tracked`](ValueQueue::add_tracked) |
-//! | bound what waits, and wait for room | [`Builder::capacity`], [`add_wait`](WorkQueue::add_wait), [`try_add`](WorkQueue::try_add); with values [`put_wait`](ValueQueue::put_wait), [`try_put`](ValueQueue::try_put) |
-//! | let groups of keys take turns, with limits and rates for each | [`Builder::group_by`], [`group_limit`](Builder::group_limit), [`group_weight`](Builder::group_weight), [`group_rate`](Builder::group_rate), [`hold_group`](WorkQueue::hold_group), [`groups`](WorkQueue::groups) |
-//! | deliver no faster than a rate, or each key no sooner than an interval | [`Builder::dispatch_rate`], [`Builder::min_interval`] |
-//! | run workers with retries, in threads or tasks | [`worker`] |
-//! | wait for a key in a thread, for a limited time, not at all | [`get`](WorkQueue::get), [`get_timeout`](WorkQueue::get_timeout), [`try_get`](WorkQueue::try_get) |
-//! | wait for a key in a task | [`get_async`](WorkQueue::get_async) |
-//! | loop over the keys | `for item in &queue`, [`iter`](WorkQueue::iter), [`try_iter`](WorkQueue::try_iter) |
-//! | get a key that moves into a spawned task | [`get_owned_async`](WorkQueue::get_owned_async), [`get_owned`](WorkQueue::get_owned) |
-//! | get several keys at once | [`get_batch`](WorkQueue::get_batch), [`get_batch_timeout`](WorkQueue::get_batch_timeout), [`try_get_batch`](WorkQueue::try_get_batch), [`get_batch_async`](WorkQueue::get_batch_async) |
-//! | finish a key | drop its [`Item`], or call [`done`](Item::done) |
-//! | add a key later, or cancel that | [`add_after`](WorkQueue::add_after), [`cancel`](WorkQueue::cancel) |
-//! | retry a key | [`Item::retry`], [`add_rate_limited`](WorkQueue::add_rate_limited), a [`limiter`] |
-//! | retry a key unless its work succeeds, also after `?` or a panic | [`Item::retry_on_drop`] |
-//! | shut down without waiting; queued keys are still delivered | [`shut_down`](WorkQueue::shut_down) |
-//! | shut down and wait until every queued key is done | [`shut_down_with_drain`](WorkQueue::shut_down_with_drain), [`drain_timeout`](WorkQueue::drain_timeout), [`drain_async`](WorkQueue::drain_async), [`drain_until`](WorkQueue::drain_until) |
-//! | shut down and discard what is queued | [`shut_down_now`](WorkQueue::shut_down_now) |
-//! | shut down when a scope is left, wait for a shut-down, compare all of these | [`shut_down_on_drop`](WorkQueue::shut_down_on_drop), [`closed`](WorkQueue::closed), [`docs::how_it_ends`] |
-//! | drop what is queued | [`clear`](WorkQueue::clear) |
-//! | look at one key, count the keys, list them | [`state`](WorkQueue::state), [`contains`](WorkQueue::contains); [`len`](WorkQueue::len), [`counts`](WorkQueue::counts); [`snapshot`](WorkQueue::snapshot), [`stuck`](WorkQueue::stuck) |
-//! | report metrics | a [name](Builder::name) and feature `metrics` |
-//! | release the memory of idle keys now | [`shrink`](WorkQueue::shrink) |
-//! | set the name, clock, hasher, shards, ring, what drains do with delays, ... | [`WorkQueue::builder`] |
+//! # Pages
 //!
 //! [`docs::how_to`] has a page with a program for each of what many programs need: graceful
 //! shutdown, leader election, debounce and throttle, messages in order, batches, tests, ...
-//! Further pages, on semantics, how a queue ends, performance, metrics, limitations, client-go's
-//! calls and internals, are in [`docs`].
+//! Further pages are in [`docs`].
 //!
-//! # Features
+#![doc = include_str!("docs/features.md")]
 //!
-//! None is on by default; waiting in tasks needs none.
-//!
-//! | feature | adds |
-//! | --- | --- |
-//! | `metrics` | named queues report client-go's series, and more: [`docs::metrics`] |
-//! | `futures-core` | `WorkQueue::stream`, a `Stream` of what [`get_async`](WorkQueue::get_async) returns |
-//! | `serde` | what [`snapshot`](WorkQueue::snapshot) returns can be serialised |
-//! | `tokio` | `Workers::spawn_on`: workers that are tasks on a runtime's threads; `backoff::tokio`: retries and loops with tokio's sleep |
-//! | `tracing` | a span for each key in the worker loop: [`worker`] |
-//!
-//! The hot path takes no global lock, and allocates nothing for a recurring key while the ring has
-//! room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
+//! Without levels, groups and a pace the hot path takes no global lock, and allocates nothing for a
+//! recurring key while the ring has room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
 //! first delay (or the first add, if the queue reports metrics).
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

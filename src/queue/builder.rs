@@ -211,11 +211,11 @@ impl<K, L, S> Builder<K, L, S> {
     /// [`ValueQueue`](crate::ValueQueue) with [`weight`](Builder::weight), bounds the weight of the
     /// values that wait.
     ///
-    /// [`try_add`](WorkQueue::try_add), [`add_wait`](WorkQueue::add_wait), and their like keep to it
-    /// (B1, B2), or [`try_put`](crate::ValueQueue::try_put), [`put_wait`](crate::ValueQueue::put_wait)
-    /// and theirs. Every other add or put, a retry, a key that was dirty and a delay that ends are never
-    /// refused and do not wait: they count, and may exceed the bound (B3). Keys that workers hold are not
-    /// counted.
+    /// [`try_add`](WorkQueue::try_add) and [`add_wait`](WorkQueue::add_wait) respect the bound (B1, B2),
+    /// in all of their forms, as do [`try_put`](crate::ValueQueue::try_put) and
+    /// [`put_wait`](crate::ValueQueue::put_wait). Every other add or put, a retry, a key that was dirty and
+    /// a delay that ends are never refused and do not wait: they count, and may exceed the bound (B3). Keys
+    /// that workers hold are not counted.
     ///
     /// A key that is queued and has a pending delay counts twice, unless it carries a value. A value that
     /// is heavier than the capacity is let in once nothing else waits.

@@ -20,10 +20,6 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
     /// round, not by a million deliveries. Within a group keys come out first in, first out, or by
     /// [level](Self::levels) (G4).
     ///
-    /// While one thread takes a key of a group or adds one, for some tens of nanoseconds, another thread may find nothing
-    /// although the group has more keys: [`try_get`](WorkQueue::try_get) returns an error then, and a getter that
-    /// waits is woken.
-    ///
     /// `group_by` is called when a key becomes queued, must always return the same group for a key, and should be
     /// cheap. If it panics, or `Hash`, `Eq` or `Clone` of the group do, the panic hook reports that, and the
     /// key is in one more group, with all others for which that happens. In a queue with values, call
@@ -185,9 +181,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// groups go on. A later call replaces an earlier one, so one with `Duration::ZERO` is
     /// [`release_group`](Self::release_group).
     ///
-    /// Keys that workers hold are not concerned. A worker that finds out that a host wants to be left alone
-    /// returns [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup), which never shortens a hold. A drain
-    /// waits for the end of holds.
+    /// Keys that workers hold are not affected. A worker whose host answers 429, say, returns
+    /// [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup), which never shortens a hold. A drain waits for
+    /// the end of holds.
     ///
     /// Returns false, and does nothing, if the queue has no groups of this type:
     /// [`group_by`](Builder::group_by) says which it has.

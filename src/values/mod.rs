@@ -32,7 +32,7 @@
 //!   key's.
 //! * The merge function is user code under the key's lock. It delays puts of this key, and the getter
 //!   that delivers it, and must not call the queue. If it panics, `waiting` stays what it has made of it, the
-//!   key is queued all the same, and the panic goes on in the thread that put (V4). If it panics while
+//!   key is queued all the same, and the panic continues in the thread that put (V4). If it panics while
 //!   a value is put back, only the panic hook reports that.
 //! * A delivery that finds no value is finished immediately, and not handed out: the value was taken
 //!   back, or another delivery before has taken it with its own.

@@ -118,8 +118,9 @@ where
     {
         let area = SVGBackend::with_string(&mut svg, (640, 320)).into_drawing_area();
         area.fill(&WHITE)?;
+        // Not the chart's caption, which would touch the topmost label.
+        let area = area.titled(title, (FONT.0, 17))?;
         let mut chart = ChartBuilder::on(&area)
-            .caption(title, (FONT.0, 17))
             .margin(10)
             .margin_right(40)
             .x_label_area_size(40)

@@ -55,8 +55,8 @@ impl Report {
         }
     }
 
-    /// Writes the tables of BENCHMARKS.md and README.md, and the run as JSON and the plots into
-    /// `results` of the harness.
+    /// Writes the tables of BENCHMARKS.md, the figures of README.md and its picture, and the run as JSON and the
+    /// other plots into `results` of the harness.
     pub(crate) fn publish(&self, harness: &Path) -> Result<()> {
         let results = harness.join("results");
         fs::create_dir_all(&results)?;

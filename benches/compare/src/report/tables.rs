@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use super::plots::THROUGHPUT;
 use super::{OURS, Report, Row};
 use crate::workload::Target;
 
@@ -11,11 +12,6 @@ const COLUMNS: [&str; 4] = [OURS, "client-go", "priorityqueue", "single-lock"];
 const RIVALS: [&str; 2] = ["client-go", "single-lock"];
 /// Bare queues without keys: limits, not rivals.
 const LIMITS: [&str; 2] = ["array-queue", "seg-queue"];
-
-/// The rows of README.md.
-const README: &str = "cycle-u64, cycle-string, cycle-handle, duplicate-1, duplicate-4, unique-1x1, \
-    unique-8x8, string-8x8, replay, backlog, latency p99, wake p50, delay-insert, \
-    limiter-controller-4, memory queued, start, start used";
 
 /// A page, and the texts between its marks.
 type Page = (&'static str, Vec<(&'static str, String)>);
@@ -28,11 +24,6 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
          read-modify-write took {:.1} ns.",
         report.rmw_ns,
     );
-    let figures = format!(
-        "Medians of {rounds} interleaved rounds; {machine}. Lower is better; for ratios, higher is \
-         better.\n\n{}",
-        excerpt(report),
-    );
     let contenders = report.contenders.iter();
     let versions = contenders.map(|(name, version)| vec![(*name).into(), version.clone()]);
     let benchmarks = vec![
@@ -43,7 +34,7 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
     ];
     [
         ("BENCHMARKS.md", benchmarks),
-        ("README.md", vec![("figures", figures)]),
+        ("README.md", vec![("figures", figures(report))]),
     ]
 }
 
@@ -74,17 +65,26 @@ fn rmws(row: &Row, each: f64) -> Option<String> {
     (count > 0.0).then(|| format!("{count} x {multiple:.2}"))
 }
 
-/// Some rows with the ratios to the rivals.
-fn excerpt(report: &Report) -> String {
-    let header = "workload|unit|>keyqueue|>client-go|>single lock|>to client-go|>to single lock";
-    let cells = |row: &Row| {
-        let mut cells = vec![row.id.clone(), row.unit.to_owned()];
-        cells.extend([OURS, RIVALS[0], RIVALS[1]].map(|name| median(row, name)));
-        cells.extend(RIVALS.map(|name| ratio(row, name)));
-        cells
+/// The picture of README.md, with its figures in words.
+fn figures(report: &Report) -> String {
+    let group = |(id, what): (&str, &str)| {
+        let row = report.row(id)?;
+        let speed = |name| Some(format!("{name} {}", number(1000.0 / row.median(name)?)));
+        let speeds = [OURS, RIVALS[0], RIVALS[1]].into_iter().filter_map(speed);
+        Some(format!("{what}: {}", joined(speeds)))
     };
-    let rows = README.split(", ").filter_map(|id| report.row(id));
-    table(header, rows.map(cells))
+    let groups: Vec<String> = THROUGHPUT.into_iter().filter_map(group).collect();
+    format!(
+        "![Million keys a second. {}](src/docs/throughput.svg)\n\nMedians of {} interleaved rounds; {}.",
+        groups.join("; "),
+        report.rounds,
+        report
+            .machine
+            .split(", ")
+            .take(3)
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }
 
 /// A target, and whether it is met if that can be judged.
