@@ -10,6 +10,7 @@ mod groups;
 mod levels;
 mod pace;
 mod races;
+mod reentry;
 mod removed;
 mod room_races;
 mod settings;
