@@ -14,4 +14,5 @@ mod reentry;
 mod removed;
 mod room_races;
 mod settings;
+mod times;
 mod waking;
