@@ -14,6 +14,7 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+pub(crate) mod calls;
 pub(crate) mod heap;
 pub(crate) mod timed;
 

@@ -6,6 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::calls::{Call, Calls};
 use crate::common::timed::{HOUR, built};
 use crate::common::{Task, poll, watchdog};
 use keyqueue::limiter::NoLimit;
@@ -251,6 +252,32 @@ fn counts_tell_what_waits() {
     );
     drop(item);
     assert_eq!((queue.counts().queued, queue.counts().processing), (3, 0));
+}
+
+#[test] // B1 D4
+fn a_getter_that_a_delay_wakes_finds_the_room_of_each_key_counted_once() {
+    // A waker whose call panics does not return.
+    let call: Call<u64, NoLimit> = |queue| assert_eq!(queue.try_add(9), Ok(Added::Queued));
+    for (queued, delayed) in [(0, 1), (1, 2), (0, 100)] {
+        let capacity = queued + delayed + 1;
+        let (queue, time) = built(|builder| builder.capacity(capacity as usize));
+        let queue = Arc::new(queue);
+        let (calls, waker) = Calls::new(&queue, call);
+        let mut first = queue.get_async();
+        assert!(poll(&mut first, Waker::noop()).is_pending());
+        // Each wakes the first getter, which is not polled again. Their delays are going to be merged.
+        (100..100 + queued).for_each(|key| _ = queue.add(key));
+        let mut getter = queue.get_async();
+        assert!(poll(&mut getter, &waker).is_pending());
+        for key in (100..100 + queued).chain(200..200 + delayed - queued) {
+            queue.add_after(key, HOUR);
+        }
+        time.advance(HOUR);
+        queue.fire_due();
+        let merged = format!("{queued} of {delayed} delays are merged");
+        assert_eq!(calls.returned(), 1, "{merged}");
+        assert_eq!(queue.len() as u64, delayed + 1, "{merged}");
+    }
 }
 
 /// A waker that adds a key, as a task that is polled in the call would.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::timed::{built, ms};
+use crate::common::timed::{HOUR, built, ms};
 use crate::common::{scaled, watchdog};
-use keyqueue::{Added, Builder, DelayPolicy, State, WorkQueue};
+use keyqueue::{Added, Builder, DelayPolicy, Full, State, WorkQueue};
 
 const ROUNDS: usize = scaled(20_000);
 const THREADS: usize = 4;
@@ -159,7 +159,7 @@ fn all_room_is_there_again_after_a_crowd() {
     for key in 100..108 {
         assert_eq!(queue.try_add(key), Ok(Added::Queued));
     }
-    assert_eq!(queue.try_add(108), Err(keyqueue::Full(108)));
+    assert_eq!(queue.try_add(108), Err(Full(108)));
 }
 
 #[test] // B1 B2
@@ -178,6 +178,73 @@ fn a_merged_add_takes_no_room_for_a_moment() {
         while !merges.is_finished() {
             assert_eq!(queue.try_add(1), Ok(Added::Queued));
             assert_eq!(*queue.try_get().unwrap(), 1);
+        }
+    });
+}
+
+#[test] // B1 D5
+fn an_add_that_supersedes_a_delay_lets_no_other_in_for_a_moment() {
+    let _watchdog = watchdog(120);
+    let builder = WorkQueue::builder().capacity(1).supersede_delays(true);
+    let queue = builder.build().unwrap();
+    // There is always a key that is queued or delayed.
+    queue.add_after(0, HOUR);
+    thread::scope(|scope| {
+        let turns = scope.spawn(|| {
+            for round in 0..5 * ROUNDS {
+                let (key, next) = (round % 2, (round + 1) % 2);
+                assert_eq!(queue.add(key), Added::Queued);
+                queue.add_after(next, HOUR);
+                let item = queue.try_get().unwrap();
+                assert_eq!(*item, key, "exceeds the bound");
+            }
+        });
+        while !turns.is_finished() {
+            assert_eq!(queue.try_add(9), Err(Full(9)), "exceeds the bound");
+        }
+    });
+}
+
+#[test] // B1 D4
+fn a_try_succeeds_while_delays_end() {
+    let _watchdog = watchdog(120);
+    const KEYS: usize = 200;
+    // The last key is that of another thread, for which there is always room.
+    let (queue, time) = built(|builder| builder.capacity(KEYS + 1));
+    thread::scope(|scope| {
+        let turns = scope.spawn(|| {
+            for _ in 0..ROUNDS / 20 {
+                (0..KEYS).for_each(|key| _ = queue.add_after(key, ms(1)));
+                time.advance(ms(1));
+                queue.fire_due();
+                let mut left = KEYS;
+                while left > 0 {
+                    let item = queue.try_get().unwrap();
+                    left -= usize::from(*item < KEYS);
+                }
+            }
+        });
+        while !turns.is_finished() {
+            assert!(queue.try_add(KEYS).is_ok(), "there is room for one");
+        }
+    });
+}
+
+#[test] // B1 D3
+fn a_try_succeeds_while_delays_are_kept_or_moved() {
+    let _watchdog = watchdog(120);
+    let (queue, _time) = built(|builder| builder.capacity(2));
+    queue.add_after(0, HOUR);
+    thread::scope(|scope| {
+        let delays = scope.spawn(|| {
+            for round in 0..5 * ROUNDS {
+                // Each second one is earlier than the last.
+                queue.add_after(0, HOUR - ms((round / 2) as u64));
+            }
+        });
+        while !delays.is_finished() {
+            assert_eq!(queue.try_add(1), Ok(Added::Queued), "there is room for one");
+            queue.try_get().unwrap().done();
         }
     });
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use crate::common::timed::{HOUR, ms, secs};
-use crate::common::{Task, poll, watchdog};
+use crate::common::{Task, poll, take_all, watchdog};
 use crate::groups::{Key, grouped, keys};
-use keyqueue::{ValueQueue, WorkQueue, merge};
+use keyqueue::{Builder, ValueQueue, WorkQueue, merge};
 
 #[test] // C9 G6
 fn a_getter_that_finds_the_end_of_holds_wakes_another() {
@@ -22,6 +22,37 @@ fn a_getter_that_finds_the_end_of_holds_wakes_another() {
     queue.fire_due();
     assert_eq!(task.wakes(), 1);
     assert_ne!(task.output().unwrap().0, item.0);
+}
+
+#[test] // C9 G5 G6 T2
+fn a_getter_that_finds_the_end_of_many_waits_wakes_as_many() {
+    type Set = fn(Builder<Key>) -> Builder<Key>;
+    let sets: [Set; 3] = [
+        |builder| builder,
+        |builder| builder.group_rate(1.0, 1),
+        |builder| builder.min_interval(secs(1)),
+    ];
+    for set in sets {
+        let (queue, time) = grouped(set);
+        let names = ["a", "b", "c", "d"];
+        queue.add_all(names.map(|name| (name, 1)));
+        // Takes a token of each, and begins the intervals.
+        assert_eq!(take_all(&queue).len(), 4);
+        for name in names {
+            queue.hold_group(&name, secs(1));
+            queue.add((name, 1));
+        }
+        let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
+        time.advance(secs(1));
+        // Comes before the timer, which finds nothing to do after it.
+        let mut items = vec![queue.try_get().unwrap()];
+        queue.fire_due();
+        for (number, task) in tasks.iter_mut().enumerate() {
+            assert_eq!(task.wakes(), 1, "task {number} sleeps while there is a key");
+            items.extend(task.output());
+        }
+        assert_eq!(items.len(), 4);
+    }
 }
 
 #[test] // C9 G6

@@ -5,5 +5,7 @@ mod common;
 
 mod draining;
 mod end;
+mod forgotten;
 mod guards;
 mod now;
+mod random;

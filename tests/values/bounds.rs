@@ -123,6 +123,42 @@ fn a_weight_counts_what_values_are_merged_to() {
     assert_room(&queue, 3);
 }
 
+#[test] // B1 B2
+fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
+    const MOST: usize = usize::MAX;
+    for capacity in [1, 10, MOST / 2, MOST - 1, MOST] {
+        let builder = WorkQueue::builder().merge(|older: &mut usize, newer| *older = newer);
+        let builder = builder.capacity(capacity).weight(|weight| *weight);
+        let queue: ValueQueue<&str, usize> = builder.build().unwrap();
+        for weights in [
+            [MOST, 2],
+            [MOST, MOST],
+            [MOST / 2 + 1, MOST / 2 + 1],
+            [1, MOST],
+        ] {
+            let what = format!("{weights:?} in {capacity}");
+            // Puts that are not bounded: more waits than there is room for.
+            queue.put("a", weights[0]);
+            queue.put("b", weights[1]);
+            for key in ["a", "b", "c"] {
+                assert!(queue.try_put(key, 1).is_err(), "{what}: there is room");
+            }
+            // A retry puts it back.
+            assert_eq!(queue.get().unwrap().retry(), Added::Deferred, "{what}");
+            let mut waiting = Task::waiting(Box::pin(queue.put_async("c", 1)));
+            assert_eq!(deliveries(&queue).len(), 2, "{what}");
+            assert_eq!((waiting.wakes(), waiting.output()), (1, Added::Queued));
+            assert_eq!(queue.remove("c"), Some(1));
+            assert!(deliveries(&queue).is_empty());
+            // All room is there again, and no more.
+            assert!(queue.try_put("a", capacity).is_ok(), "{what}: room is lost");
+            assert!(queue.try_put("b", 1).is_err(), "{what}: room has come");
+            assert_eq!(queue.remove("a"), Some(capacity));
+            assert!(deliveries(&queue).is_empty());
+        }
+    }
+}
+
 #[test] // B2
 fn a_value_heavier_than_the_capacity_waits_until_nothing_else_does() {
     let queue = weighted(4);

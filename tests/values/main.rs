@@ -8,12 +8,15 @@ mod common;
 mod bounds;
 mod delays;
 mod ends;
+mod forgotten;
 mod memory;
 mod merging;
 mod order;
 mod panics;
 mod put_back;
+mod random;
 mod receipts;
+mod reentry;
 mod room_races;
 #[cfg(feature = "tokio")]
 mod runtime;

@@ -1,11 +1,21 @@
 //! What is forgotten with a group's last key, and what is not (G3).
 
+use std::cell::Cell;
 use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use super::grouped;
-use crate::common::timed::{HOUR, built, secs};
-use crate::common::{scaled, take_all};
+use crate::common::timed::{DAY, HOUR, built, secs};
+use crate::common::{eventually, scaled, take_all, watchdog};
+use keyqueue::{Builder, MockClock, WorkQueue};
+
+thread_local! {
+    /// The last of this number of clones of groups in this thread panics.
+    static CLONES_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
 
 /// A group that counts how many there are.
 #[derive(Debug)]
@@ -27,16 +37,27 @@ impl Hash for Counted {
 
 impl Clone for Counted {
     fn clone(&self) -> Self {
+        let left = CLONES_LEFT.get();
+        CLONES_LEFT.set(left.saturating_sub(1));
+        if left == 1 {
+            resume_unwind(Box::new("this clone panics"));
+        }
         Counted(self.0, Arc::clone(&self.1))
     }
 }
 
-#[test] // G3
-fn groups_without_keys_are_forgotten() {
+/// A queue with a group for each key, and the count of the groups that are alive, which is 2 too high.
+fn counted(set: impl FnOnce(Builder<u64>) -> Builder<u64>) -> (WorkQueue<u64>, MockClock, Arc<()>) {
     let alive = Arc::new(());
     let count = Arc::clone(&alive);
-    let (queue, _time) =
-        built(move |builder| builder.group_by(move |key: &u64| Counted(*key, Arc::clone(&count))));
+    let by = move |key: &u64| Counted(*key, Arc::clone(&count));
+    let (queue, time) = built(move |builder| set(builder).group_by(by));
+    (queue, time, alive)
+}
+
+#[test] // G3
+fn groups_without_keys_are_forgotten() {
+    let (queue, _time, alive) = counted(|builder| builder);
     let keys = scaled(100_000) as u64;
     for key in 0..keys {
         queue.add(key);
@@ -76,4 +97,68 @@ fn a_hold_and_an_empty_bucket_are_not_forgotten_with_the_last_key() {
     assert!(queue.try_get().is_err());
     queue.shrink();
     assert!(queue.groups::<&str>().is_empty());
+}
+
+#[test] // G3 G6
+fn groups_whose_hold_was_ended_are_forgotten() {
+    for hold in [secs(1), DAY, Duration::MAX] {
+        let (queue, _time, alive) = counted(|builder| builder);
+        for number in 0..scaled(1000) as u64 {
+            let group = Counted(number, Arc::clone(&alive));
+            queue.hold_group(&group, hold);
+            // Some of them have had a key meanwhile.
+            if number % 2 == 0 {
+                queue.add(number);
+            }
+            queue.release_group(&group);
+            queue.try_get().ok();
+        }
+        queue.shrink();
+        let left = Arc::strong_count(&alive) - 2;
+        assert_eq!(left, 0, "groups that were held for {hold:?}");
+    }
+}
+
+#[test] // G3 C10: the last sweep of the keys is later than that of their groups
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
+fn groups_of_keys_that_recurred_are_forgotten_by_a_thread_that_waits() {
+    let _watchdog = watchdog(60);
+    let alive = Arc::new(());
+    let count = Arc::clone(&alive);
+    let by = move |key: &u64| Counted(*key, Arc::clone(&count));
+    let queue = WorkQueue::builder().group_by(by).build().unwrap();
+    for _ in 0..2 {
+        queue.add_all(0..50_000);
+        (0..50_000).for_each(|_| queue.try_get().unwrap().done());
+    }
+    thread::scope(|scope| {
+        let _end = queue.shut_down_on_drop();
+        scope.spawn(|| assert!(queue.get().is_none()));
+        eventually("the groups are forgotten", || {
+            Arc::strong_count(&alive) < 20_000
+        });
+    });
+}
+
+#[test] // G3
+fn groups_are_forgotten_although_a_clone_of_one_has_panicked() {
+    let (queue, _time, alive) = counted(|builder| builder);
+    queue.add_all(0..100);
+    let group = Counted(7, Arc::clone(&alive));
+    // However often the queue clones each.
+    for clone in [1, 2, 3, 50, 51, 100] {
+        CLONES_LEFT.set(clone);
+        let list = AssertUnwindSafe(|| queue.groups::<Counted>().len());
+        assert!(catch_unwind(list).is_err(), "clone {clone}");
+        CLONES_LEFT.set(1);
+        // It need not clone.
+        let _ = catch_unwind(AssertUnwindSafe(|| queue.hold_group(&group, HOUR)));
+        CLONES_LEFT.set(usize::MAX);
+        queue.release_group(&group);
+    }
+    drop(group);
+    assert_eq!(queue.groups::<Counted>().len(), 100);
+    assert_eq!(take_all(&queue).len(), 100);
+    queue.shrink();
+    assert_eq!(Arc::strong_count(&alive) - 2, 0, "groups are left");
 }

@@ -4,6 +4,7 @@ mod ends;
 mod forgotten;
 mod holds;
 mod limits;
+mod longest;
 mod rates;
 mod turns;
 

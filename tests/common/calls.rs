@@ -1,0 +1,93 @@
+//! User code that calls the queue from within a call of the queue, as the task of an executor that
+//! polls in place does (S15).
+//!
+//! [`everything`] makes each kind of call, and so takes each lock of the crate. If the crate calls
+//! user code under a lock, the thread waits for itself, and the test's watchdog ends it.
+
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use super::poll;
+use super::timed::{HOUR, MS};
+use keyqueue::WorkQueue;
+
+/// Makes every kind of call that does not wait, but for those that end or empty the queue.
+/// `key` returns a key for each number.
+pub(crate) fn everything<K, L>(queue: &WorkQueue<K, L>, key: impl Fn(u64) -> K)
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    // New keys each time: these are interned, in any shard.
+    static NEXT: AtomicU64 = AtomicU64::new(1000);
+    // Ordering: Relaxed, a number that is not used twice.
+    let first = NEXT.fetch_add(100, Ordering::Relaxed);
+    let new = |n| key(first + n);
+    let _ = (queue.len(), queue.is_empty(), queue.len_by_level());
+    let _ = (
+        queue.counts(),
+        queue.state(&new(0)),
+        queue.contains(&new(0)),
+    );
+    (0..20).for_each(|n| _ = queue.add(new(n)));
+    queue.add_at(0, new(21));
+    let _ = queue.try_add(new(22));
+    let _ = queue.add_wait_timeout(new(23), Duration::ZERO);
+    queue.add_after(new(24), HOUR);
+    queue.cancel(&new(24));
+    queue.add_after(new(25), MS);
+    queue.handle(new(26)).add();
+    queue.fire_due();
+    drop(poll(&mut queue.get_async(), Waker::noop()));
+    if let Ok(item) = queue.try_get() {
+        item.retry_after(HOUR);
+    }
+    drop(queue.try_get_batch(3));
+    queue.shrink();
+}
+
+/// A call that user code makes.
+pub(crate) type Call<K, L> = fn(&WorkQueue<K, L>);
+
+/// A waker that makes one call, each time it is woken, of a queue that may have been dropped.
+pub(crate) struct Calls<K, L> {
+    queue: Weak<WorkQueue<K, L>>,
+    call: Call<K, L>,
+    /// How many calls have returned.
+    returned: AtomicUsize,
+}
+
+impl<K, L> Calls<K, L>
+where
+    K: Send + Sync + 'static,
+    L: Send + Sync + 'static,
+{
+    pub(crate) fn new(queue: &Arc<WorkQueue<K, L>>, call: Call<K, L>) -> (Arc<Self>, Waker) {
+        let calls = Arc::new(Calls {
+            queue: Arc::downgrade(queue),
+            call,
+            returned: AtomicUsize::new(0),
+        });
+        let waker = Waker::from(Arc::clone(&calls));
+        (calls, waker)
+    }
+
+    pub(crate) fn returned(&self) -> usize {
+        self.returned.load(Ordering::SeqCst)
+    }
+}
+
+impl<K, L> Wake for Calls<K, L>
+where
+    K: Send + Sync + 'static,
+    L: Send + Sync + 'static,
+{
+    fn wake(self: Arc<Self>) {
+        if let Some(queue) = self.queue.upgrade() {
+            (self.call)(&queue);
+            self.returned.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Random runs of queues of values with all settings: each value is in one delivery that finishes, or is taken back,
+//! and its receipt says so (V1 to V3, B1, S8, C10).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::common::timed::{HOUR, ms};
+use crate::common::{poll, scaled, watchdog};
+use keyqueue::{
+    Added, Builder, Clock, Ended, Full, MockClock, Receipt, State, ValueItem, ValueQueue, Valued,
+    WorkQueue, merge,
+};
+
+/// A value with a number, that is counted while it lives.
+#[derive(Clone, Debug)]
+struct Tag(
+    u32,
+    #[allow(dead_code, reason = "counted by its reference count")] Arc<()>,
+);
+
+type Value = Vec<Tag>;
+type Queue = ValueQueue<u64, Value>;
+type QueueItem<'q> = ValueItem<'q, u64, Value>;
+
+const CAPACITY: usize = 5;
+const KEYS: u64 = 6;
+
+fn numbers(value: &[Tag]) -> Vec<u32> {
+    value.iter().map(|tag| tag.0).collect()
+}
+
+/// Draws the settings, and says what they are.
+fn settings(
+    random: &mut fastrand::Rng,
+    builder: Builder<Valued<u64, Value>>,
+) -> (Builder<Valued<u64, Value>>, String) {
+    let mut said = String::new();
+    let mut builder = builder.levels(random.usize(1..4)).shards(2);
+    let mut draw = |name: &str| {
+        let is_set = random.u8(..3) == 0;
+        if is_set {
+            said.push_str(name);
+            said.push(' ');
+        }
+        is_set
+    };
+    if draw("bound") {
+        builder = builder.capacity(CAPACITY);
+    } else if draw("weighed") {
+        builder = builder.capacity(CAPACITY).weight(Vec::len);
+    }
+    if draw("supersede") {
+        builder = builder.supersede_delays(true);
+    }
+    if draw("timed") {
+        builder = builder.timing(true);
+    }
+    if draw("pace") {
+        builder = builder.dispatch_rate(100.0, 2);
+    }
+    if draw("interval") {
+        builder = builder.min_interval(ms(15));
+    }
+    if draw("groups") {
+        builder = builder.group_by(|key| **key % 3);
+        if draw("limit") {
+            builder = builder.group_limit(1);
+        }
+        if draw("rate") {
+            builder = builder.group_rate(100.0, 2);
+        }
+    }
+    (builder, said)
+}
+
+/// What ought to become of each value.
+struct Run {
+    time: MockClock,
+    alive: Arc<()>,
+    next: u32,
+    /// The values that wait for the next delivery of each key.
+    waiting: BTreeMap<u64, Vec<u32>>,
+    receipts: BTreeMap<u32, Receipt>,
+    /// How the values have ended that wait no longer and are in no delivery.
+    ended: BTreeMap<u32, Ended>,
+}
+
+impl Run {
+    fn tag(&mut self) -> (u32, Value) {
+        self.next += 1;
+        (self.next, vec![Tag(self.next, Arc::clone(&self.alive))])
+    }
+
+    fn put(&mut self, key: u64, number: u32, added: Added) {
+        match added.is_accepted() {
+            true => self.waiting.entry(key).or_default().push(number),
+            false => _ = self.ended.insert(number, Ended::Dropped),
+        }
+    }
+
+    fn end(&mut self, numbers: Vec<u32>, end: Ended) {
+        for number in numbers {
+            let before = self.ended.insert(number, end);
+            assert_eq!(before, None, "value {number} ends twice");
+        }
+    }
+
+    fn drop_waiting(&mut self, key: u64) {
+        let numbers = self.waiting.remove(&key).unwrap_or_default();
+        self.end(numbers, Ended::Dropped);
+    }
+}
+
+/// What a worker holds: the item, and the values of its delivery.
+type Held<'q> = Vec<(QueueItem<'q>, Vec<u32>)>;
+
+fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &mut Held<'q>) {
+    let key = random.u64(..KEYS);
+    let (number, value) = run.tag();
+    match random.u8(..22) {
+        0 | 1 => {
+            let receipt = queue.put_tracked(key, value);
+            run.receipts.insert(number, receipt);
+            run.put(key, number, Added::Queued);
+        }
+        2 => run.put(key, number, queue.put_at(random.usize(..3), key, value)),
+        3 => run.put(key, number, queue.put_ref(&key, value)),
+        4 => run.put(key, number, queue.update(key, |list| list.extend(value))),
+        5 => run.put(key, number, queue.handle(key.into()).put(value)),
+        6 | 7 => match queue.try_put(key, value) {
+            Ok(added) => run.put(key, number, added),
+            Err(Full((of, value))) => assert_eq!((of, numbers(&value)), (key, vec![number])),
+        },
+        8 => {
+            let put = poll(&mut Box::pin(queue.put_async(key, value)), Waker::noop());
+            if let Poll::Ready(added) = put {
+                run.put(key, number, added);
+            }
+        }
+        9 | 10 => {
+            let delay = ms(random.u64(..30));
+            run.put(key, number, queue.put_after(key, value, delay));
+        }
+        11 | 12 | 13 => {
+            if let Ok(item) = queue.try_get() {
+                let expected = run.waiting.remove(item.key().key());
+                assert_eq!(Some(numbers(item.value())), expected, "of {:?}", item.key());
+                held.push((item, expected.unwrap()));
+            }
+        }
+        14 | 15 if !held.is_empty() => {
+            let (item, numbers) = held.swap_remove(0);
+            item.done();
+            run.end(numbers, Ended::Done);
+        }
+        16 if !held.is_empty() => {
+            // The older values go first.
+            let (item, mut numbers) = held.swap_remove(0);
+            let key = *item.key().key();
+            item.retry_after(ms(random.u64(..20)));
+            numbers.extend(run.waiting.remove(&key).unwrap_or_default());
+            run.waiting.insert(key, numbers);
+        }
+        17 if !held.is_empty() => {
+            // A value that was taken is not delivered again.
+            let (mut item, numbers) = held.swap_remove(0);
+            item.take();
+            item.retry_after(ms(random.u64(..2)));
+            run.end(numbers, Ended::GivenUp);
+        }
+        18 => {
+            run.time.advance(ms(random.u64(..20)));
+            queue.fire_due();
+        }
+        19 => {
+            let removed = queue.remove(&key).map(|value| numbers(&value));
+            assert_eq!(removed.as_ref(), run.waiting.get(&key));
+            run.drop_waiting(key);
+        }
+        20 => {
+            let state = queue.state(&key);
+            if queue.cancel(&key) && !matches!(state, State::Queued | State::Dirty) {
+                run.drop_waiting(key);
+            }
+        }
+        21 if random.u8(..4) == 0 => {
+            let queued = |key: &u64| queue.state(key) == State::Queued;
+            let queued: Vec<_> = (0..KEYS).filter(queued).collect();
+            queue.clear();
+            queued.into_iter().for_each(|key| run.drop_waiting(key));
+        }
+        _ => {
+            let holds = [Duration::ZERO, ms(9), HOUR, Duration::MAX];
+            queue.hold_group(&(key % 3), holds[random.usize(..4)]);
+            queue.shrink();
+        }
+    }
+}
+
+impl Run {
+    fn assert_agrees(&self, held: &Held<'_>) {
+        for (number, receipt) in &self.receipts {
+            let ended = self.ended.get(number).copied();
+            assert_eq!(receipt.ended(), ended, "of value {number}");
+        }
+        // No value lives but those that wait or are delivered.
+        let waiting: usize = self.waiting.values().map(Vec::len).sum();
+        let loaded: usize = held.iter().map(|(_, numbers)| numbers.len()).sum();
+        assert_eq!(Arc::strong_count(&self.alive) - 1, waiting + loaded);
+    }
+
+    /// Asserts that there is as much room as the values that wait leave.
+    fn assert_room(&mut self, queue: &Queue, said: &str) {
+        let taken = match (said.contains("bound"), said.contains("weighed")) {
+            (true, _) => self.waiting.len(),
+            (_, true) => self.waiting.values().map(Vec::len).sum(),
+            _ => return,
+        };
+        for n in 0..CAPACITY.saturating_sub(taken) as u64 {
+            let (number, value) = self.tag();
+            let added = queue.try_put(100 + n, value);
+            self.put(100 + n, number, added.expect("there is room"));
+        }
+        let (_, value) = self.tag();
+        assert!(queue.try_put(200, value).is_err(), "there is no room");
+    }
+}
+
+/// Lets all waits end, and takes what comes.
+fn deliver_all(run: &mut Run, queue: &Queue) {
+    (0..3_u64).for_each(|group| _ = queue.release_group(&group));
+    for _ in 0..60 {
+        run.time.advance(HOUR);
+        queue.fire_due();
+        while let Ok(item) = queue.try_get() {
+            let expected = run.waiting.remove(item.key().key());
+            assert_eq!(Some(numbers(item.value())), expected, "of {:?}", item.key());
+            item.done();
+            run.end(expected.unwrap(), Ended::Done);
+        }
+    }
+    assert_eq!(run.waiting, BTreeMap::new(), "values wait for nothing");
+}
+
+/// Finishes what workers hold, of a queue that refuses retries.
+fn finish(run: &mut Run, random: &mut fastrand::Rng, held: Held<'_>) {
+    for (item, numbers) in held {
+        let end = if random.bool() {
+            item.done();
+            Ended::Done
+        } else {
+            assert_eq!(item.retry(), Added::ShutDown);
+            Ended::Dropped
+        };
+        run.end(numbers, end);
+    }
+}
+
+fn run(seed: u64) {
+    let random = &mut fastrand::Rng::with_seed(seed);
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let (builder, said) = settings(random, builder.merge(merge::append));
+    let _note = Note(seed, said.clone());
+    let queue = builder.build().unwrap();
+    let run = &mut Run {
+        time,
+        alive: Arc::new(()),
+        next: 0,
+        waiting: BTreeMap::new(),
+        receipts: BTreeMap::new(),
+        ended: BTreeMap::new(),
+    };
+    let mut held = Vec::new();
+    for _ in 0..random.usize(1..80) {
+        step(run, &queue, random, &mut held);
+        run.assert_agrees(&held);
+    }
+    if random.bool() {
+        run.assert_room(&queue, &said);
+    }
+    let keys: Vec<u64> = run.waiting.keys().copied().collect();
+    match random.u8(..3) {
+        0 => {
+            queue.shut_down();
+            // The delays are dropped.
+            let is_left = |key: &u64| !matches!(queue.state(key), State::Queued | State::Dirty);
+            keys.into_iter()
+                .filter(is_left)
+                .for_each(|key| run.drop_waiting(key));
+            finish(run, random, held);
+            deliver_all(run, &queue);
+        }
+        1 => {
+            queue.shut_down_now();
+            keys.into_iter().for_each(|key| run.drop_waiting(key));
+            finish(run, random, held);
+        }
+        _ => {
+            for (item, numbers) in held {
+                item.done();
+                run.end(numbers, Ended::Done);
+            }
+            deliver_all(run, &queue);
+            run.assert_room(&queue, &said);
+            queue.shut_down_now();
+            (100..200).for_each(|key| run.drop_waiting(key));
+        }
+    }
+    queue.shrink();
+    // No value is left, nor a receipt that waits.
+    run.assert_agrees(&Vec::new());
+    drop(queue);
+    assert_eq!(Arc::strong_count(&run.alive), 1);
+}
+
+#[test] // V1 V2 V3 B1 S1 S8 C10
+fn each_value_is_delivered_or_taken_back_and_its_receipt_says_so() {
+    let _watchdog = watchdog(120);
+    for seed in 0..scaled(3000) as u64 {
+        run(seed);
+    }
+}
+
+struct Note(u64, String);
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}: {}", self.0, self.1);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Values' `Drop`, and wakers of receipts and of puts that wait, each calling the queue (S15).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+
+use crate::common::calls::{Calls, everything};
+use crate::common::timed::HOUR;
+use crate::common::{poll, watchdog};
+use keyqueue::{Added, Builder, Clock, Ended, ValueQueue, Valued, WorkQueue, merge};
+
+/// A value whose drop calls the queue, unless that is gone.
+struct Calling {
+    queue: Weak<Queue>,
+    calls: Arc<AtomicUsize>,
+}
+
+type Queue = ValueQueue<u64, Vec<Calling>>;
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.upgrade() {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            everything(&queue, Valued::from);
+            queue.remove(&7);
+            queue.put(1, vec![Calling::quiet()]);
+        }
+    }
+}
+
+impl Calling {
+    /// One that calls nothing.
+    fn quiet() -> Self {
+        let (queue, calls) = (Weak::new(), Arc::default());
+        Calling { queue, calls }
+    }
+}
+
+type Set = fn(Builder<Valued<u64, Vec<Calling>>>) -> Builder<Valued<u64, Vec<Calling>>>;
+
+const SETS: [Set; 4] = [
+    |builder| builder,
+    |builder| builder.capacity(100).levels(2),
+    |builder| {
+        builder
+            .group_by(|key| **key % 3)
+            .group_limit(50)
+            .capacity(1000)
+    },
+    |builder| builder.dispatch_rate(1e9, 1000).supersede_delays(true),
+];
+
+#[test] // S15 V2
+fn the_drop_of_a_value_may_call_the_queue() {
+    let _watchdog = watchdog(30);
+    type Step = (&'static str, fn(&Queue, Vec<Calling>));
+    let steps: [Step; 7] = [
+        ("done", |queue, value| {
+            queue.put(1, value);
+            queue.get().unwrap().done();
+        }),
+        ("retried", |queue, value| {
+            queue.put(1, value);
+            queue.get().unwrap().retry();
+            queue.get().unwrap().done();
+        }),
+        ("cancelled", |queue, value| {
+            queue.put_after(1, value, HOUR);
+            assert!(queue.cancel(&1));
+        }),
+        ("cleared", |queue, value| {
+            queue.put(1, value);
+            queue.clear();
+        }),
+        ("removed", |queue, value| {
+            queue.put(1, value);
+            drop(queue.remove(&1));
+        }),
+        ("refused", |queue, value| {
+            queue.shut_down();
+            assert_eq!(queue.put(1, value), Added::ShutDown);
+        }),
+        ("abandoned", |queue, value| {
+            queue.put(1, value);
+            queue.shut_down_now();
+            queue.shrink();
+        }),
+    ];
+    for set in SETS {
+        for (name, step) in steps {
+            let (clock, _time) = Clock::mock();
+            let builder = WorkQueue::builder().clock(clock).manual_timers();
+            let queue = Arc::new(set(builder.merge(merge::append)).build().unwrap());
+            let calls = Arc::new(AtomicUsize::new(0));
+            let value = Calling {
+                queue: Arc::downgrade(&queue),
+                calls: Arc::clone(&calls),
+            };
+            step(&queue, vec![value]);
+            assert_eq!(calls.load(Ordering::SeqCst), 1, "{name}");
+        }
+    }
+}
+
+/// A waker that puts a value for the key of the delivery that has ended.
+struct Puts(Weak<ValueQueue<u64, u32>>);
+
+impl Wake for Puts {
+    fn wake(self: Arc<Self>) {
+        if let Some(queue) = self.0.upgrade() {
+            everything(&queue, Valued::from);
+            queue.put(1, 5);
+        }
+    }
+}
+
+#[test] // S15 V4
+fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
+    let _watchdog = watchdog(30);
+    const BAD: u32 = 99;
+    // A merge that panics in a retry ends the receipts of the newer value.
+    let merge = |older: &mut u32, newer| {
+        if newer == BAD {
+            std::panic::resume_unwind(Box::new("a bad value"));
+        }
+        *older = newer;
+    };
+    type End = (&'static str, fn(&ValueQueue<u64, u32>), Ended);
+    let ends: [End; 4] = [
+        ("done", |queue| queue.get().unwrap().done(), Ended::Done),
+        ("cleared", |queue| _ = queue.clear(), Ended::Dropped),
+        ("removed", |queue| _ = queue.remove(&1), Ended::Dropped),
+        (
+            "abandoned",
+            |queue| _ = queue.shut_down_now(),
+            Ended::Dropped,
+        ),
+    ];
+    let new = || Arc::new(WorkQueue::builder().merge(merge).build().unwrap());
+    for (name, end, ended) in ends {
+        let queue = new();
+        let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
+        let mut receipt = queue.put_tracked(1, 1);
+        assert!(poll(&mut receipt, &waker).is_pending());
+        end(&queue);
+        assert_eq!(receipt.ended(), Some(ended), "{name}");
+    }
+    let queue = new();
+    let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
+    queue.put(1, 1);
+    let item = queue.get().unwrap();
+    let mut newer = queue.put_tracked(1, BAD);
+    assert!(poll(&mut newer, &waker).is_pending());
+    assert_eq!(item.retry(), Added::Merged);
+    assert_eq!(newer.ended(), Some(Ended::Dropped));
+}
+
+#[test] // S15 B2
+fn the_waker_of_a_put_that_waits_may_call_the_queue() {
+    let _watchdog = watchdog(30);
+    type MakeRoom = (&'static str, fn(&ValueQueue<u64, usize>));
+    let makers: [MakeRoom; 7] = [
+        ("get", |queue| drop(queue.get())),
+        ("merge", |queue| _ = queue.put(1, 0)),
+        ("update", |queue| _ = queue.update(1, |weight| *weight = 0)),
+        ("remove", |queue| _ = queue.remove(&1)),
+        ("clear", |queue| _ = queue.clear()),
+        ("shut_down", |queue| _ = queue.shut_down()),
+        ("shut_down_now", |queue| _ = queue.shut_down_now()),
+    ];
+    for (name, make_room) in makers {
+        let builder = WorkQueue::builder().merge(|older: &mut usize, newer| *older = newer);
+        let builder = builder.capacity(10).weight(|weight| *weight);
+        let queue: Arc<ValueQueue<u64, usize>> = Arc::new(builder.build().unwrap());
+        queue.put(1, 10);
+        let (calls, waker) = Calls::new(&queue, |queue| {
+            everything(queue, Valued::from);
+            queue.remove(&1);
+            queue.clear();
+        });
+        let mut put = Box::pin(queue.put_async(2, 10));
+        assert!(poll(&mut put, &waker).is_pending(), "{name}");
+        make_room(&queue);
+        assert_eq!(calls.returned(), 1, "{name}");
+    }
+}
