@@ -118,7 +118,7 @@ impl<K> Core<K> {
     fn turn(&self) -> (usize, Turn) {
         let mut fired = 0;
         let mut queued = 0;
-        // Dropped after the notifications: what the delays had room for and did not queue.
+        // What the delays had room for and did not queue is offered to others after the notifications.
         let mut share = Share::exceeding(self.room());
         // The timer is locked during the turn, and the groups' `push` runs user code.
         let waits = self.groups().is_some_and(Grouping::runs_user_code);
@@ -131,6 +131,7 @@ impl<K> Core<K> {
                 false => queued += usize::from(self.settle_unannounced(added)),
             }
         });
+        share.give_back();
         for added in waiting {
             queued += usize::from(self.settle_unannounced(added));
         }

@@ -111,11 +111,19 @@ impl Room {
 
     /// Gives room back. Runs wakers, which are user code.
     pub(crate) fn release(&self, weight: usize) {
-        if weight == 0 {
-            return;
+        if weight > 0 {
+            self.lower(weight);
+            self.offer();
         }
-        // Ordering: Relaxed; ordered by the fence.
+    }
+
+    fn lower(&self, weight: usize) {
+        // Ordering: Relaxed; ordered by the fence in `offer`.
         self.used.fetch_sub(weight as u64, Ordering::Relaxed);
+    }
+
+    /// Grants room that was given back. Runs wakers, which are user code.
+    fn offer(&self) {
         // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed; ordered by the fence.
@@ -174,6 +182,8 @@ pub(crate) struct Share<'r> {
     has: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
+    /// Whether it has given room back that nobody was offered yet.
+    owes: bool,
 }
 
 impl<'r> Share<'r> {
@@ -184,6 +194,7 @@ impl<'r> Share<'r> {
             room,
             has: 0,
             exceeds: true,
+            owes: false,
         }
     }
 
@@ -193,6 +204,7 @@ impl<'r> Share<'r> {
             room: Some(room),
             has: 0,
             exceeds: false,
+            owes: false,
         }
     }
 
@@ -218,6 +230,17 @@ impl<'r> Share<'r> {
         self.has = self.has.saturating_sub(1);
     }
 
+    /// Gives back the room that is left. Those who wait for it are offered it when the share is dropped.
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        if let Some(room) = self.room
+            && self.has > 0
+        {
+            room.lower(std::mem::take(&mut self.has));
+            self.owes = true;
+        }
+    }
+
     /// Keeps the room that is left, for good: the queue is shut down.
     pub(crate) fn forget(mut self) {
         self.has = 0;
@@ -233,8 +256,9 @@ impl<'r> Share<'r> {
 impl Drop for Share<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(room) = self.room {
-            room.release(self.has);
+        self.give_back();
+        if let (true, Some(room)) = (self.owes, self.room) {
+            room.offer();
         }
     }
 }
@@ -274,6 +298,7 @@ impl<'r> Turn<'r> {
             room: Some(self.room),
             has: self.take(),
             exceeds: true,
+            owes: false,
         }
     }
 

@@ -346,7 +346,7 @@ fn waits_at_the_ends_of_the_range_end_to_the_nanosecond() {
     for (per_second, burst) in [
         (f64::MAX, 1),
         (1e9, u32::MAX),
-        (1.0, u32::MAX),
+        (2.0, u32::MAX),
         (3.0, 2),
         (1.0 / century, 1),
         (2.0 / century, 2),
