@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::engine::taking::Unfinished;
+use crate::engine::Core;
+use crate::engine::taking::{Taken, Unfinished};
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
 use crate::sync::ThreadParker;
@@ -128,9 +129,10 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias = "recv_async")]
     pub fn get_async(&self) -> GetAsync<'_, K, L, S> {
+        let taking = TakeAsync::new(&self.core);
         GetAsync {
             queue: self,
-            waiter: None,
+            taking,
         }
     }
 }
@@ -139,19 +141,44 @@ impl<K, L, S> WorkQueue<K, L, S> {
 #[must_use = "futures do nothing unless polled"]
 pub struct GetAsync<'q, K, L = NoLimit, S = DefaultHasher> {
     queue: &'q WorkQueue<K, L, S>,
-    /// The place on the list of getters, while the future waits.
-    waiter: Option<Waiter>,
+    taking: TakeAsync<'q, K>,
 }
-
-// Nothing in it is pinned.
-impl<K, L, S> Unpin for GetAsync<'_, K, L, S> {}
 
 impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
     type Output = Option<Item<'q, K, L, S>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let queue = self.queue;
-        let core = &*queue.core;
+        let taken = Pin::new(&mut self.taking).poll(context);
+        taken.map(|taken| Item::new(self.queue, taken).ok())
+    }
+}
+
+impl<K, L, S> fmt::Debug for GetAsync<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetAsync")
+            .field("waiting", &self.taking.waiter.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes a key, for a task. Is ready once there is one, or never will be.
+pub(super) struct TakeAsync<'q, K> {
+    core: &'q Core<K>,
+    /// The place on the list of getters, while the future waits.
+    waiter: Option<Waiter>,
+}
+
+impl<'q, K> TakeAsync<'q, K> {
+    pub(super) fn new(core: &'q Core<K>) -> Self {
+        TakeAsync { core, waiter: None }
+    }
+}
+
+impl<K> Future for TakeAsync<'_, K> {
+    type Output = Taken<K>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Taken<K>> {
+        let core = self.core;
         if let Some(waiter) = &self.waiter
             && !waiter.is_notified(context.waker())
         {
@@ -172,25 +199,17 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
             }
             taken
         });
-        match Item::new(queue, taken) {
-            Err(TryGetError::Empty) => Poll::Pending,
-            item => Poll::Ready(item.ok()),
+        match taken {
+            Taken::Empty => Poll::Pending,
+            taken => Poll::Ready(taken),
         }
     }
 }
 
-impl<K, L, S> Drop for GetAsync<'_, K, L, S> {
+impl<K> Drop for TakeAsync<'_, K> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            self.queue.core.leave(waiter);
+            self.core.leave(waiter);
         }
-    }
-}
-
-impl<K, L, S> fmt::Debug for GetAsync<'_, K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GetAsync")
-            .field("waiting", &self.waiter.is_some())
-            .finish_non_exhaustive()
     }
 }

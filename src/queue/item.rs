@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -22,7 +23,8 @@ use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 /// Leaking it (`mem::forget`) leaves the key processing forever: the key is not delivered again, and
 /// a drain does not end.
 ///
-/// Without a limiter and with the default hasher, `Item<'_, K>` is its type.
+/// Without a limiter and with the default hasher, `Item<'_, K>` is its type. `Q` is how it refers to its
+/// queue: by a borrow, or by an `Arc` in an [`OwnedItem`](crate::OwnedItem).
 ///
 /// ```
 /// # use keyqueue::WorkQueue;
@@ -34,21 +36,24 @@ use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 /// assert!(queue.shut_down().is_nothing());
 /// ```
 #[must_use = "dropping the item at once finishes its key"]
-pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, L, S>,
+pub struct Item<'q, K, L = NoLimit, S = DefaultHasher, Q = &'q WorkQueue<K, L, S>>
+where
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
+    // No reference to what an `Arc` owns: it would dangle during the drop that frees the queue.
+    queue: Q,
     /// Taken out once, by the drop.
     held: ManuallyDrop<Held<K>>,
+    /// Only `Q` has these, which the compiler does not count as a use.
+    of: PhantomData<fn() -> (&'q (), L, S)>,
 }
 
-impl<'q, K, L, S> Item<'q, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(queue: &'q WorkQueue<K, L, S>, taken: Taken<K>) -> Result<Self, TryGetError> {
+    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, TryGetError> {
         match taken {
-            Taken::Key(held) => {
-                let held = ManuallyDrop::new(held);
-                Ok(Item { queue, held })
-            }
+            Taken::Key(held) => Ok(Item::of(queue, held)),
             Taken::Empty => Err(TryGetError::Empty),
             Taken::Ended => Err(TryGetError::ShutDown),
         }
@@ -56,16 +61,12 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
 
     /// Creates the item of a key that is being processed.
     #[inline]
-    pub(super) fn of(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
-        let held = ManuallyDrop::new(held);
-        Item { queue, held }
-    }
-
-    /// Takes the token out, and leaves the key processing.
-    pub(super) fn into_held(self) -> Held<K> {
-        let mut item = ManuallyDrop::new(self);
-        // SAFETY: `item` is not dropped, and so is not used after this.
-        unsafe { ManuallyDrop::take(&mut item.held) }
+    pub(super) fn of(queue: Q, held: Held<K>) -> Self {
+        Item {
+            queue,
+            held: ManuallyDrop::new(held),
+            of: PhantomData,
+        }
     }
 
     /// Returns the key.
@@ -117,7 +118,12 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> {
+impl<K, L, S, Q> Item<'_, K, L, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
     /// Adds the key again after `delay`, and finishes it.
     ///
     /// Returns what [`add_after`](WorkQueue::add_after) does. With a delay of zero the key is
@@ -189,11 +195,12 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     }
 }
 
-impl<K, L, S> Item<'_, K, L, S>
+impl<K, L, S, Q> Item<'_, K, L, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
 {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
@@ -215,10 +222,10 @@ where
 
 // As for `WorkQueue`, which stays consistent if user code panics: a worker may catch the panic of
 // its work.
-impl<K: RefUnwindSafe, L, S> UnwindSafe for Item<'_, K, L, S> {}
-impl<K: RefUnwindSafe, L, S> RefUnwindSafe for Item<'_, K, L, S> {}
+impl<K: RefUnwindSafe> UnwindSafe for Held<K> {}
+impl<K: RefUnwindSafe> RefUnwindSafe for Held<K> {}
 
-impl<K, L, S> Drop for Item<'_, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for Item<'_, K, L, S, Q> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
@@ -227,7 +234,7 @@ impl<K, L, S> Drop for Item<'_, K, L, S> {
     }
 }
 
-impl<K, L, S> Deref for Item<'_, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Deref for Item<'_, K, L, S, Q> {
     type Target = K;
 
     #[inline]
@@ -236,7 +243,11 @@ impl<K, L, S> Deref for Item<'_, K, L, S> {
     }
 }
 
-impl<K: fmt::Debug, L, S> fmt::Debug for Item<'_, K, L, S> {
+impl<K, L, S, Q> fmt::Debug for Item<'_, K, L, S, Q>
+where
+    K: fmt::Debug,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(self.key()).finish()
     }

@@ -1,9 +1,14 @@
 //! The value of a delivery, as the holder of the key sees it.
 
-use super::Valued;
-use crate::{Item, OwnedItem};
+use std::ops::Deref;
 
-impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
+use super::Valued;
+use crate::{Item, ValueQueue};
+
+impl<K, V, L, S, Q> Item<'_, Valued<K, V>, L, S, Q>
+where
+    Q: Deref<Target = ValueQueue<K, V, L, S>>,
+{
     /// Returns the value: all that was put for the key since its last delivery began, merged.
     ///
     /// When the item is dropped, the value is dropped, too. When the key is [retried](Self::retry),
@@ -62,39 +67,6 @@ impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
     /// ```
     pub fn take(&mut self) -> Option<V> {
         // SAFETY: this item is the holder of the key, and borrowed exclusively.
-        unsafe { self.key().loaded() }.take()
-    }
-}
-
-impl<K, V, L, S> OwnedItem<Valued<K, V>, L, S> {
-    /// Returns the value; see [`ValueItem::value`](crate::ValueItem::value).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the value was [taken](Self::take).
-    #[must_use]
-    pub fn value(&self) -> &V
-    where
-        V: Sync,
-    {
-        // SAFETY: as for `Item`.
-        unsafe { self.key().loaded_ref() }.expect(TAKEN)
-    }
-
-    /// Returns the value, to be changed; see [`ValueItem::value_mut`](crate::ValueItem::value_mut).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the value was [taken](Self::take).
-    #[must_use]
-    pub fn value_mut(&mut self) -> &mut V {
-        // SAFETY: as for `Item`.
-        unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
-    }
-
-    /// Takes the value out; see [`ValueItem::take`](crate::ValueItem::take).
-    pub fn take(&mut self) -> Option<V> {
-        // SAFETY: as for `Item`.
         unsafe { self.key().loaded() }.take()
     }
 }
