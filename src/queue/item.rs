@@ -8,9 +8,10 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use crate::engine::Core;
 use crate::engine::taking::Taken;
 use crate::keys::hash::hash_of;
-use crate::keys::node::Held;
+use crate::keys::node::{Held, Pin};
 use crate::keys::state::Level;
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::sync::{Arc, assert_unlocked};
@@ -69,6 +70,14 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
         }
     }
 
+    pub(crate) fn held(&self) -> &Held<K> {
+        &self.held
+    }
+
+    pub(crate) fn held_mut(&mut self) -> &mut Held<K> {
+        &mut self.held
+    }
+
     /// Returns the key.
     #[inline]
     #[must_use]
@@ -108,6 +117,11 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
         ordered.map_or(0, |ordered| self.held.seat(&ordered.seated).delivered())
     }
 
+    /// Sets how the delivery ends for the receipts. Keeps the item.
+    pub(crate) fn end_as(&mut self, end: Ended) {
+        self.queue.core.end_as(&mut self.held, end);
+    }
+
     /// Finishes the key.
     ///
     /// If the key was added meanwhile, it is queued again, at the tail; otherwise it is idle.
@@ -139,36 +153,37 @@ where
     /// assert_eq!(*queue.get().unwrap(), "a"); // a millisecond later
     /// ```
     #[doc(alias("nack", "requeue_after"))]
-    pub fn retry_after(self, delay: Duration) -> Added {
+    pub fn retry_after(mut self, delay: Duration) -> Added {
         self.add_after(delay)
         // The drop of `self` finishes the key, after the delay is set.
     }
 
     /// Adds the key, which is processing, and keeps the item.
-    pub(crate) fn add(&self) -> Added {
-        let hash = hash_of(&self.queue.hasher, self.key());
-        self.queue.core.put_back(&self.held, || {
-            let pin = self.held.pin();
-            let added = self.queue.core.add_pinned_at(&pin, hash, self.own_level());
+    pub(crate) fn add(&mut self) -> Added {
+        self.put_back(|core, pin, hash, level| {
+            let added = core.add_pinned_at(&pin, hash, level);
             pin.unpin();
             added
         })
     }
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
-    pub(crate) fn add_after(&self, delay: Duration) -> Added {
+    pub(crate) fn add_after(&mut self, delay: Duration) -> Added {
         if self.queue.core.is_shutting_down() {
             return self.refuse();
         }
+        self.put_back(|core, pin, hash, level| core.delay(pin, hash, level, delay))
+    }
+
+    fn put_back(&mut self, add: impl FnOnce(&Arc<Core<K>>, Pin<K>, u64, Level) -> Added) -> Added {
+        let core = &self.queue.core;
         let hash = hash_of(&self.queue.hasher, self.key());
-        self.queue.core.put_back(&self.held, || {
-            let pin = self.held.pin();
-            self.queue.core.delay(pin, hash, self.own_level(), delay)
-        })
+        let (pin, level) = (self.held.pin(), self.own_level());
+        core.put_back(&mut self.held, || add(core, pin, hash, level))
     }
 
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
-    pub(crate) fn hold_group(&self, hold: Duration) -> Added {
+    pub(crate) fn hold_group(&mut self, hold: Duration) -> Added {
         let core = &self.queue.core;
         let Some(groups) = core.groups() else {
             return self.add_after(hold);
@@ -178,14 +193,9 @@ where
     }
 
     /// Refuses a retry, because the queue is shut down.
-    fn refuse(&self) -> Added {
-        self.queue.core.end_as(self.key(), Ended::Dropped);
+    fn refuse(&mut self) -> Added {
+        self.end_as(Ended::Dropped);
         Added::ShutDown
-    }
-
-    /// Notes that the work on the key has failed for good. Keeps the item.
-    pub(crate) fn give_up(&self) {
-        self.queue.core.end_as(self.key(), Ended::GivenUp);
     }
 
     /// Returns a handle to the key.
@@ -205,17 +215,17 @@ where
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
     #[doc(alias("nack", "reject", "requeue"))]
-    pub fn retry(self) -> Added {
+    pub fn retry(mut self) -> Added {
         self.add_rate_limited()
     }
 
     /// Like [`retry`](Self::retry), but keeps the item.
-    pub(crate) fn add_rate_limited(&self) -> Added {
+    pub(crate) fn add_rate_limited(&mut self) -> Added {
         if self.queue.core.is_shutting_down() {
             return self.refuse();
         }
         assert_unlocked();
-        let delay = self.queue.limiter.when(self);
+        let delay = self.queue.limiter.when(self.key());
         self.add_after(delay)
     }
 }

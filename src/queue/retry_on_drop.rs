@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic;
-use crate::{Added, Item, WorkQueue};
+use crate::{Item, WorkQueue};
 
 /// An item whose drop is a retry: `I` is an [`Item`] or an [`OwnedItem`](crate::OwnedItem). Created by
 /// [`Item::retry_on_drop`].
@@ -32,7 +32,7 @@ use crate::{Added, Item, WorkQueue};
 pub struct RetryOnDrop<I> {
     /// `None` once the guard is used up.
     item: Option<I>,
-    retry: fn(I) -> Added,
+    retry: fn(I),
 }
 
 impl<K, L, S, Q> Item<'_, K, L, S, Q>
@@ -83,14 +83,16 @@ where
     /// # }
     /// ```
     pub fn retry_on_drop(self) -> RetryOnDrop<Self> {
-        RetryOnDrop {
-            item: Some(self),
-            retry: Self::retry,
-        }
+        RetryOnDrop::new(self, |item| _ = item.retry())
     }
 }
 
 impl<I> RetryOnDrop<I> {
+    pub(crate) fn new(item: I, retry: fn(I)) -> Self {
+        let item = Some(item);
+        RetryOnDrop { item, retry }
+    }
+
     /// Finishes the key without a retry; see [`Item::done`].
     ///
     /// The limiter keeps its record of the key's failures, until

@@ -22,9 +22,7 @@ where
     where
         V: Sync,
     {
-        // SAFETY: this item is the holder of the key. It is borrowed while the reference is used, so
-        // no other method changes the value; `V: Sync`, because the item may be shared.
-        unsafe { self.key().loaded_ref() }.expect(TAKEN)
+        self.held().value().expect(TAKEN)
     }
 
     /// Returns the value, to be changed: a retry carries what it is then.
@@ -46,8 +44,7 @@ where
     /// Panics if the value was [taken](Self::take).
     #[must_use]
     pub fn value_mut(&mut self) -> &mut V {
-        // SAFETY: this item is the holder of the key, and borrowed exclusively.
-        unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
+        self.loaded().as_mut().expect(TAKEN)
     }
 
     /// Takes the value out; `None` if it was taken before. The key stays processing.
@@ -66,8 +63,12 @@ where
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn take(&mut self) -> Option<V> {
-        // SAFETY: this item is the holder of the key, and borrowed exclusively.
-        unsafe { self.key().loaded() }.take()
+        self.loaded().take()
+    }
+
+    /// Returns the value, or where it was.
+    pub(crate) fn loaded(&mut self) -> &mut Option<V> {
+        &mut self.held_mut().values().1.value
     }
 }
 
@@ -75,15 +76,21 @@ const TAKEN: &str = "the value was taken";
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::NonNull;
+
     use super::super::Load;
     use super::*;
+    use crate::keys::hash::ShortHash;
+    use crate::keys::node::{Node, NodeRef, Queued};
+    use crate::keys::state::State;
 
     #[test] // V2, under Miri: the ring hides from it what comes out of a queue.
     fn two_threads_that_share_an_item_read_its_value() {
-        let mut key = Valued::with(1, Load::default(), 0);
-        *key.loaded.get_mut() = Load::from(5);
-        // SAFETY: nobody changes the value.
-        let value = || unsafe { key.loaded_ref() };
+        let key = Valued::with(1, Load::default(), 0);
+        let node = Node::new(ShortHash::of(0), State::Queued, false, key);
+        let (mut held, _) = Queued::of_new(NodeRef(NonNull::from(&node))).begin();
+        *held.values().1 = Load::from(5);
+        let value = || held.value();
         let first = value();
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(value(), Some(&5)));

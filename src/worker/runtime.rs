@@ -12,13 +12,14 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::lend::{KeyOnly, Lend, Loan, WithValue};
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
 use super::trace::Span;
-use super::{IntoVerdict, Source, Workers};
+use super::{IntoVerdict, Key, Lent, Loop, Source, ValueWorkers, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
-use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining};
+use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining, Valued};
 
 impl<K, L, S, E> Workers<'static, K, L, S, E>
 where
@@ -78,6 +79,80 @@ where
         F: Fn(KeyHandle<K>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
+        let f = move |key: KeyHandle<K>, _: &mut ()| f(key);
+        self.inner.spawn_on::<KeyOnly, _, R>(runtime, f)
+    }
+}
+
+impl<K, V, L, S, E> ValueWorkers<'static, K, V, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + 'static,
+    L: RateLimiter<Valued<K, V>> + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: fmt::Display + 'static,
+{
+    /// Runs `f` on every key with its value, as tasks of a tokio runtime; see [`Workers::spawn_on`].
+    ///
+    /// The function's future may last longer than any borrow, so it gets a [`Lent`] value instead of
+    /// `&mut V`.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`Workers::spawn_on`].
+    ///
+    /// ```
+    /// use keyqueue::worker::Workers;
+    /// use keyqueue::{ValueQueue, WorkQueue, merge};
+    /// use std::sync::Arc;
+    /// use tokio::runtime::Handle;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), keyqueue::ConfigError> {
+    /// let queue: ValueQueue<&str, Vec<&str>> = WorkQueue::builder().merge(merge::append).build()?;
+    /// let queue = Arc::new(queue);
+    /// let running = Workers::shared(Arc::clone(&queue)).tasks(4).values().spawn_on(
+    ///     &Handle::current(),
+    ///     |client, lines| async move {
+    ///         println!("{}: {} lines", *client, lines.len());
+    ///     },
+    /// )?;
+    /// queue.put("client-1", vec!["GET /"]);
+    /// queue.drain_async().await;
+    /// running.join().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spawn_on<F, R>(
+        self,
+        runtime: &Handle,
+        f: F,
+    ) -> Result<RunningTasks<Valued<K, V>, L, S>, ConfigError>
+    where
+        F: Fn(KeyHandle<Valued<K, V>>, Lent<V>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
+    {
+        let f = move |key: KeyHandle<Valued<K, V>>, loan: &mut Loan<V>| f(key, loan.lent());
+        self.inner.spawn_on::<WithValue, _, R>(runtime, f)
+    }
+}
+
+impl<
+    K: Key,
+    L: RateLimiter<K> + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: fmt::Display + 'static,
+> Loop<'static, K, L, S, E>
+{
+    fn spawn_on<M: Lend<K>, F, R>(
+        self,
+        runtime: &Handle,
+        f: F,
+    ) -> Result<RunningTasks<K, L, S>, ConfigError>
+    where
+        F: Fn(KeyHandle<K>, &mut M::Loan) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
+    {
         let count = self.count(MOST_TASKS)?;
         let mut running = RunningTasks {
             queue: Arc::clone(&self.queue),
@@ -99,9 +174,11 @@ where
                     break;
                 };
                 let span = Span::of(workers, &item);
-                let work = async { f(item.handle()).await.into_verdict() };
-                let said = workers.complete(&item, &span, work).await;
-                let given_up = workers.settle(item, said, &span);
+                let mut held = workers.lend::<M>(item);
+                let (item, loan) = &mut *held;
+                let work = async { f(item.handle(), loan).await.into_verdict() };
+                let said = workers.complete(item, &span, work).await;
+                let given_up = workers.settle(M::take_back(held.into_item()), said, &span);
                 workers.report(given_up, &span).await;
             }
             workers.report_dropped_async().await;

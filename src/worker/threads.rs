@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
+use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{IntoVerdict, Source, Workers, attempt};
+use super::{IntoVerdict, Key, Loop, Source, Workers, attempt};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::{Drain, deadline_in};
 use crate::sync::ThreadParker;
@@ -49,10 +50,22 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
+        self.inner.run::<KeyOnly, R>(|key, ()| f(key))
+    }
+}
+
+impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
+    Loop<'_, K, L, S, E>
+{
+    /// Runs threads that call `f`, of which the calling thread is one.
+    pub(super) fn run<M: Lend<K>, R: IntoVerdict<Error = E>>(
+        self,
+        f: impl Fn(&K, &mut M::Loan) -> R + Sync,
+    ) -> Result<(), ConfigError> {
         let (workers, f, started) = (&self, &f, &OnceLock::new());
         let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work(f, started, never);
+            let work = || workers.work::<M, R>(f, started, never);
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
@@ -86,9 +99,9 @@ where
 
     /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
     /// known whether all threads have been started.
-    fn work<R: IntoVerdict<Error = E>>(
+    fn work<M: Lend<K>, R: IntoVerdict<Error = E>>(
         &self,
-        f: &impl Fn(&K) -> R,
+        f: &impl Fn(&K, &mut M::Loan) -> R,
         started: &OnceLock<bool>,
         stop: &StopFlag,
     ) {
@@ -97,11 +110,14 @@ where
         }
         let parker = ThreadParker::current();
         stop.enlist(parker.waker());
-        while let Some(item) = self.queue.get_unless(&parker, || stop.is_set()) {
+        while let Some(mut item) = self.queue.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
+            let mut loan = M::lend(&mut item);
             let attempt = || self.attempt(&item);
-            let work = || attempt::during(&attempt, || f(item.key()).into_verdict());
+            let call = || f(item.key(), &mut loan).into_verdict();
+            let work = || attempt::during(&attempt, call);
             let said = span.within(|| catch_panic(work));
+            let item = M::take_back((item, loan));
             // No hook is async.
             drop(self.settle(item, said, &span));
         }
@@ -143,6 +159,21 @@ where
         self,
         f: impl Fn(&K) -> R + Send + Sync + 'static,
     ) -> Result<Running<K, L, S>, ConfigError> {
+        self.inner.spawn::<KeyOnly, R>(move |key, ()| f(key))
+    }
+}
+
+impl<
+    K: Key,
+    L: RateLimiter<K> + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: fmt::Display + 'static,
+> Loop<'static, K, L, S, E>
+{
+    pub(super) fn spawn<M: Lend<K>, R: IntoVerdict<Error = E>>(
+        self,
+        f: impl Fn(&K, &mut M::Loan) -> R + Send + Sync + 'static,
+    ) -> Result<Running<K, L, S>, ConfigError> {
         let mut running = Running {
             queue: Arc::clone(&self.queue),
             stop: Arc::new(StopFlag::new()),
@@ -154,7 +185,7 @@ where
             let shared = Arc::clone(&shared);
             running.threads.push(thread.spawn(move || {
                 let (workers, f, started, stop) = &*shared;
-                workers.work(f, started, stop);
+                workers.work::<M, R>(f, started, stop);
             })?);
             Ok(())
         });

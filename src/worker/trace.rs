@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hash};
 use tracing::field::{self, Empty};
 use tracing::{Instrument, error, info_span, warn};
 
-use super::{Failed, GivenUp, Reason, Workers};
+use super::{Failed, GivenUp, Loop, Reason};
 use crate::Item;
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic;
@@ -16,10 +16,7 @@ use crate::wait::catch_panic::catch_panic;
 pub(super) struct Span(tracing::Span);
 
 impl Span {
-    pub(super) fn of<K, L, S, E>(
-        workers: &Workers<'_, K, L, S, E>,
-        item: &Item<'_, K, L, S>,
-    ) -> Self
+    pub(super) fn of<K, L, S, E>(workers: &Loop<'_, K, L, S, E>, item: &Item<'_, K, L, S>) -> Self
     where
         K: Hash + Eq + Send + Sync + 'static,
         L: RateLimiter<K>,
@@ -59,7 +56,7 @@ pub(super) fn panicked(message: &str) {
 
 // A disabled event computes none of its fields. The `Display` of errors is user code, which may
 // panic.
-impl<K, L, S, E: fmt::Display> Workers<'_, K, L, S, E> {
+impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
     /// Returns the key in its `Debug` form, if it is to be recorded.
     fn written(&self, key: &K) -> Option<String> {
         let write = self.trace_keys?;
