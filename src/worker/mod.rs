@@ -111,6 +111,7 @@ mod lend;
 mod lent;
 mod outcome;
 mod pending;
+mod running;
 #[cfg(feature = "tokio")]
 mod runtime;
 mod settle;
@@ -136,10 +137,10 @@ pub use lend::{KeyOnly, WithValue};
 pub use lent::Lent;
 pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
 use pending::Pending;
+pub use running::Running;
 #[cfg(feature = "tokio")]
 pub use runtime::RunningTasks;
 use settle::Lost;
-pub use threads::Running;
 pub use values::ValueWorkers;
 
 use crate::limiter::{ItemFastSlow, NoLimit};

@@ -13,13 +13,14 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::lend::{KeyOnly, Lend, Loan, WithValue};
+use super::running::Worker;
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
 use super::trace::Span;
-use super::{IntoVerdict, Key, Lent, Loop, Source, ValueWorkers, Workers};
+use super::{IntoVerdict, Key, Lent, Loop, Running, ValueWorkers, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
-use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining, Valued};
+use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, Item, KeyHandle, Valued};
 
 impl<K, L, S, E> Workers<'static, K, L, S, E>
 where
@@ -137,12 +138,8 @@ where
     }
 }
 
-impl<
-    K: Key,
-    L: RateLimiter<K> + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    E: fmt::Display + 'static,
-> Loop<'static, K, L, S, E>
+impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
+    Loop<'static, K, L, S, E>
 {
     fn spawn_on<M: Lend<K>, F, R>(
         self,
@@ -150,15 +147,12 @@ impl<
         f: F,
     ) -> Result<RunningTasks<K, L, S>, ConfigError>
     where
+        Self: 'static,
         F: Fn(KeyHandle<K>, &mut M::Loan) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
         let count = self.count(MOST_TASKS)?;
-        let mut running = RunningTasks {
-            queue: Arc::clone(&self.queue),
-            stop: Arc::new(StopFlag::new()),
-            tasks: Vec::with_capacity(count),
-        };
+        let mut running = RunningTasks::over(&self.queue);
         let shared = Arc::new((self, f, Arc::clone(&running.stop)));
         let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
             let (workers, f, stop) = &*shared;
@@ -184,45 +178,25 @@ impl<
             workers.report_dropped_async().await;
         };
         let spawn = |_| runtime.spawn(work(Arc::clone(&shared)));
-        running.tasks.extend((0..count).map(spawn));
+        running.workers.extend((0..count).map(spawn));
         Ok(running)
     }
 }
 
 /// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].
-///
-/// Dropping it is [`abort`](Self::abort): the queue stays open.
-#[must_use = "dropping it aborts the workers"]
-pub struct RunningTasks<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
-    queue: Arc<Source<'static, K, L, S>>,
-    stop: Arc<StopFlag>,
-    tasks: Vec<JoinHandle<()>>,
+pub type RunningTasks<K, L = NoLimit, S = DefaultHasher> = Running<K, L, S, JoinHandle<()>>;
+
+impl Worker for JoinHandle<()> {
+    fn is_finished(&self) -> bool {
+        self.is_finished()
+    }
+
+    fn abort(&self) {
+        self.abort();
+    }
 }
 
 impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
-    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
-    /// and returns what is left for them to do.
-    pub fn stop(&self) -> Remaining {
-        self.queue.shut_down()
-    }
-
-    /// Aborts the tasks without shutting the queue down, and without waiting: the queue accepts
-    /// adds, and queued keys stay queued.
-    ///
-    /// The work on the processing keys is cancelled at its next await points, and these keys are put
-    /// back ([`requeue_cancelled`](Workers::requeue_cancelled)). Code that blocks its thread is not
-    /// interrupted. [`join`](Self::join) waits until all tasks have ended.
-    pub fn abort(&self) {
-        self.stop.set();
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-
-    /// Returns whether the workers have ended.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.tasks.iter().all(JoinHandle::is_finished)
-    }
-
     /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
     /// after [`abort`](Self::abort). Does neither itself. A worker that awaits this waits forever,
     /// for itself.
@@ -302,26 +276,11 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     }
 
     async fn ended(&mut self) {
-        while let Some(task) = self.tasks.last_mut() {
+        while let Some(task) = self.workers.last_mut() {
             // The task catches panics. If it panicked anyway or was aborted, it has ended, too.
             let _ = task.await;
-            self.tasks.pop();
+            self.workers.pop();
         }
-    }
-}
-
-impl<K: 'static, L: 'static, S: 'static> Drop for RunningTasks<K, L, S> {
-    fn drop(&mut self) {
-        self.abort();
-    }
-}
-
-impl<K: 'static, L: 'static, S: 'static> fmt::Debug for RunningTasks<K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningTasks")
-            .field("queue", &**self.queue)
-            .field("tasks", &self.tasks.len())
-            .finish()
     }
 }
 

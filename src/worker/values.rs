@@ -121,16 +121,7 @@ where
         let f = async move |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get()).await;
         self.inner.run_async::<WithValue, _, R>(f).await
     }
-}
 
-impl<K, V, L, S, E> ValueWorkers<'static, K, V, L, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + 'static,
-    L: RateLimiter<Valued<K, V>> + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    E: fmt::Display + 'static,
-{
     /// Runs `f` on every key with its value, on background threads; see [`Workers::spawn`].
     ///
     /// # Errors
@@ -139,7 +130,10 @@ where
     pub fn spawn<R: IntoVerdict<Error = E>>(
         self,
         f: impl Fn(&K, &mut V) -> R + Send + Sync + 'static,
-    ) -> Result<Running<Valued<K, V>, L, S>, ConfigError> {
+    ) -> Result<Running<Valued<K, V>, L, S>, ConfigError>
+    where
+        Self: 'static,
+    {
         let f = move |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get());
         self.inner.spawn::<WithValue, R>(f)
     }
