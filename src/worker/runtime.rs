@@ -20,7 +20,7 @@ use super::trace::Span;
 use super::{IntoVerdict, Key, Lent, Loop, Running, ValueWorkers, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
-use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, Item, KeyHandle, Valued};
+use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Valued};
 
 impl<K, L, S, E> Workers<'static, K, L, S, E>
 where
