@@ -44,7 +44,7 @@ where
     // No reference to what an `Arc` owns: it would dangle during the drop that frees the queue.
     queue: Q,
     /// Taken out once, by the drop.
-    held: ManuallyDrop<Held<K>>,
+    pub(crate) held: ManuallyDrop<Held<K>>,
     /// Only `Q` has these, which the compiler does not count as a use.
     of: PhantomData<fn() -> (&'q (), L, S)>,
 }
@@ -68,14 +68,6 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
             held: ManuallyDrop::new(held),
             of: PhantomData,
         }
-    }
-
-    pub(crate) fn held(&self) -> &Held<K> {
-        &self.held
-    }
-
-    pub(crate) fn held_mut(&mut self) -> &mut Held<K> {
-        &mut self.held
     }
 
     /// Returns the key.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::get::TakeAsync;
 use crate::limiter::NoLimit;
-use crate::{DefaultHasher, Item, WorkQueue};
+use crate::{DefaultHasher, GetAsync, Item, WorkQueue};
 
 /// An [`Item`] without a lifetime, which can be moved into a spawned thread or task. Created by
 /// [`WorkQueue::get_owned`] and [`WorkQueue::get_owned_async`].
@@ -67,13 +66,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert!(queue.drain_async().await.left.is_nothing());
     /// # }
     /// ```
-    pub fn get_owned_async(
-        self: &Arc<Self>,
-    ) -> impl Future<Output = Option<OwnedItem<K, L, S>>> + use<K, L, S> {
-        let queue = Arc::clone(self);
-        async move {
-            let taken = TakeAsync::new(&queue.core).await;
-            Item::new(queue, taken).ok()
-        }
+    pub fn get_owned_async(self: &Arc<Self>) -> GetAsync<'static, K, L, S, Arc<Self>> {
+        GetAsync::new(Arc::clone(self))
     }
 }

@@ -22,7 +22,7 @@ where
     where
         V: Sync,
     {
-        self.held().value().expect(TAKEN)
+        self.held.value().expect(TAKEN)
     }
 
     /// Returns the value, to be changed: a retry carries what it is then.
@@ -68,7 +68,7 @@ where
 
     /// Returns the value, or where it was.
     pub(crate) fn loaded(&mut self) -> &mut Option<V> {
-        &mut self.held_mut().values().1.value
+        &mut self.held.values().1.value
     }
 }
 
