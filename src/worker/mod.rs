@@ -436,17 +436,17 @@ impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
 impl<K, L, S, E> Loop<'_, K, L, S, E> {
     /// Threads cannot await an async hook.
     fn refuse_async_hook(&self) -> Result<(), ConfigError> {
-        let on_give_up = self.on_give_up.as_ref();
-        if on_give_up.is_some_and(|on_give_up| matches!(on_give_up.hook, Hook::Async(_))) {
-            let (field, requirement) = ("on_give_up_async", "must not be set for threads");
-            return Err(ConfigError::new(
-                "workers",
-                field,
-                requirement,
-                format_args!("set"),
-            ));
+        let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
+        if !matches!(hook, Some(Hook::Async(_))) {
+            return Ok(());
         }
-        Ok(())
+        let (field, rule) = ("on_give_up_async", "must not be set for threads");
+        Err(ConfigError::new(
+            "workers",
+            field,
+            rule,
+            format_args!("set"),
+        ))
     }
 
     /// Returns the number of workers, or an error if it is 0 or above `most`.

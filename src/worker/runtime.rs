@@ -20,6 +20,7 @@ use super::trace::Span;
 use super::{IntoVerdict, Key, Lent, Loop, Running, ValueWorkers, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
+use crate::wait::race::race;
 use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Valued};
 
 impl<K, L, S, E> Workers<'static, K, L, S, E>
@@ -227,7 +228,7 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
         let queue = Arc::clone(&self.queue);
         let drained = Drain::begin(&queue.core).until(deadline.as_mut()).await;
         if drained.end == DrainEnd::Finished {
-            either(self.ended(), deadline).await;
+            _ = race(pin!(self.ended()), deadline).await;
         }
         self.abort();
         drained
@@ -271,7 +272,7 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     pub async fn run_until(&mut self, signal: impl Future, grace: Duration) -> Drained {
         // Panics if there is no time: now, not only at the signal.
         drop(sleep(grace));
-        either(signal, self.ended()).await;
+        _ = race(pin!(signal), pin!(self.ended())).await;
         self.stop_within(grace).await
     }
 
@@ -282,19 +283,4 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
             self.workers.pop();
         }
     }
-}
-
-/// Waits until one of two futures is ready.
-async fn either(one: impl Future, other: impl Future) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|context| {
-        let is_ready =
-            one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready();
-        if is_ready {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
 }
