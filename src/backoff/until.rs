@@ -1,9 +1,9 @@
 use std::future::{Future, poll_fn, ready};
 use std::pin::{Pin, pin};
-use std::task::Poll;
 use std::time::Duration;
 
 use super::Stop;
+use crate::wait::race::race;
 
 /// When the delay between two runs begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,12 +118,12 @@ pub async fn backoff_until_async<Run, Sleep>(
 {
     let mut stop = pin!(stop);
     let mut delays = manager.into_iter();
-    while !stops_before(stop.as_mut(), pin!(ready(()))).await {
+    while !race(stop.as_mut(), pin!(ready(()))).await.is_ok() {
         let stopped = match interval {
             Interval::FromEnd => {
                 f().await;
                 let Some(delay) = delays.next() else { return };
-                stops_before(stop.as_mut(), pin!(sleep(delay))).await
+                race(stop.as_mut(), pin!(sleep(delay))).await.is_ok()
             }
             Interval::FromStart => {
                 let Some(delay) = delays.next() else {
@@ -132,24 +132,13 @@ pub async fn backoff_until_async<Run, Sleep>(
                 };
                 let mut pause = pin!(sleep(delay));
                 let paused = alongside(pin!(f()), pause.as_mut()).await;
-                !paused && stops_before(stop.as_mut(), pause).await
+                !paused && race(stop.as_mut(), pause).await.is_ok()
             }
         };
         if stopped {
             return;
         }
     }
-}
-
-/// Waits for `pause` or `stop`, and returns whether `stop` is ready. If both are, `stop` wins.
-async fn stops_before(mut stop: Pin<&mut impl Future>, mut pause: Pin<&mut impl Future>) -> bool {
-    poll_fn(|cx| {
-        if stop.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(true);
-        }
-        pause.as_mut().poll(cx).map(|_| false)
-    })
-    .await
 }
 
 /// Waits for the end of `run`, polling `pause` along with it, and returns whether `pause` has

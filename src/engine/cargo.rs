@@ -37,17 +37,15 @@ pub(crate) trait Cargo<K>: Send + Sync {
     /// if a shut-down has abandoned the key.
     fn begin(&self, entry: Queued<K>, watch: Option<&Watch>) -> (Held<K>, Begun, bool);
 
-    /// Ends the delivery: drops the value that is loaded. Called by the holder of the key, before
-    /// it finishes the key. Never panics.
-    fn unload(&self, key: &K);
+    /// Ends the delivery, before the key is finished: drops the value that is loaded. Never panics.
+    fn unload(&self, held: &mut Held<K>);
 
-    /// Sets how the delivery ends. Called by the holder of the key.
-    fn end_as(&self, key: &K, end: Ended);
+    /// Sets how the delivery ends.
+    fn end_as(&self, held: &mut Held<K>, end: Ended);
 
     /// Runs `add`, which adds the key again, and if that returns true, puts the loaded value under
-    /// those that wait for the next delivery. Called by the holder of the key. Never panics unless
-    /// `add` does.
-    fn put_back(&self, key: &K, add: &mut dyn FnMut() -> bool);
+    /// those that wait for the next delivery. Never panics unless `add` does.
+    fn put_back(&self, held: &mut Held<K>, add: &mut dyn FnMut() -> bool);
 
     /// Runs `decide`, and if that returns true, drops the value that waits for the next delivery.
     /// Never panics unless `decide` does.
@@ -95,9 +93,9 @@ impl<K> Extras<K> {
     /// Ends the processing of a key; see [`Held::finish`]. Returns also whether the key's group has
     /// another one to deliver now, so that a getter is to be notified.
     #[cold]
-    pub(super) fn finish(&self, held: Held<K>) -> (Option<Queued<K>>, bool, bool) {
+    pub(super) fn finish(&self, mut held: Held<K>) -> (Option<Queued<K>>, bool, bool) {
         if let Some(cargo) = &self.cargo {
-            cargo.unload(held.key());
+            cargo.unload(&mut held);
         }
         let more = self.end_delivery(&held);
         let (entry, closed) = match &self.watch {
@@ -146,27 +144,27 @@ impl<K> Core<K> {
     }
 
     /// Sets how the delivery of a held key ends, for what it carries.
-    pub(crate) fn end_as(&self, key: &K, end: Ended) {
+    pub(crate) fn end_as(&self, held: &mut Held<K>, end: Ended) {
         if let Some(cargo) = self.cargo() {
-            cargo.end_as(key, end);
+            cargo.end_as(held, end);
         }
     }
 
     /// Runs `add`, which adds a held key again. If it is accepted, the value goes with the key.
-    pub(crate) fn put_back(&self, held: &Held<K>, add: impl FnOnce() -> Added) -> Added {
+    pub(crate) fn put_back(&self, held: &mut Held<K>, add: impl FnOnce() -> Added) -> Added {
         let Some(cargo) = self.cargo() else {
             return add();
         };
         let mut add = Some(add);
         let mut added = Added::ShutDown;
-        cargo.put_back(held.key(), &mut || {
+        cargo.put_back(held, &mut || {
             if let Some(add) = add.take() {
                 added = add();
             }
             added.is_accepted()
         });
         if !added.is_accepted() {
-            cargo.end_as(held.key(), Ended::Dropped);
+            cargo.end_as(held, Ended::Dropped);
         }
         added
     }

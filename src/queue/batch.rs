@@ -1,6 +1,5 @@
 //! Several keys at once: waiting for the first like a get of one, and for no more.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::limiter::NoLimit;
@@ -95,66 +94,20 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
     /// Takes what is queued behind `first`, up to `max` keys in all, without waiting.
     fn fill<'q>(&'q self, first: Item<'q, K, L, S>, max: usize) -> Batch<'q, K, L, S> {
-        let mut items = Vec::with_capacity(max.clamp(1, ROOM));
-        items.push(first);
+        let mut batch = Vec::with_capacity(max.clamp(1, ROOM));
+        batch.push(first);
         let core = &*self.core;
-        while items.len() < max
+        while batch.len() < max
             && let Ok(item) = Item::new(self, core.take())
         {
-            items.push(item);
+            batch.push(item);
         }
-        Batch { items }
+        batch
     }
 }
 
 /// One or more keys delivered together, each with its own [`Item`] (C12); see
 /// [`WorkQueue::get_batch`].
 ///
-/// Iterate over it to take the items out. Dropping it finishes those that are left in it.
-#[must_use = "dropping a batch finishes all of its keys"]
-pub struct Batch<'q, K, L = NoLimit, S = DefaultHasher> {
-    items: Vec<Item<'q, K, L, S>>,
-}
-
-impl<'q, K, L, S> Batch<'q, K, L, S> {
-    /// Returns the number of items.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Returns `false`: a batch has at least one item.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// Returns an iterator over the items, in the order in which they were queued.
-    pub fn iter(&self) -> std::slice::Iter<'_, Item<'q, K, L, S>> {
-        self.items.iter()
-    }
-}
-
-impl<'q, K, L, S> IntoIterator for Batch<'q, K, L, S> {
-    type Item = Item<'q, K, L, S>;
-    type IntoIter = std::vec::IntoIter<Item<'q, K, L, S>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.items.into_iter()
-    }
-}
-
-impl<'b, 'q, K, L, S> IntoIterator for &'b Batch<'q, K, L, S> {
-    type Item = &'b Item<'q, K, L, S>;
-    type IntoIter = std::slice::Iter<'b, Item<'q, K, L, S>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl<K: fmt::Debug, L, S> fmt::Debug for Batch<'_, K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.items).finish()
-    }
-}
+/// Dropping it finishes the keys that are left in it.
+pub type Batch<'q, K, L = NoLimit, S = DefaultHasher> = Vec<Item<'q, K, L, S>>;

@@ -1,13 +1,13 @@
 //! Drains: threads and tasks wait until a queue that is shut down is at rest. They are on one list
 //! with the tasks that wait for a shut-down to begin.
 
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::engine::Core;
 use crate::wait::blocking::block_until;
+use crate::wait::race::race;
 use crate::wait::{WaitList, Waiter};
 use crate::{DrainEnd, Drained, Remaining};
 
@@ -81,15 +81,8 @@ impl<'q, K> Drain<'q, K> {
 
     /// Waits until the end, or until `deadline` is ready.
     pub(crate) async fn until(mut self, deadline: impl Future) -> Drained {
-        let mut deadline = pin!(deadline);
-        poll_fn(|context| {
-            let drained = Pin::new(&mut self).poll(context);
-            if drained.is_pending() && deadline.as_mut().poll(context).is_ready() {
-                return Poll::Ready(self.drained(DrainEnd::TimedOut));
-            }
-            drained
-        })
-        .await
+        let drained = race(Pin::new(&mut self), pin!(deadline)).await;
+        drained.unwrap_or_else(|_| self.drained(DrainEnd::TimedOut))
     }
 
     /// Returns the result of a drain that ends like this. If nothing is left by now, it has

@@ -1,11 +1,13 @@
 //! The public face of getting: blocking, timed, and as a future.
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::engine::taking::Unfinished;
+use crate::engine::taking::{Taken, Unfinished};
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
 use crate::sync::ThreadParker;
@@ -128,37 +130,52 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias = "recv_async")]
     pub fn get_async(&self) -> GetAsync<'_, K, L, S> {
+        GetAsync::new(self)
+    }
+}
+
+/// The future of [`WorkQueue::get_async`], and for another `Q` of
+/// [`get_owned_async`](WorkQueue::get_owned_async): see [`Item`].
+#[must_use = "futures do nothing unless polled"]
+pub struct GetAsync<'q, K, L = NoLimit, S = DefaultHasher, Q = &'q WorkQueue<K, L, S>>
+where
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
+    queue: Q,
+    /// The place on the list of getters, while the future waits.
+    waiter: Option<Waiter>,
+    of: PhantomData<fn() -> Item<'q, K, L, S, Q>>,
+}
+
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> GetAsync<'_, K, L, S, Q> {
+    pub(super) fn new(queue: Q) -> Self {
         GetAsync {
-            queue: self,
+            queue,
             waiter: None,
+            of: PhantomData,
         }
     }
 }
 
-/// The future of [`WorkQueue::get_async`].
-#[must_use = "futures do nothing unless polled"]
-pub struct GetAsync<'q, K, L = NoLimit, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, L, S>,
-    /// The place on the list of getters, while the future waits.
-    waiter: Option<Waiter>,
-}
-
 // Nothing in it is pinned.
-impl<K, L, S> Unpin for GetAsync<'_, K, L, S> {}
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Unpin for GetAsync<'_, K, L, S, Q> {}
 
-impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
-    type Output = Option<Item<'q, K, L, S>>;
+impl<'q, K, L, S, Q> Future for GetAsync<'q, K, L, S, Q>
+where
+    Q: Deref<Target = WorkQueue<K, L, S>> + Clone,
+{
+    type Output = Option<Item<'q, K, L, S, Q>>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let queue = self.queue;
-        let core = &*queue.core;
-        if let Some(waiter) = &self.waiter
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let core = &*this.queue.core;
+        if let Some(waiter) = &this.waiter
             && !waiter.is_notified(context.waker())
         {
             return Poll::Pending;
         }
         // A waiter that gets here was notified, and so is off the list.
-        let taken = match self.waiter.take() {
+        let taken = match this.waiter.take() {
             Some(waiter) => core.take_back(waiter),
             None => core.take(),
         };
@@ -166,20 +183,20 @@ impl<'q, K, L, S> Future for GetAsync<'q, K, L, S> {
             let waiter = core.getters.register(context.waker());
             let taken = core.take();
             if taken.is_empty() {
-                self.waiter = Some(waiter);
+                this.waiter = Some(waiter);
             } else {
                 core.leave(waiter);
             }
             taken
         });
-        match Item::new(queue, taken) {
-            Err(TryGetError::Empty) => Poll::Pending,
-            item => Poll::Ready(item.ok()),
+        match taken {
+            Taken::Empty => Poll::Pending,
+            taken => Poll::Ready(Item::new(this.queue.clone(), taken).ok()),
         }
     }
 }
 
-impl<K, L, S> Drop for GetAsync<'_, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for GetAsync<'_, K, L, S, Q> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             self.queue.core.leave(waiter);
@@ -187,7 +204,10 @@ impl<K, L, S> Drop for GetAsync<'_, K, L, S> {
     }
 }
 
-impl<K, L, S> fmt::Debug for GetAsync<'_, K, L, S> {
+impl<K, L, S, Q> fmt::Debug for GetAsync<'_, K, L, S, Q>
+where
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GetAsync")
             .field("waiting", &self.waiter.is_some())

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use crate::engine::Core;
 use crate::engine::taking::Taken;
 use crate::keys::hash::hash_of;
-use crate::keys::node::Held;
+use crate::keys::node::{Held, Pin};
 use crate::keys::state::Level;
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::sync::{Arc, assert_unlocked};
@@ -22,7 +24,8 @@ use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 /// Leaking it (`mem::forget`) leaves the key processing forever: the key is not delivered again, and
 /// a drain does not end.
 ///
-/// Without a limiter and with the default hasher, `Item<'_, K>` is its type.
+/// Without a limiter and with the default hasher, `Item<'_, K>` is its type. `Q` is how it refers to its
+/// queue: by a borrow, or by an `Arc` in an [`OwnedItem`](crate::OwnedItem).
 ///
 /// ```
 /// # use keyqueue::WorkQueue;
@@ -34,21 +37,24 @@ use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 /// assert!(queue.shut_down().is_nothing());
 /// ```
 #[must_use = "dropping the item at once finishes its key"]
-pub struct Item<'q, K, L = NoLimit, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, L, S>,
+pub struct Item<'q, K, L = NoLimit, S = DefaultHasher, Q = &'q WorkQueue<K, L, S>>
+where
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
+    // No reference to what an `Arc` owns: it would dangle during the drop that frees the queue.
+    queue: Q,
     /// Taken out once, by the drop.
-    held: ManuallyDrop<Held<K>>,
+    pub(crate) held: ManuallyDrop<Held<K>>,
+    /// Only `Q` has these, which the compiler does not count as a use.
+    of: PhantomData<fn() -> (&'q (), L, S)>,
 }
 
-impl<'q, K, L, S> Item<'q, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(queue: &'q WorkQueue<K, L, S>, taken: Taken<K>) -> Result<Self, TryGetError> {
+    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, TryGetError> {
         match taken {
-            Taken::Key(held) => {
-                let held = ManuallyDrop::new(held);
-                Ok(Item { queue, held })
-            }
+            Taken::Key(held) => Ok(Item::of(queue, held)),
             Taken::Empty => Err(TryGetError::Empty),
             Taken::Ended => Err(TryGetError::ShutDown),
         }
@@ -56,16 +62,12 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
 
     /// Creates the item of a key that is being processed.
     #[inline]
-    pub(super) fn of(queue: &'q WorkQueue<K, L, S>, held: Held<K>) -> Self {
-        let held = ManuallyDrop::new(held);
-        Item { queue, held }
-    }
-
-    /// Takes the token out, and leaves the key processing.
-    pub(super) fn into_held(self) -> Held<K> {
-        let mut item = ManuallyDrop::new(self);
-        // SAFETY: `item` is not dropped, and so is not used after this.
-        unsafe { ManuallyDrop::take(&mut item.held) }
+    pub(super) fn of(queue: Q, held: Held<K>) -> Self {
+        Item {
+            queue,
+            held: ManuallyDrop::new(held),
+            of: PhantomData,
+        }
     }
 
     /// Returns the key.
@@ -107,6 +109,11 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
         ordered.map_or(0, |ordered| self.held.seat(&ordered.seated).delivered())
     }
 
+    /// Sets how the delivery ends for the receipts. Keeps the item.
+    pub(crate) fn end_as(&mut self, end: Ended) {
+        self.queue.core.end_as(&mut self.held, end);
+    }
+
     /// Finishes the key.
     ///
     /// If the key was added meanwhile, it is queued again, at the tail; otherwise it is idle.
@@ -117,7 +124,12 @@ impl<'q, K, L, S> Item<'q, K, L, S> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> {
+impl<K, L, S, Q> Item<'_, K, L, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
     /// Adds the key again after `delay`, and finishes it.
     ///
     /// Returns what [`add_after`](WorkQueue::add_after) does. With a delay of zero the key is
@@ -133,36 +145,37 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     /// assert_eq!(*queue.get().unwrap(), "a"); // a millisecond later
     /// ```
     #[doc(alias("nack", "requeue_after"))]
-    pub fn retry_after(self, delay: Duration) -> Added {
+    pub fn retry_after(mut self, delay: Duration) -> Added {
         self.add_after(delay)
         // The drop of `self` finishes the key, after the delay is set.
     }
 
     /// Adds the key, which is processing, and keeps the item.
-    pub(crate) fn add(&self) -> Added {
-        let hash = hash_of(&self.queue.hasher, self.key());
-        self.queue.core.put_back(&self.held, || {
-            let pin = self.held.pin();
-            let added = self.queue.core.add_pinned_at(&pin, hash, self.own_level());
+    pub(crate) fn add(&mut self) -> Added {
+        self.put_back(|core, pin, hash, level| {
+            let added = core.add_pinned_at(&pin, hash, level);
             pin.unpin();
             added
         })
     }
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
-    pub(crate) fn add_after(&self, delay: Duration) -> Added {
+    pub(crate) fn add_after(&mut self, delay: Duration) -> Added {
         if self.queue.core.is_shutting_down() {
             return self.refuse();
         }
+        self.put_back(|core, pin, hash, level| core.delay(pin, hash, level, delay))
+    }
+
+    fn put_back(&mut self, add: impl FnOnce(&Arc<Core<K>>, Pin<K>, u64, Level) -> Added) -> Added {
+        let core = &self.queue.core;
         let hash = hash_of(&self.queue.hasher, self.key());
-        self.queue.core.put_back(&self.held, || {
-            let pin = self.held.pin();
-            self.queue.core.delay(pin, hash, self.own_level(), delay)
-        })
+        let (pin, level) = (self.held.pin(), self.own_level());
+        core.put_back(&mut self.held, || add(core, pin, hash, level))
     }
 
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
-    pub(crate) fn hold_group(&self, hold: Duration) -> Added {
+    pub(crate) fn hold_group(&mut self, hold: Duration) -> Added {
         let core = &self.queue.core;
         let Some(groups) = core.groups() else {
             return self.add_after(hold);
@@ -172,14 +185,9 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     }
 
     /// Refuses a retry, because the queue is shut down.
-    fn refuse(&self) -> Added {
-        self.queue.core.end_as(self.key(), Ended::Dropped);
+    fn refuse(&mut self) -> Added {
+        self.end_as(Ended::Dropped);
         Added::ShutDown
-    }
-
-    /// Notes that the work on the key has failed for good. Keeps the item.
-    pub(crate) fn give_up(&self) {
-        self.queue.core.end_as(self.key(), Ended::GivenUp);
     }
 
     /// Returns a handle to the key.
@@ -189,36 +197,37 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Item<'_, K, L, S> 
     }
 }
 
-impl<K, L, S> Item<'_, K, L, S>
+impl<K, L, S, Q> Item<'_, K, L, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
 {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
     #[doc(alias("nack", "reject", "requeue"))]
-    pub fn retry(self) -> Added {
+    pub fn retry(mut self) -> Added {
         self.add_rate_limited()
     }
 
     /// Like [`retry`](Self::retry), but keeps the item.
-    pub(crate) fn add_rate_limited(&self) -> Added {
+    pub(crate) fn add_rate_limited(&mut self) -> Added {
         if self.queue.core.is_shutting_down() {
             return self.refuse();
         }
         assert_unlocked();
-        let delay = self.queue.limiter.when(self);
+        let delay = self.queue.limiter.when(self.key());
         self.add_after(delay)
     }
 }
 
 // As for `WorkQueue`, which stays consistent if user code panics: a worker may catch the panic of
 // its work.
-impl<K: RefUnwindSafe, L, S> UnwindSafe for Item<'_, K, L, S> {}
-impl<K: RefUnwindSafe, L, S> RefUnwindSafe for Item<'_, K, L, S> {}
+impl<K: RefUnwindSafe> UnwindSafe for Held<K> {}
+impl<K: RefUnwindSafe> RefUnwindSafe for Held<K> {}
 
-impl<K, L, S> Drop for Item<'_, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for Item<'_, K, L, S, Q> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
@@ -227,7 +236,7 @@ impl<K, L, S> Drop for Item<'_, K, L, S> {
     }
 }
 
-impl<K, L, S> Deref for Item<'_, K, L, S> {
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Deref for Item<'_, K, L, S, Q> {
     type Target = K;
 
     #[inline]
@@ -236,7 +245,11 @@ impl<K, L, S> Deref for Item<'_, K, L, S> {
     }
 }
 
-impl<K: fmt::Debug, L, S> fmt::Debug for Item<'_, K, L, S> {
+impl<K, L, S, Q> fmt::Debug for Item<'_, K, L, S, Q>
+where
+    K: fmt::Debug,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(self.key()).finish()
     }

@@ -28,7 +28,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias("discard", "drain", "purge"))]
     pub fn clear(&self) -> usize {
-        let drop = |item: Item<'_, K, L, S>| self.core.end_as(&item, Ended::Dropped);
+        let drop = |mut item: Item<'_, K, L, S>| item.end_as(Ended::Dropped);
         match self.core.groups() {
             None => self.try_iter().take(self.len()).map(drop).count(),
             Some(groups) => {

@@ -6,10 +6,10 @@ use std::ops::{Deref, DerefMut};
 
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic;
-use crate::{Added, Item, OwnedItem};
+use crate::{Item, WorkQueue};
 
-/// An item whose drop is a retry: `I` is an [`Item`] or an [`OwnedItem`]. Created by
-/// [`Item::retry_on_drop`] and [`OwnedItem::retry_on_drop`].
+/// An item whose drop is a retry: `I` is an [`Item`] or an [`OwnedItem`](crate::OwnedItem). Created by
+/// [`Item::retry_on_drop`].
 ///
 /// It derefs to the item. However the scope that holds it is left, by `?`, by a panic, or because
 /// its task is aborted, dropping it is [`Item::retry`]; only [`done`](Self::done) finishes the key
@@ -32,17 +32,18 @@ use crate::{Added, Item, OwnedItem};
 pub struct RetryOnDrop<I> {
     /// `None` once the guard is used up.
     item: Option<I>,
-    retry: fn(I) -> Added,
+    retry: fn(I),
 }
 
-impl<K, L, S> Item<'_, K, L, S>
+impl<K, L, S, Q> Item<'_, K, L, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     L: RateLimiter<K>,
     S: BuildHasher,
+    Q: Deref<Target = WorkQueue<K, L, S>>,
 {
-    /// Wraps the item in a guard that retries the key when it is dropped, also by `?` or by a
-    /// panic. Dropping the bare item finishes the key instead.
+    /// Wraps the item in a guard that retries the key when it is dropped, also by `?`, by a panic, or
+    /// because its task is aborted. Dropping the bare item finishes the key instead.
     ///
     /// In a loop of your own, it keeps a key whose work was cut off;
     /// [`Workers`](crate::worker::Workers) need no guard.
@@ -62,22 +63,8 @@ where
     /// assert_eq!(queue.state("7"), State::Idle);
     /// assert_eq!(queue.state("seven"), State::Queued);
     /// ```
-    pub fn retry_on_drop(self) -> RetryOnDrop<Self> {
-        RetryOnDrop {
-            item: Some(self),
-            retry: Self::retry,
-        }
-    }
-}
-
-impl<K, L, S> OwnedItem<K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
-    S: BuildHasher,
-{
-    /// Wraps the item in a guard that retries the key when it is dropped, also when its task is
-    /// aborted; see [`Item::retry_on_drop`].
+    ///
+    /// In a task:
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -96,14 +83,16 @@ where
     /// # }
     /// ```
     pub fn retry_on_drop(self) -> RetryOnDrop<Self> {
-        RetryOnDrop {
-            item: Some(self),
-            retry: Self::retry,
-        }
+        RetryOnDrop::new(self, |item| _ = item.retry())
     }
 }
 
 impl<I> RetryOnDrop<I> {
+    pub(crate) fn new(item: I, retry: fn(I)) -> Self {
+        let item = Some(item);
+        RetryOnDrop { item, retry }
+    }
+
     /// Finishes the key without a retry; see [`Item::done`].
     ///
     /// The limiter keeps its record of the key's failures, until

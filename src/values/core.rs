@@ -33,10 +33,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     where
         K: Eq,
     {
-        let merger = self.merger();
-        self.update(hash, level, key, |waiting| {
-            merger.merge(&mut waiting.load, load);
-        })
+        self.update(hash, level, key, self.merger().adding(load))
     }
 
     /// Adds the key for which `eq` holds, with a value, or returns the value if it is not interned.
@@ -54,8 +51,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         match shard.find(hash, eq) {
             None => Err(load),
             Some(node) => {
-                let change = |waiting: &mut Waiting<V>| merger.merge(&mut waiting.load, load);
-                let level = self.default_level();
+                let (level, change) = (self.default_level(), merger.adding(load));
                 Ok(self.put_found(shard, node, hash, level, merger, change))
             }
         }
@@ -162,9 +158,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let level = self.default_level();
         let added = self.mark_pinned(pin, hash, level, &mut Share::exceeding(None));
         let merger = self.merger();
-        Ok(self.fill(waiting, added, merger, |waiting| {
-            merger.merge(&mut waiting.load, value.into());
-        }))
+        Ok(self.fill(waiting, added, merger, merger.adding(value.into())))
     }
 
     pub(super) fn put_after(
@@ -177,7 +171,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let pinned = Pinned(pin);
         let pin = &pinned.0;
         let merger = self.merger();
-        let change = |waiting: &mut Waiting<V>| merger.merge(&mut waiting.load, load);
+        let change = merger.adding(load);
         if delay.is_zero() {
             let added = self.put_pinned(pin, hash, self.default_level(), merger, change);
             if added.is_accepted() {

@@ -1,9 +1,14 @@
 //! The value of a delivery, as the holder of the key sees it.
 
-use super::Valued;
-use crate::{Item, OwnedItem};
+use std::ops::Deref;
 
-impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
+use super::Valued;
+use crate::{Item, ValueQueue};
+
+impl<K, V, L, S, Q> Item<'_, Valued<K, V>, L, S, Q>
+where
+    Q: Deref<Target = ValueQueue<K, V, L, S>>,
+{
     /// Returns the value: all that was put for the key since its last delivery began, merged.
     ///
     /// When the item is dropped, the value is dropped, too. When the key is [retried](Self::retry),
@@ -17,9 +22,7 @@ impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
     where
         V: Sync,
     {
-        // SAFETY: this item is the holder of the key. It is borrowed while the reference is used, so
-        // no other method changes the value; `V: Sync`, because the item may be shared.
-        unsafe { self.key().loaded_ref() }.expect(TAKEN)
+        self.held.value().expect(TAKEN)
     }
 
     /// Returns the value, to be changed: a retry carries what it is then.
@@ -41,8 +44,7 @@ impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
     /// Panics if the value was [taken](Self::take).
     #[must_use]
     pub fn value_mut(&mut self) -> &mut V {
-        // SAFETY: this item is the holder of the key, and borrowed exclusively.
-        unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
+        self.loaded().as_mut().expect(TAKEN)
     }
 
     /// Takes the value out; `None` if it was taken before. The key stays processing.
@@ -61,41 +63,12 @@ impl<K, V, L, S> Item<'_, Valued<K, V>, L, S> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn take(&mut self) -> Option<V> {
-        // SAFETY: this item is the holder of the key, and borrowed exclusively.
-        unsafe { self.key().loaded() }.take()
-    }
-}
-
-impl<K, V, L, S> OwnedItem<Valued<K, V>, L, S> {
-    /// Returns the value; see [`ValueItem::value`](crate::ValueItem::value).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the value was [taken](Self::take).
-    #[must_use]
-    pub fn value(&self) -> &V
-    where
-        V: Sync,
-    {
-        // SAFETY: as for `Item`.
-        unsafe { self.key().loaded_ref() }.expect(TAKEN)
+        self.loaded().take()
     }
 
-    /// Returns the value, to be changed; see [`ValueItem::value_mut`](crate::ValueItem::value_mut).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the value was [taken](Self::take).
-    #[must_use]
-    pub fn value_mut(&mut self) -> &mut V {
-        // SAFETY: as for `Item`.
-        unsafe { self.key().loaded() }.as_mut().expect(TAKEN)
-    }
-
-    /// Takes the value out; see [`ValueItem::take`](crate::ValueItem::take).
-    pub fn take(&mut self) -> Option<V> {
-        // SAFETY: as for `Item`.
-        unsafe { self.key().loaded() }.take()
+    /// Returns the value, or where it was.
+    pub(crate) fn loaded(&mut self) -> &mut Option<V> {
+        &mut self.held.values().1.value
     }
 }
 
@@ -103,15 +76,21 @@ const TAKEN: &str = "the value was taken";
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::NonNull;
+
     use super::super::Load;
     use super::*;
+    use crate::keys::hash::ShortHash;
+    use crate::keys::node::{Node, NodeRef, Queued};
+    use crate::keys::state::State;
 
     #[test] // V2, under Miri: the ring hides from it what comes out of a queue.
     fn two_threads_that_share_an_item_read_its_value() {
-        let mut key = Valued::with(1, Load::default(), 0);
-        *key.loaded.get_mut() = Load::from(5);
-        // SAFETY: nobody changes the value.
-        let value = || unsafe { key.loaded_ref() };
+        let key = Valued::with(1, Load::default(), 0);
+        let node = Node::new(ShortHash::of(0), State::Queued, false, key);
+        let (mut held, _) = Queued::of_new(NodeRef(NonNull::from(&node))).begin();
+        *held.values().1 = Load::from(5);
+        let value = || held.value();
         let first = value();
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(value(), Some(&5)));

@@ -81,6 +81,12 @@ impl<V> Merger<V> {
         }
     }
 
+    /// Returns the change that merges a value into what waits.
+    #[inline]
+    pub(super) fn adding(&self, load: Load<V>) -> impl FnOnce(&mut Waiting<V>) {
+        move |waiting| self.merge(&mut waiting.load, load)
+    }
+
     /// Counts the weight of what waits, after a change of it. Returns the weight to
     /// [release](Self::release) once the key is unlocked.
     #[inline]
@@ -126,7 +132,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         // SAFETY: a queued node stays interned; after `begin`, only the caller can finish it.
         let key = unsafe { &entry.node().get().key };
         let waiting = key.waiting.lock();
-        let (held, begun) = match watch {
+        let (mut held, begun) = match watch {
             None => entry.begin(),
             Some(watch) => watch.begin(entry),
         };
@@ -135,33 +141,30 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         }
         let load = self.take(waiting);
         let is_loaded = load.value.is_some();
-        // SAFETY: this thread holds the key now. What was here before is empty: the last holder has
-        // unloaded it.
-        unsafe { key.loaded.get().write(load) };
+        // What was here before is empty: the last holder has unloaded it.
+        mem::forget(mem::replace(held.values().1, load));
         (held, begun, is_loaded)
     }
 
-    fn unload(&self, key: &Valued<K, V>) {
-        // SAFETY: the caller holds the key.
-        let load = mem::take(unsafe { &mut *key.loaded.get() });
+    fn unload(&self, held: &mut Held<Valued<K, V>>) {
+        let load = mem::take(held.values().1);
         let panicking = load.receipts.is_some() && thread::panicking();
         load.end(panicking.then_some(Ended::GivenUp));
     }
 
-    fn end_as(&self, key: &Valued<K, V>, end: Ended) {
-        // SAFETY: the caller holds the key.
-        if let Some(receipts) = &mut unsafe { &mut *key.loaded.get() }.receipts {
+    fn end_as(&self, held: &mut Held<Valued<K, V>>, end: Ended) {
+        if let Some(receipts) = &mut held.values().1.receipts {
             receipts.end = end;
         }
     }
 
-    fn put_back(&self, key: &Valued<K, V>, add: &mut dyn FnMut() -> bool) {
-        let mut waiting = key.waiting.lock();
+    fn put_back(&self, held: &mut Held<Valued<K, V>>, add: &mut dyn FnMut() -> bool) {
+        let (waiting, loaded) = held.values();
+        let mut waiting = waiting.lock();
         if !add() {
             return;
         }
-        // SAFETY: the caller holds the key.
-        let mut load = mem::take(unsafe { &mut *key.loaded.get() });
+        let mut load = mem::take(loaded);
         if let Some(receipts) = &mut load.receipts {
             // A report that the key is given up may have been cancelled.
             receipts.end = Ended::Done;

@@ -53,6 +53,7 @@ use std::mem;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use crate::keys::node::Held;
 use crate::limiter::NoLimit;
 use crate::sync::{SpinLock, assert_unlocked};
 use crate::wait::catch_panic::catch_panic;
@@ -116,7 +117,7 @@ pub type ValueItem<'q, K, V, L = NoLimit, S = DefaultHasher> = Item<'q, Valued<K
 pub struct Valued<K, V> {
     key: K,
     waiting: SpinLock<Waiting<V>>,
-    /// Accessed only by the holder of the key.
+    /// Accessed only by the holder of the key: by a [`Held`].
     loaded: UnsafeCell<Load<V>>,
 }
 
@@ -181,7 +182,7 @@ impl Receipts {
 }
 
 // SAFETY: `loaded` is accessed by the holder of the key alone, so values are sent between threads, and
-// a reference to one is shared only by `Item::value`, which asks for `V: Sync`.
+// a reference to one is shared only by `Held::value`, which asks for `V: Sync`.
 unsafe impl<K: Sync, V: Send> Sync for Valued<K, V> {}
 
 impl<K, V> Valued<K, V> {
@@ -200,35 +201,29 @@ impl<K, V> Valued<K, V> {
         &self.key
     }
 
-    /// Returns the value that the delivery in progress has.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the holder of the key, and nobody changes the value while the reference is used.
-    #[inline]
-    unsafe fn loaded_ref(&self) -> Option<&V> {
-        // SAFETY: by the caller's promise.
-        unsafe { &(*self.loaded.get()).value }.as_ref()
-    }
-
-    /// Returns the value that the delivery in progress has, to be changed.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the holder of the key, and uses no other reference to the value meanwhile.
-    #[inline]
-    #[allow(
-        clippy::mut_from_ref,
-        reason = "the holder of the key has the exclusive right"
-    )]
-    pub(crate) unsafe fn loaded(&self) -> &mut Option<V> {
-        // SAFETY: by the caller's promise.
-        unsafe { &mut (*self.loaded.get()).value }
-    }
-
     /// Takes the value that waits for the next delivery, when there will be none.
     pub(crate) fn take_waiting(&self) -> Option<V> {
         self.waiting.lock().load.value.take()
+    }
+}
+
+impl<K, V> Held<Valued<K, V>> {
+    /// Returns what waits for the next delivery, and what this one has.
+    #[inline]
+    fn values(&mut self) -> (&SpinLock<Waiting<V>>, &mut Load<V>) {
+        let key = self.key();
+        // SAFETY: this is the right to process the key, and borrowed exclusively; nobody else accesses
+        // `loaded`.
+        (&key.waiting, unsafe { &mut *key.loaded.get() })
+    }
+
+    /// Returns the value that the delivery has.
+    fn value(&self) -> Option<&V>
+    where
+        V: Sync,
+    {
+        // SAFETY: as above, but shared.
+        unsafe { &(*self.key().loaded.get()).value }.as_ref()
     }
 }
 

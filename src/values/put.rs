@@ -298,22 +298,21 @@ where
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn put(&self, value: V) -> Added {
+        self.put_load(value.into())
+    }
+
+    fn put_load(&self, load: Load<V>) -> Added {
         let (core, pin, hash) = self.parts();
-        let (merger, load) = (core.merger(), value.into());
-        core.put_pinned(pin, hash, core.default_level(), merger, |waiting| {
-            merger.merge(&mut waiting.load, load);
-        })
+        let merger = core.merger();
+        let change = merger.adding(load);
+        core.put_pinned(pin, hash, core.default_level(), merger, change)
     }
 
     /// Puts a value for the key, and returns a receipt; see
     /// [`ValueQueue::put_tracked`](crate::ValueQueue::put_tracked).
     pub fn put_tracked(&self, value: V) -> Receipt {
-        let (core, pin, hash) = self.parts();
         let (load, receipt) = tracked(value);
-        let merger = core.merger();
-        core.put_pinned(pin, hash, core.default_level(), merger, |waiting| {
-            merger.merge(&mut waiting.load, load);
-        });
+        self.put_load(load);
         receipt
     }
 

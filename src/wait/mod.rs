@@ -32,6 +32,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod catch_panic;
+pub(crate) mod race;
 pub(crate) mod room;
 
 use std::collections::{BTreeMap, VecDeque};

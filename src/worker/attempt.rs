@@ -5,14 +5,15 @@
 //! [`current`] costs no look-up.
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::mem;
 use std::pin::pin;
 use std::ptr;
 use std::time::Duration;
 
-use super::Workers;
+use super::{Key, Loop};
 use crate::Item;
 use crate::limiter::RateLimiter;
 
@@ -32,7 +33,7 @@ pub struct Attempt {
 /// being polled; `None` elsewhere, in hooks too.
 ///
 /// A function that starts other threads or tasks calls it before. If the function of one
-/// [`Workers`] runs other workers, this is the attempt of the innermost.
+/// [`Workers`](super::Workers) runs other workers, this is the attempt of the innermost.
 ///
 /// # Panics
 ///
@@ -93,12 +94,7 @@ pub(super) async fn around<F: Future>(read: impl Fn() -> Attempt, future: F) -> 
     poll_fn(|context| during(&read, || future.as_mut().poll(context))).await
 }
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
-    S: BuildHasher,
-{
+impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, S, E> {
     pub(super) fn attempt(&self, item: &Item<'_, K, L, S>) -> Attempt {
         Attempt {
             number: self.retries(item).saturating_add(1),

@@ -106,8 +106,12 @@
 
 mod attempt;
 mod join;
+mod lend;
+#[cfg(feature = "tokio")]
+mod lent;
 mod outcome;
 mod pending;
+mod running;
 #[cfg(feature = "tokio")]
 mod runtime;
 mod settle;
@@ -117,25 +121,27 @@ mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
 mod trace;
 mod values;
-#[cfg(feature = "tokio")]
-mod values_on;
 
 use std::borrow::Borrow;
 use std::convert::Infallible;
 use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 pub use attempt::{Attempt, current};
+pub use lend::{KeyOnly, WithValue};
+#[cfg(feature = "tokio")]
+pub use lent::Lent;
 pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
 use pending::Pending;
+pub use running::Running;
 #[cfg(feature = "tokio")]
 pub use runtime::RunningTasks;
-pub use threads::Running;
+use settle::Lost;
 pub use values::ValueWorkers;
-#[cfg(feature = "tokio")]
-pub use values_on::Lent;
 
 use crate::limiter::{ItemFastSlow, NoLimit};
 use crate::{ConfigError, DefaultHasher, KeyHandle, WorkQueue};
@@ -144,15 +150,22 @@ use crate::{ConfigError, DefaultHasher, KeyHandle, WorkQueue};
 /// [module](self) shows the loop they run.
 ///
 /// `E` is the error of the workers' function, from which the compiler infers it. A hook that is set
-/// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`.
+/// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`. `M` is what
+/// the function gets: the key, or after [`values`](Self::values) the key and its value.
 #[must_use = "workers do nothing until they run"]
-pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
+pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible, M = KeyOnly> {
+    inner: Loop<'a, K, L, S, E>,
+    lends: PhantomData<fn() -> M>,
+}
+
+/// The loop that all workers run, with what they share.
+struct Loop<'a, K, L, S, E> {
     queue: Arc<Source<'a, K, L, S>>,
     /// The number of workers, and the name of its setting.
     count: (&'static str, usize),
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
-    on_give_up: Option<OnGiveUp<'a, K, E>>,
+    on_give_up: Option<OnGiveUp<'a, K, L, S, E>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
@@ -161,40 +174,33 @@ pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible> {
     retries: OnceLock<ItemFastSlow<K>>,
 }
 
+trait Key: Hash + Eq + Send + Sync + 'static {}
+
+impl<K: Hash + Eq + Send + Sync + 'static> Key for K {}
+
 type ErrorHook<'a, K, E> = dyn Fn(&K, &Failed<'_, E>) + Send + Sync + 'a;
 
 /// The hook for keys that are given up, and the failures that it may have to be called with later.
-struct OnGiveUp<'a, K, E> {
-    hook: Hook<'a, K, E>,
+struct OnGiveUp<'a, K, L, S, E> {
+    hook: Hook<'a, K, L, S, E>,
     /// Behind a pointer that is `Send` and `Sync` whatever E is: without this hook, errors need not
     /// be `Send`.
     pending: Box<dyn Borrow<Pending<K, E>> + Send + Sync + 'a>,
 }
 
-enum Hook<'a, K, E> {
-    Sync(Box<SyncHook<'a, K, E>>),
+enum Hook<'a, K, L, S, E> {
+    Sync(Box<SyncHook<'a, K, L, S, E>>),
     Async(Box<AsyncHook<'a, K, E>>),
 }
 
-type SyncHook<'a, K, E> = dyn Fn(&K, GivenUp<E>) + Send + Sync + 'a;
+type SyncHook<'a, K, L, S, E> = dyn Fn(Lost<'_, '_, K, L, S>, GivenUp<E>) + Send + Sync + 'a;
 
 type AsyncHook<'a, K, E> = dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a;
 
 /// A call of an async hook.
 type Report<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-impl<'a, K, E> OnGiveUp<'a, K, E> {
-    fn new(hook: Hook<'a, K, E>) -> Self
-    where
-        K: Send + Sync + 'static,
-        E: Send + 'a,
-    {
-        OnGiveUp {
-            hook,
-            pending: Box::new(Pending::<K, E>::new()),
-        }
-    }
-
+impl<K, L, S, E> OnGiveUp<'_, K, L, S, E> {
     fn pending(&self) -> &Pending<K, E> {
         (*self.pending).borrow()
     }
@@ -231,7 +237,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     fn over(queue: Source<'a, K, L, S>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = processors.min(threads::MOST_THREADS);
-        Workers {
+        let inner = Loop {
             queue: Arc::new(queue),
             count: ("threads", processors),
             max_retries: None,
@@ -241,13 +247,36 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             #[cfg(feature = "tracing")]
             trace_keys: None,
             retries: OnceLock::new(),
-        }
+        };
+        let lends = PhantomData;
+        Workers { inner, lends }
     }
 
+    /// Calls `hook` with every key that is given up, and the reason.
+    ///
+    /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
+    /// adds is queued again without failures. A panic of the hook is caught.
+    ///
+    /// A retry that is pending when the queue is shut down is reported, too, with
+    /// [`Reason::Dropped`], by a worker that ends: once no other delivery can follow. For this the
+    /// workers keep the last failure of each key whose retry is pending, so `E` must be `Send`.
+    ///
+    /// Default: no hook. Replaces the hook of [`on_give_up_async`](Self::on_give_up_async).
+    pub fn on_give_up(self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self
+    where
+        K: Send + Sync + 'static,
+        E: Send + 'a,
+    {
+        let hook = move |lost: Lost<'_, '_, _, _, _>, given_up| hook(lost.key(), given_up);
+        self.report_to(Hook::Sync(Box::new(hook)))
+    }
+}
+
+impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
     /// Sets the number of keys that are processing at the same time, each on its own thread: 1 to
     /// 8192. Default: one for each processor. The same setting as [`tasks`](Self::tasks).
     pub fn threads(mut self, threads: usize) -> Self {
-        self.count = ("threads", threads);
+        self.inner.count = ("threads", threads);
         self
     }
 
@@ -255,7 +284,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// process at the same time: 1 to 65 536. Default: one for each processor. The same setting as
     /// [`threads`](Self::threads).
     pub fn tasks(mut self, tasks: usize) -> Self {
-        self.count = ("tasks", tasks);
+        self.inner.count = ("tasks", tasks);
         self
     }
 
@@ -264,7 +293,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     ///
     /// Default: no limit. See the [module](self#which-retries-count) for the retries that count.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.max_retries = Some(retries);
+        self.inner.max_retries = Some(retries);
         self
     }
 
@@ -296,26 +325,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn on_error(mut self, hook: impl Fn(&K, &Failed<'_, E>) + Send + Sync + 'a) -> Self {
-        self.on_error = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` with every key that is given up, and the reason.
-    ///
-    /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
-    /// adds is queued again without failures. A panic of the hook is caught.
-    ///
-    /// A retry that is pending when the queue is shut down is reported, too, with
-    /// [`Reason::Dropped`], by a worker that ends: once no other delivery can follow. For this the
-    /// workers keep the last failure of each key whose retry is pending, so `E` must be `Send`.
-    ///
-    /// Default: no hook. Replaces the hook of [`on_give_up_async`](Self::on_give_up_async).
-    pub fn on_give_up(mut self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self
-    where
-        K: Send + Sync + 'static,
-        E: Send + 'a,
-    {
-        self.on_give_up = Some(OnGiveUp::new(Hook::Sync(Box::new(hook))));
+        self.inner.on_error = Some(Box::new(hook));
         self
     }
 
@@ -356,7 +366,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// # }
     /// ```
     pub fn on_give_up_async<Fut>(
-        mut self,
+        self,
         hook: impl Fn(KeyHandle<K>, GivenUp<E>) -> Fut + Send + Sync + 'a,
     ) -> Self
     where
@@ -372,7 +382,16 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             )]
             Box::pin(async move { report.await })
         };
-        self.on_give_up = Some(OnGiveUp::new(Hook::Async(Box::new(hook))));
+        self.report_to(Hook::Async(Box::new(hook)))
+    }
+
+    fn report_to(mut self, hook: Hook<'a, K, L, S, E>) -> Self
+    where
+        K: Send + Sync + 'static,
+        E: Send + 'a,
+    {
+        let pending = Box::new(Pending::<K, E>::new());
+        self.inner.on_give_up = Some(OnGiveUp { hook, pending });
         self
     }
 
@@ -398,7 +417,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     /// # });
     /// ```
     pub fn requeue_cancelled(mut self, requeue: bool) -> Self {
-        self.requeue_cancelled = requeue;
+        self.inner.requeue_cancelled = requeue;
         self
     }
 
@@ -409,23 +428,25 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     where
         K: fmt::Debug,
     {
-        self.trace_keys = Some(|key| format!("{key:?}"));
+        self.inner.trace_keys = Some(|key| format!("{key:?}"));
         self
     }
+}
 
+impl<K, L, S, E> Loop<'_, K, L, S, E> {
     /// Threads cannot await an async hook.
     fn refuse_async_hook(&self) -> Result<(), ConfigError> {
-        let on_give_up = self.on_give_up.as_ref();
-        if on_give_up.is_some_and(|on_give_up| matches!(on_give_up.hook, Hook::Async(_))) {
-            let (field, requirement) = ("on_give_up_async", "must not be set for threads");
-            return Err(ConfigError::new(
-                "workers",
-                field,
-                requirement,
-                format_args!("set"),
-            ));
+        let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
+        if !matches!(hook, Some(Hook::Async(_))) {
+            return Ok(());
         }
-        Ok(())
+        let (field, rule) = ("on_give_up_async", "must not be set for threads");
+        Err(ConfigError::new(
+            "workers",
+            field,
+            rule,
+            format_args!("set"),
+        ))
     }
 
     /// Returns the number of workers, or an error if it is 0 or above `most`.
@@ -436,12 +457,12 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
     }
 }
 
-impl<K, L, S, E> fmt::Debug for Workers<'_, K, L, S, E> {
+impl<K, L, S, E, M> fmt::Debug for Workers<'_, K, L, S, E, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers")
-            .field("queue", &**self.queue)
-            .field("count", &self.count.1)
-            .field("max_retries", &self.max_retries)
+            .field("queue", &**self.inner.queue)
+            .field("count", &self.inner.count.1)
+            .field("max_retries", &self.inner.max_retries)
             .finish_non_exhaustive()
     }
 }

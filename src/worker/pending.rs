@@ -138,7 +138,7 @@ mod tests {
     #[test] // S5
     fn a_dropped_retry_is_left_to_the_worker_that_holds_its_key() {
         let queue = WorkQueue::from_iter([1]);
-        let item = queue.get().unwrap();
+        let mut item = queue.get().unwrap();
         item.add_after(Duration::from_secs(3600));
         let pending = Pending::new();
         pending.keep(item.handle(), Failure::Error("no"), 0);

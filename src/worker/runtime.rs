@@ -12,13 +12,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::lend::{KeyOnly, Lend, Loan, WithValue};
+use super::running::Worker;
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
 use super::trace::Span;
-use super::{IntoVerdict, Source, Workers};
+use super::{IntoVerdict, Key, Lent, Loop, Running, ValueWorkers, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
-use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Remaining};
+use crate::wait::race::race;
+use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Valued};
 
 impl<K, L, S, E> Workers<'static, K, L, S, E>
 where
@@ -78,12 +81,79 @@ where
         F: Fn(KeyHandle<K>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
+        let f = move |key: KeyHandle<K>, _: &mut ()| f(key);
+        self.inner.spawn_on::<KeyOnly, _, R>(runtime, f)
+    }
+}
+
+impl<K, V, L, S, E> ValueWorkers<'static, K, V, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + 'static,
+    L: RateLimiter<Valued<K, V>> + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: fmt::Display + 'static,
+{
+    /// Runs `f` on every key with its value, as tasks of a tokio runtime; see [`Workers::spawn_on`].
+    ///
+    /// The function's future may last longer than any borrow, so it gets a [`Lent`] value instead of
+    /// `&mut V`.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`Workers::spawn_on`].
+    ///
+    /// ```
+    /// use keyqueue::worker::Workers;
+    /// use keyqueue::{ValueQueue, WorkQueue, merge};
+    /// use std::sync::Arc;
+    /// use tokio::runtime::Handle;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), keyqueue::ConfigError> {
+    /// let queue: ValueQueue<&str, Vec<&str>> = WorkQueue::builder().merge(merge::append).build()?;
+    /// let queue = Arc::new(queue);
+    /// let running = Workers::shared(Arc::clone(&queue)).tasks(4).values().spawn_on(
+    ///     &Handle::current(),
+    ///     |client, lines| async move {
+    ///         println!("{}: {} lines", *client, lines.len());
+    ///     },
+    /// )?;
+    /// queue.put("client-1", vec!["GET /"]);
+    /// queue.drain_async().await;
+    /// running.join().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spawn_on<F, R>(
+        self,
+        runtime: &Handle,
+        f: F,
+    ) -> Result<RunningTasks<Valued<K, V>, L, S>, ConfigError>
+    where
+        F: Fn(KeyHandle<Valued<K, V>>, Lent<V>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
+    {
+        let f = move |key: KeyHandle<Valued<K, V>>, loan: &mut Loan<V>| f(key, loan.lent());
+        self.inner.spawn_on::<WithValue, _, R>(runtime, f)
+    }
+}
+
+impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
+    Loop<'static, K, L, S, E>
+{
+    fn spawn_on<M: Lend<K>, F, R>(
+        self,
+        runtime: &Handle,
+        f: F,
+    ) -> Result<RunningTasks<K, L, S>, ConfigError>
+    where
+        Self: 'static,
+        F: Fn(KeyHandle<K>, &mut M::Loan) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
+    {
         let count = self.count(MOST_TASKS)?;
-        let mut running = RunningTasks {
-            queue: Arc::clone(&self.queue),
-            stop: Arc::new(StopFlag::new()),
-            tasks: Vec::with_capacity(count),
-        };
+        let mut running = RunningTasks::over(&self.queue);
         let shared = Arc::new((self, f, Arc::clone(&running.stop)));
         let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
             let (workers, f, stop) = &*shared;
@@ -99,53 +169,35 @@ where
                     break;
                 };
                 let span = Span::of(workers, &item);
-                let work = async { f(item.handle()).await.into_verdict() };
-                let said = workers.complete(&item, &span, work).await;
-                let given_up = workers.settle(item, said, &span);
+                let mut held = workers.lend::<M>(item);
+                let (item, loan) = &mut *held;
+                let work = async { f(item.handle(), loan).await.into_verdict() };
+                let said = workers.complete(item, &span, work).await;
+                let given_up = workers.settle(M::take_back(held.into_item()), said, &span);
                 workers.report(given_up, &span).await;
             }
             workers.report_dropped_async().await;
         };
         let spawn = |_| runtime.spawn(work(Arc::clone(&shared)));
-        running.tasks.extend((0..count).map(spawn));
+        running.workers.extend((0..count).map(spawn));
         Ok(running)
     }
 }
 
 /// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].
-///
-/// Dropping it is [`abort`](Self::abort): the queue stays open.
-#[must_use = "dropping it aborts the workers"]
-pub struct RunningTasks<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
-    queue: Arc<Source<'static, K, L, S>>,
-    stop: Arc<StopFlag>,
-    tasks: Vec<JoinHandle<()>>,
+pub type RunningTasks<K, L = NoLimit, S = DefaultHasher> = Running<K, L, S, JoinHandle<()>>;
+
+impl Worker for JoinHandle<()> {
+    fn is_finished(&self) -> bool {
+        self.is_finished()
+    }
+
+    fn abort(&self) {
+        self.abort();
+    }
 }
 
 impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
-    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
-    /// and returns what is left for them to do.
-    pub fn stop(&self) -> Remaining {
-        self.queue.shut_down()
-    }
-
-    /// Aborts the tasks without shutting the queue down, and without waiting: the queue accepts
-    /// adds, and queued keys stay queued.
-    ///
-    /// The work on the processing keys is cancelled at its next await points, and these keys are put
-    /// back ([`requeue_cancelled`](Workers::requeue_cancelled)). Code that blocks its thread is not
-    /// interrupted. [`join`](Self::join) waits until all tasks have ended.
-    pub fn abort(&self) {
-        self.stop.set();
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-
-    /// Returns whether the workers have ended.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.tasks.iter().all(JoinHandle::is_finished)
-    }
-
     /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
     /// after [`abort`](Self::abort). Does neither itself. A worker that awaits this waits forever,
     /// for itself.
@@ -176,7 +228,7 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
         let queue = Arc::clone(&self.queue);
         let drained = Drain::begin(&queue.core).until(deadline.as_mut()).await;
         if drained.end == DrainEnd::Finished {
-            either(self.ended(), deadline).await;
+            _ = race(pin!(self.ended()), deadline).await;
         }
         self.abort();
         drained
@@ -220,45 +272,15 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     pub async fn run_until(&mut self, signal: impl Future, grace: Duration) -> Drained {
         // Panics if there is no time: now, not only at the signal.
         drop(sleep(grace));
-        either(signal, self.ended()).await;
+        _ = race(pin!(signal), pin!(self.ended())).await;
         self.stop_within(grace).await
     }
 
     async fn ended(&mut self) {
-        while let Some(task) = self.tasks.last_mut() {
+        while let Some(task) = self.workers.last_mut() {
             // The task catches panics. If it panicked anyway or was aborted, it has ended, too.
             let _ = task.await;
-            self.tasks.pop();
+            self.workers.pop();
         }
     }
-}
-
-impl<K: 'static, L: 'static, S: 'static> Drop for RunningTasks<K, L, S> {
-    fn drop(&mut self) {
-        self.abort();
-    }
-}
-
-impl<K: 'static, L: 'static, S: 'static> fmt::Debug for RunningTasks<K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningTasks")
-            .field("queue", &**self.queue)
-            .field("tasks", &self.tasks.len())
-            .finish()
-    }
-}
-
-/// Waits until one of two futures is ready.
-async fn either(one: impl Future, other: impl Future) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|context| {
-        let is_ready =
-            one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready();
-        if is_ready {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
 }

@@ -6,16 +6,16 @@
 //! wakers that a retry runs) may panic, and each stage catches that.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::iter;
 use std::time::Duration;
 
 use super::trace::{self, Span};
-use super::{Failed, Failure, GivenUp, Hook, Outcome, Reason, Report, Verdict, Workers};
+use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
 use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::wait::catch_panic::catch_panic;
-use crate::{Added, Item, KeyHandle};
+use crate::{Added, Ended, Item, KeyHandle, Valued};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -26,13 +26,33 @@ pub(super) type Said<E> = Result<Verdict<E>, String>;
 /// When to retry a key that failed, or why not. `None`: after the limiter's delay.
 type Retry = Result<Option<Duration>, Reason>;
 
-impl<'a, K, L, S, E> Workers<'a, K, L, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
-    S: BuildHasher,
-    E: fmt::Display,
-{
+/// A key that is given up.
+pub(super) enum Lost<'i, 'q, K, L, S> {
+    /// The worker still holds it.
+    Held(&'i mut Item<'q, K, L, S>),
+    /// Its retry was dropped: it is idle, and closed.
+    Dropped(&'i KeyHandle<K>),
+}
+
+impl<K, L, S> Lost<'_, '_, K, L, S> {
+    pub(super) fn key(&self) -> &K {
+        match self {
+            Lost::Held(item) => item.key(),
+            Lost::Dropped(key) => key.key(),
+        }
+    }
+}
+
+impl<K, V, L, S> Lost<'_, '_, Valued<K, V>, L, S> {
+    pub(super) fn take_value(&mut self) -> Option<V> {
+        match self {
+            Lost::Held(item) => item.take(),
+            Lost::Dropped(key) => key.key().take_waiting(),
+        }
+    }
+}
+
+impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K, L, S, E> {
     /// Handles the result of the function for a key. Never panics.
     ///
     /// Returns the call of an async hook, with the item, which the worker holds while it awaits the
@@ -40,7 +60,7 @@ where
     #[must_use = "the hook is to be awaited"]
     pub(super) fn settle<'q>(
         &self,
-        item: Item<'q, K, L, S>,
+        mut item: Item<'q, K, L, S>,
         said: Said<E>,
         span: &Span,
     ) -> Option<(Item<'q, K, L, S>, Report<'a>)> {
@@ -53,7 +73,7 @@ where
             }
             let (failure, retry) = match said {
                 Ok(Verdict::Ok(outcome)) => {
-                    self.succeeded(&item, outcome, span);
+                    self.succeeded(&mut item, outcome, span);
                     return None;
                 }
                 Ok(Verdict::Retry(error)) => (Failure::Error(error), Ok(None)),
@@ -64,13 +84,13 @@ where
                     (Failure::Panic(message), Ok(None))
                 }
             };
-            let report = self.failed(&item, failure, retry, span)?;
+            let report = self.failed(&mut item, failure, retry, span)?;
             Some((item, report))
         };
         span.within(|| catch_panic(settle)).ok()?
     }
 
-    fn succeeded(&self, item: &Item<'_, K, L, S>, outcome: Outcome, span: &Span) {
+    fn succeeded(&self, item: &mut Item<'_, K, L, S>, outcome: Outcome, span: &Span) {
         let (event, name) = match outcome {
             Outcome::Done => (Event::Done, "done"),
             Outcome::RequeueAfter(_) => (Event::RequeueAfter, "requeue_after"),
@@ -92,7 +112,7 @@ where
 
     fn failed(
         &self,
-        item: &Item<'_, K, L, S>,
+        item: &mut Item<'_, K, L, S>,
         failure: Failure<E>,
         retry: Retry,
         span: &Span,
@@ -136,28 +156,29 @@ where
                     retries,
                     reason,
                 };
-                item.give_up();
-                self.give_up(item, given_up, || item.handle())
+                item.end_as(Ended::GivenUp);
+                self.give_up(Lost::Held(item), given_up)
             }
         }
     }
 
     /// Forgets and reports a key. Returns the call of an async hook.
-    fn give_up(
-        &self,
-        key: &K,
-        given_up: GivenUp<E>,
-        handle: impl FnOnce() -> KeyHandle<K>,
-    ) -> Option<Report<'a>> {
+    fn give_up(&self, lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
         self.queue.core.note(Event::GivenUp);
-        self.forget(key);
-        self.trace_given_up(key, &given_up);
+        self.forget(lost.key());
+        self.trace_given_up(lost.key(), &given_up);
         match &self.on_give_up.as_ref()?.hook {
             Hook::Sync(hook) => {
-                hook(key, given_up);
+                hook(lost, given_up);
                 None
             }
-            Hook::Async(hook) => Some(hook(handle(), given_up)),
+            Hook::Async(hook) => {
+                let key = match lost {
+                    Lost::Held(item) => item.handle(),
+                    Lost::Dropped(key) => key.clone(),
+                };
+                Some(hook(key, given_up))
+            }
         }
     }
 
@@ -170,13 +191,17 @@ where
             on_give_up.pending().next_dropped(&mut from)
         });
         dropped.map(|(key, given_up)| {
-            catch_panic(|| self.give_up(key.key(), given_up, || key.clone())).ok()?
+            catch_panic(|| self.give_up(Lost::Dropped(&key), given_up)).ok()?
         })
     }
 
     /// Adds the key again, after the limiter's delay or after `after`, and charges the limiter.
     /// Returns the delay, or why there is no retry.
-    fn retry(&self, item: &Item<'_, K, L, S>, after: Option<Duration>) -> Result<Duration, Reason> {
+    fn retry(
+        &self,
+        item: &mut Item<'_, K, L, S>,
+        after: Option<Duration>,
+    ) -> Result<Duration, Reason> {
         let add = || {
             if self.queue.is_shutting_down() {
                 return (Duration::ZERO, Added::ShutDown);
@@ -195,14 +220,7 @@ where
             Err(_) => Err(Reason::Limiter),
         }
     }
-}
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
-    S: BuildHasher,
-{
     /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.
     fn count_retry(&self, key: &K) {
         let retries = self.retries.get_or_init(|| {

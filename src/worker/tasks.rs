@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::join::Join;
+use super::lend::{KeyOnly, Lend};
 use super::settle::Said;
 use super::trace::Span;
-use super::{IntoVerdict, Report, Verdict, Workers, attempt};
+use super::{IntoVerdict, Key, Loop, Report, Verdict, Workers, attempt};
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::{catch_panic, catch_panic_async};
 use crate::{ConfigError, Item};
@@ -101,6 +102,17 @@ where
         F: AsyncFn(&K) -> R,
         R: IntoVerdict<Error = E>,
     {
+        let f = async move |key: &K, _: &mut ()| f(key).await;
+        self.inner.run_async::<KeyOnly, _, R>(f).await
+    }
+}
+
+impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, S, E> {
+    pub(super) async fn run_async<M: Lend<K>, F, R>(self, f: F) -> Result<(), ConfigError>
+    where
+        F: AsyncFn(&K, &mut M::Loan) -> R,
+        R: IntoVerdict<Error = E>,
+    {
         let count = self.count(MOST_TASKS)?;
         // Each future owns its share instead of borrowing: the compiler cannot prove that a future
         // with such borrows is `Send`.
@@ -109,10 +121,12 @@ where
             let (workers, f) = &*shared;
             while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
-                let work = async { f(item.key()).await.into_verdict() };
-                let said = workers.complete(&item, &span, work).await;
+                let mut held = workers.lend::<M>(item);
+                let (item, loan) = &mut *held;
+                let work = async { f(item.key(), loan).await.into_verdict() };
+                let said = workers.complete(item, &span, work).await;
                 // `said` must not be kept over the next await: errors need not be `Send`.
-                let given_up = workers.settle(item, said, &span);
+                let given_up = workers.settle(M::take_back(held.into_item()), said, &span);
                 workers.report(given_up, &span).await;
             }
             workers.report_dropped_async().await;
@@ -121,8 +135,7 @@ where
         Ok(())
     }
 
-    /// Runs the work on a key to its end. If this is dropped before the end, puts the key back into
-    /// the queue, or leaves that to its item's drop.
+    /// Runs the work on a key to its end.
     pub(super) async fn complete(
         &self,
         item: &Item<'_, K, L, S>,
@@ -130,15 +143,7 @@ where
         work: impl Future<Output = Verdict<E>>,
     ) -> Said<E> {
         let work = attempt::around(|| self.attempt(item), work);
-        let put_back = self.put_back(item);
-        let said = catch_panic_async(span.around(work)).await;
-        mem::forget(put_back);
-        said
-    }
-
-    fn put_back<'i, 'q>(&self, item: &'i Item<'q, K, L, S>) -> PutBack<'i, 'q, K, L, S> {
-        let requeue = self.requeue_cancelled;
-        PutBack { item, requeue }
+        catch_panic_async(span.around(work)).await
     }
 
     /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
@@ -150,10 +155,9 @@ where
     ) {
         if let Some((item, report)) = given_up {
             // The key is given up only once it is reported.
-            let put_back = self.put_back(&item);
+            let held = self.lend::<KeyOnly>(item);
             let _ = catch_panic_async(span.around(report)).await;
-            mem::forget(put_back);
-            let _ = catch_panic(|| drop(item));
+            let _ = catch_panic(|| held.done());
         }
         // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
         let_others_run().await;
@@ -163,32 +167,6 @@ where
     pub(super) async fn report_dropped_async(&self) {
         for report in self.report_dropped().flatten() {
             let _ = catch_panic_async(report).await;
-        }
-    }
-}
-
-/// Adds its key when it is dropped, or gives it up. The key is processing, so the drop of its item
-/// queues it.
-struct PutBack<'i, 'q, K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    item: &'i Item<'q, K, L, S>,
-    requeue: bool,
-}
-
-impl<K, L, S> Drop for PutBack<'_, '_, K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    fn drop(&mut self) {
-        if self.requeue {
-            // The key's hash is user code. If it panics here, the key is done.
-            let _ = catch_panic(|| self.item.add());
-        } else {
-            self.item.give_up();
         }
     }
 }

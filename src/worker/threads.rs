@@ -4,17 +4,18 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, Builder, JoinHandle};
+use std::thread::{self, Builder};
 use std::time::Duration;
 
+use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{IntoVerdict, Source, Workers, attempt};
-use crate::limiter::{NoLimit, RateLimiter};
+use super::{IntoVerdict, Key, Loop, Running, Workers, attempt};
+use crate::limiter::RateLimiter;
 use crate::queue::drain::{Drain, deadline_in};
 use crate::sync::ThreadParker;
 use crate::wait::catch_panic::catch_panic;
-use crate::{ConfigError, DefaultHasher, Drained, Remaining};
+use crate::{ConfigError, Drained};
 
 /// The most threads of one [`Workers`].
 ///
@@ -49,16 +50,86 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
+        self.inner.run::<KeyOnly, R>(|key, ()| f(key))
+    }
+
+    /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`run`](Self::run).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::Workers;
+    /// # use std::sync::{Arc, mpsc};
+    /// let queue = Arc::new(WorkQueue::new());
+    /// let (done, results) = mpsc::channel();
+    /// let running = Workers::shared(Arc::clone(&queue))
+    ///     .threads(2)
+    ///     .spawn(move |key: &u64| done.send(key * 2))?;
+    ///
+    /// queue.add(21);
+    /// assert_eq!(results.recv(), Ok(42));
+    /// running.stop();
+    /// running.join();
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn spawn<R: IntoVerdict<Error = E>>(
+        self,
+        f: impl Fn(&K) -> R + Send + Sync + 'static,
+    ) -> Result<Running<K, L, S>, ConfigError>
+    where
+        Self: 'static,
+    {
+        self.inner.spawn::<KeyOnly, R>(move |key, ()| f(key))
+    }
+}
+
+impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
+    Loop<'_, K, L, S, E>
+{
+    /// Runs threads that call `f`, of which the calling thread is one.
+    pub(super) fn run<M: Lend<K>, R: IntoVerdict<Error = E>>(
+        self,
+        f: impl Fn(&K, &mut M::Loan) -> R + Sync,
+    ) -> Result<(), ConfigError> {
         let (workers, f, started) = (&self, &f, &OnceLock::new());
         let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work(f, started, never);
+            let work = || workers.work::<M, R>(f, started, never);
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
             work();
             Ok(())
         })
+    }
+
+    pub(super) fn spawn<M: Lend<K>, R: IntoVerdict<Error = E>>(
+        self,
+        f: impl Fn(&K, &mut M::Loan) -> R + Send + Sync + 'static,
+    ) -> Result<Running<K, L, S>, ConfigError>
+    where
+        Self: 'static,
+    {
+        let mut running = Running::over(&self.queue);
+        let shared = Arc::new((self, f, OnceLock::new(), Arc::clone(&running.stop)));
+        let (workers, _, started, _) = &*shared;
+        let result = workers.start(0, started, |thread| {
+            let shared = Arc::clone(&shared);
+            running.workers.push(thread.spawn(move || {
+                let (workers, f, started, stop) = &*shared;
+                workers.work::<M, R>(f, started, stop);
+            })?);
+            Ok(())
+        });
+        if let Err(error) = result {
+            running.join();
+            return Err(error);
+        }
+        Ok(running)
     }
 
     /// Starts all threads but the `first` ones, each by a call of `start`. Then lets all of them
@@ -86,9 +157,9 @@ where
 
     /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
     /// known whether all threads have been started.
-    fn work<R: IntoVerdict<Error = E>>(
+    fn work<M: Lend<K>, R: IntoVerdict<Error = E>>(
         &self,
-        f: &impl Fn(&K) -> R,
+        f: &impl Fn(&K, &mut M::Loan) -> R,
         started: &OnceLock<bool>,
         stop: &StopFlag,
     ) {
@@ -97,11 +168,14 @@ where
         }
         let parker = ThreadParker::current();
         stop.enlist(parker.waker());
-        while let Some(item) = self.queue.get_unless(&parker, || stop.is_set()) {
+        while let Some(mut item) = self.queue.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
+            let mut loan = M::lend(&mut item);
             let attempt = || self.attempt(&item);
-            let work = || attempt::during(&attempt, || f(item.key()).into_verdict());
+            let call = || f(item.key(), &mut loan).into_verdict();
+            let work = || attempt::during(&attempt, call);
             let said = span.within(|| catch_panic(work));
+            let item = M::take_back((item, loan));
             // No hook is async.
             drop(self.settle(item, said, &span));
         }
@@ -109,102 +183,7 @@ where
     }
 }
 
-impl<K, L, S, E> Workers<'static, K, L, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K> + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    E: fmt::Display + 'static,
-{
-    /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
-    /// them.
-    ///
-    /// # Errors
-    ///
-    /// The same as for [`run`](Self::run).
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// # use keyqueue::worker::Workers;
-    /// # use std::sync::{Arc, mpsc};
-    /// let queue = Arc::new(WorkQueue::new());
-    /// let (done, results) = mpsc::channel();
-    /// let running = Workers::shared(Arc::clone(&queue))
-    ///     .threads(2)
-    ///     .spawn(move |key: &u64| done.send(key * 2))?;
-    ///
-    /// queue.add(21);
-    /// assert_eq!(results.recv(), Ok(42));
-    /// running.stop();
-    /// running.join();
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    pub fn spawn<R: IntoVerdict<Error = E>>(
-        self,
-        f: impl Fn(&K) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, L, S>, ConfigError> {
-        let mut running = Running {
-            queue: Arc::clone(&self.queue),
-            stop: Arc::new(StopFlag::new()),
-            threads: Vec::new(),
-        };
-        let shared = Arc::new((self, f, OnceLock::new(), Arc::clone(&running.stop)));
-        let (workers, _, started, _) = &*shared;
-        let result = workers.start(0, started, |thread| {
-            let shared = Arc::clone(&shared);
-            running.threads.push(thread.spawn(move || {
-                let (workers, f, started, stop) = &*shared;
-                workers.work(f, started, stop);
-            })?);
-            Ok(())
-        });
-        if let Err(error) = result {
-            running.join();
-            return Err(error);
-        }
-        Ok(running)
-    }
-}
-
-/// A handle to workers on background threads, from [`Workers::spawn`].
-///
-/// Dropping it is [`abort`](Self::abort): it does not wait, and the queue stays open.
-///
-/// ```
-/// # use keyqueue::WorkQueue;
-/// # use keyqueue::worker::Workers;
-/// # use std::sync::Arc;
-/// let queue = Arc::new(WorkQueue::new());
-/// let running = Workers::shared(Arc::clone(&queue)).threads(2).spawn(|_: &u64| ())?;
-/// running.abort();
-/// running.join();
-/// queue.add(1);
-/// assert_eq!(queue.len(), 1); // it is kept for other workers
-/// # Ok::<(), keyqueue::ConfigError>(())
-/// ```
-#[must_use = "dropping it aborts the workers"]
-pub struct Running<K: 'static, L: 'static = NoLimit, S: 'static = DefaultHasher> {
-    queue: Arc<Source<'static, K, L, S>>,
-    stop: Arc<StopFlag>,
-    threads: Vec<JoinHandle<()>>,
-}
-
 impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
-    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
-    /// and returns what is left for them to do.
-    pub fn stop(&self) -> Remaining {
-        self.queue.shut_down()
-    }
-
-    /// Stops the workers without shutting the queue down, and without waiting: the queue accepts
-    /// adds, and queued keys stay queued.
-    ///
-    /// A worker that waits for a key ends immediately; another one ends after the key that it holds
-    /// or is just getting. [`join`](Self::join) waits until all have ended.
-    pub fn abort(&self) {
-        self.stop.set();
-    }
-
     /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
     /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
     /// that is still queued then is not delivered to these workers. Workers that have nothing left to
@@ -240,32 +219,11 @@ impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
     /// itself.
     pub fn join(mut self) {
         let myself = thread::current().id();
-        for thread in self.threads.drain(..) {
+        for thread in self.workers.drain(..) {
             if thread.thread().id() != myself {
                 // The thread catches panics. If it panicked anyway, it has ended, too.
                 let _ = thread.join();
             }
         }
-    }
-
-    /// Returns whether the workers have ended.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
-    }
-}
-
-impl<K: 'static, L: 'static, S: 'static> Drop for Running<K, L, S> {
-    fn drop(&mut self) {
-        self.abort();
-    }
-}
-
-impl<K: 'static, L: 'static, S: 'static> fmt::Debug for Running<K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running")
-            .field("queue", &**self.queue)
-            .field("threads", &self.threads.len())
-            .finish()
     }
 }

@@ -2,12 +2,12 @@
 //! span costs one read of a static; its fields are not computed.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 
 use tracing::field::{self, Empty};
 use tracing::{Instrument, error, info_span, warn};
 
-use super::{Failed, GivenUp, Reason, Workers};
+use super::{Failed, GivenUp, Key, Loop, Reason};
 use crate::Item;
 use crate::limiter::RateLimiter;
 use crate::wait::catch_panic::catch_panic;
@@ -16,16 +16,10 @@ use crate::wait::catch_panic::catch_panic;
 pub(super) struct Span(tracing::Span);
 
 impl Span {
-    pub(super) fn of<K, L, S, E>(
-        workers: &Workers<'_, K, L, S, E>,
+    pub(super) fn of<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display>(
+        workers: &Loop<'_, K, L, S, E>,
         item: &Item<'_, K, L, S>,
-    ) -> Self
-    where
-        K: Hash + Eq + Send + Sync + 'static,
-        L: RateLimiter<K>,
-        S: BuildHasher,
-        E: fmt::Display,
-    {
+    ) -> Self {
         // The limiter is user code, which may panic.
         let retries = || catch_panic(|| workers.retries(item)).ok();
         Span(info_span!(
@@ -59,7 +53,7 @@ pub(super) fn panicked(message: &str) {
 
 // A disabled event computes none of its fields. The `Display` of errors is user code, which may
 // panic.
-impl<K, L, S, E: fmt::Display> Workers<'_, K, L, S, E> {
+impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
     /// Returns the key in its `Debug` form, if it is to be recorded.
     fn written(&self, key: &K) -> Option<String> {
         let write = self.trace_keys?;

@@ -1,13 +1,13 @@
 //! Empty stand-ins for the spans and events, for builds without the feature `tracing`.
 
-use super::{Failed, GivenUp, Workers};
+use super::{Failed, GivenUp, Loop};
 use crate::Item;
 
 pub(super) struct Span;
 
 impl Span {
     #[inline]
-    pub(super) fn of<K, L, S, E>(_: &Workers<'_, K, L, S, E>, _: &Item<'_, K, L, S>) -> Self {
+    pub(super) fn of<K, L, S, E>(_: &Loop<'_, K, L, S, E>, _: &Item<'_, K, L, S>) -> Self {
         Span
     }
 
@@ -28,7 +28,7 @@ impl Span {
 #[inline]
 pub(super) fn panicked(_: &str) {}
 
-impl<K, L, S, E> Workers<'_, K, L, S, E> {
+impl<K, L, S, E> Loop<'_, K, L, S, E> {
     #[inline]
     pub(super) fn trace_failed(&self, _: &K, _: &Failed<'_, E>) {}
 

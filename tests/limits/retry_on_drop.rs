@@ -117,7 +117,7 @@ fn a_guard_that_is_done_or_unwrapped_retries_nothing() {
     queue.add(1);
     let queue = Arc::new(queue);
     let guard = queue.get_owned().unwrap().retry_on_drop();
-    assert_eq!(format!("{guard:?}"), "RetryOnDrop(OwnedItem(1))");
+    assert_eq!(format!("{guard:?}"), "RetryOnDrop(Item(1))");
     let item: OwnedItem<_, _> = guard.into_item();
     item.done();
     assert_finished_for_good(&queue);

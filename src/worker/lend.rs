@@ -1,0 +1,91 @@
+//! What a worker's function gets: the key alone, or its value as well.
+//!
+//! A value is taken out of the item for the time of the call, and put back before the worker handles the
+//! outcome or lets the key go. So what the call leaves in it goes with a retry.
+
+use std::hash::BuildHasher;
+
+use super::{Key, Loop};
+use crate::sync::{Arc, Mutex};
+use crate::{Ended, Item, RetryOnDrop, Valued};
+
+/// The function of these [`Workers`](super::Workers) gets the key alone.
+#[derive(Debug)]
+pub enum KeyOnly {}
+
+/// The function of these [`Workers`](super::Workers) gets the key and its value: see
+/// [`values`](super::Workers::values).
+#[derive(Debug)]
+pub enum WithValue {}
+
+pub(super) trait Lend<K> {
+    /// What a call borrows in addition to the key.
+    type Loan: Send;
+
+    fn lend<L, S>(item: &mut Item<'_, K, L, S>) -> Self::Loan;
+
+    /// Ends the call.
+    fn take_back<'q, L, S>(lent: Lent<'q, K, L, S, Self>) -> Item<'q, K, L, S>;
+}
+
+/// An item during a call.
+type Lent<'q, K, L, S, M> = (Item<'q, K, L, S>, <M as Lend<K>>::Loan);
+
+impl<K> Lend<K> for KeyOnly {
+    type Loan = ();
+
+    fn lend<L, S>(_: &mut Item<'_, K, L, S>) {}
+
+    fn take_back<'q, L, S>((item, ()): Lent<'q, K, L, S, Self>) -> Item<'q, K, L, S> {
+        item
+    }
+}
+
+impl<K, V: Send> Lend<Valued<K, V>> for WithValue {
+    type Loan = Loan<V>;
+
+    fn lend<L, S>(item: &mut Item<'_, Valued<K, V>, L, S>) -> Loan<V> {
+        let (value, place) = (item.take(), None);
+        Loan { value, place }
+    }
+
+    fn take_back<'q, L, S>(
+        (mut item, loan): Lent<'q, Valued<K, V>, L, S, Self>,
+    ) -> Item<'q, Valued<K, V>, L, S> {
+        let owned = || loan.place?.lock().take();
+        *item.loaded() = loan.value.or_else(owned);
+        item
+    }
+}
+
+/// The value of a delivery during a call.
+pub(super) struct Loan<V> {
+    /// `None` if the function owns it.
+    pub(super) value: Option<V>,
+    /// Where it comes back to then.
+    pub(super) place: Option<Arc<Mutex<Option<V>>>>,
+}
+
+impl<V> Loan<V> {
+    pub(super) fn get(&mut self) -> &mut V {
+        let value = self.value.as_mut();
+        value.expect("a key is delivered with a value")
+    }
+}
+
+impl<K: Key, L, S: BuildHasher, E> Loop<'_, K, L, S, E> {
+    /// Begins a call that may be cancelled. If what this returns is dropped, the key is added again, or
+    /// given up.
+    pub(super) fn lend<'q, M: Lend<K>>(
+        &self,
+        mut item: Item<'q, K, L, S>,
+    ) -> RetryOnDrop<Lent<'q, K, L, S, M>> {
+        let loan = M::lend(&mut item);
+        // The key is processing, so the drop of its item queues it.
+        let cancelled: fn(_) = match self.requeue_cancelled {
+            true => |lent| _ = M::take_back(lent).add(),
+            false => |lent| M::take_back(lent).end_as(Ended::GivenUp),
+        };
+        RetryOnDrop::new((item, loan), cancelled)
+    }
+}
