@@ -20,7 +20,7 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
     /// round, not by a million deliveries. Within a group keys come out first in, first out, or by
     /// [level](Self::levels) (G4).
     ///
-    /// `group_by` is called when a key becomes queued, must always return the same group for a key, and should be
+    /// `group_by` is called when a key becomes queued whose group the queue does not know, must always return the same group for a key, and should be
     /// cheap. If it panics, or `Hash`, `Eq` or `Clone` of the group do, the panic hook reports that, and the
     /// key is in one more group, with all others for which that happens. In a queue with values, call
     /// this after [`merge`](Self::merge).

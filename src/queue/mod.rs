@@ -376,6 +376,9 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// For queues built with [`manual_timers`](Builder::manual_timers): their delays end only in
     /// this call, in the calling thread. With other queues it is harmless. See
     /// [`add_after`](Self::add_after) for an example.
+    ///
+    /// In a queue with [`group_by`](Builder::group_by), keys whose delays two threads end at the same time
+    /// may come out in either order.
     pub fn fire_due(&self) -> usize {
         self.core.fire_due()
     }
