@@ -391,8 +391,9 @@ impl<K> Timer<K> {
         is_stopped: impl Fn() -> bool,
     ) {
         if !self.prepare_sleep(until, parker.waker()) {
-            if self.registrations.is_empty() {
-                // A thread has counted its registration but not pushed it yet.
+            if self.registrations.is_empty() || self.wheel.lock().is_none() {
+                // A thread has counted its registration but not pushed it yet, or a shut-down has taken the wheel
+                // away and not yet dropped the registrations.
                 thread::yield_now();
             }
             return;
@@ -454,6 +455,9 @@ impl<K> Timer<K> {
     fn drop_registrations(&self) {
         while let Some((_, entry)) = self.registrations.pop() {
             entry.pin.unpin();
+            // Ordering: Relaxed; a count. Groups may keep the driver after a shut-down, and it must not take these
+            // for registrations that are about to come.
+            self.registered.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -6,6 +6,11 @@ mod bell;
 mod crew;
 mod freezer;
 mod history;
+mod kind;
+mod pct;
+mod place;
+mod plan;
+mod puts;
 mod run;
 
 use std::time::Duration;
@@ -22,32 +27,44 @@ pub use freezer::{Caller, Stage, freeze};
 pub use history::History;
 pub use keyqueue_model::ledger::{Key, Ledger};
 pub use keyqueue_model::{Spread, Spreading};
-pub use run::check;
+pub use kind::{Bag, Did, How, Kind, delay};
+pub use place::{AGE, Place};
+pub use plan::{End, Plan, group};
+pub use puts::Puts;
+pub use run::{check, check_often, note};
 
 /// A tick.
 pub const MS: Duration = Duration::from_millis(1);
 
-/// The queue that scenarios are about: few shards, a small ring, and the same hashes in every run,
-/// since schedules are replayed.
-pub type Queue = WorkQueue<Key, NoLimit, Spreading>;
+/// The same hashes in every run, since schedules are replayed.
+const HASHER: Spreading = Spreading(Spread::Even);
+
+/// A queue that scenarios are about: few shards, a small ring.
+pub type QueueOf<K> = WorkQueue<K, NoLimit, Spreading>;
 
 /// Its settings.
-pub type Settings = Builder<Key, NoLimit, Spreading>;
+pub type SettingsOf<K> = Builder<K, NoLimit, Spreading>;
 
 /// A key of it that is being worked on.
-pub type Delivery<'q> = Item<'q, Key, NoLimit, Spreading>;
+pub type DeliveryOf<'q, K> = Item<'q, K, NoLimit, Spreading>;
+
+/// A queue of keys alone.
+pub type Queue = QueueOf<Key>;
+
+/// Its settings.
+pub type Settings = SettingsOf<Key>;
+
+/// A key of it that is being worked on.
+pub type Delivery<'q> = DeliveryOf<'q, Key>;
 
 /// A queue of two shards whose ring holds `ring` keys; `set` makes the other settings.
 pub fn queue(ring: usize, set: impl FnOnce(Settings) -> Settings) -> Arc<Queue> {
-    let builder = WorkQueue::<Key>::builder()
-        .hasher(Spreading(Spread::Even))
-        .shards(2)
-        .ring(ring);
+    let builder = Key::builder().shards(2).ring(ring);
     Arc::new(set(builder).build().expect("the settings are in range"))
 }
 
 /// Checks what must hold when all have ended.
-pub fn check_end(queue: &Queue, ledger: &Ledger) {
+pub fn check_end<K>(queue: &QueueOf<K>, ledger: &Ledger) {
     ledger.check();
     assert_eq!(queue.len(), 0);
     assert!(queue.is_empty());

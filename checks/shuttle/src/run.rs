@@ -1,37 +1,52 @@
 //! How a scenario is run: under which schedulers, how often, and again if it failed.
 
 use std::env;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::scheduler::{RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner, current};
+
+use crate::pct::Pct;
 
 /// How many schedules of each scheduler, in place of 6000.
 const SCHEDULES: &str = "KEYQUEUE_SCHEDULES";
+const USUALLY: usize = 6000;
 /// A schedule that shuttle has printed, to be run in place of drawn ones.
 const REPLAY: &str = "KEYQUEUE_REPLAY";
 
-/// PCT's bug depth: it changes the threads' priorities at one place less.
-const DEPTH: usize = 4;
-
 /// A run with this many steps does not end: fifty times those that the longest take.
 const ENDLESS: usize = 100_000;
+
+/// What the run in progress has drawn.
+static DRAWN: Mutex<String> = Mutex::new(String::new());
+
+/// Notes what a run has drawn, which is printed if it fails.
+pub fn note(drawn: &impl Debug) {
+    let mut noted = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *noted = format!("{drawn:?}");
+}
 
 /// Runs `scenario` under many schedules of each scheduler, and prints how long that took.
 ///
 /// A deadlock, and a run without an end, fail it as a panic does.
 pub fn check(name: &str, scenario: fn()) {
+    check_often(name, 1, scenario);
+}
+
+/// [`check`], with this many times as many schedules: for scenarios that are short, or draw much.
+pub fn check_often(name: &str, times: usize, scenario: fn()) {
     if let Ok(schedule) = env::var(REPLAY) {
         let replay = ReplayScheduler::new_from_encoded(&schedule);
         return run(name, "replay", replay, scenario);
     }
     let number = env::var(SCHEDULES);
-    let schedules = number.map_or(6000, |number| number.parse().expect(SCHEDULES));
+    let schedules = number.map_or(USUALLY, |number| number.parse().expect(SCHEDULES)) * times;
     run(name, "random", RandomScheduler::new(schedules), scenario);
-    run(name, "pct", PctScheduler::new(DEPTH, schedules), scenario);
+    run(name, "pct", Pct::new(schedules), scenario);
 }
 
 pub(crate) fn config() -> Config {
@@ -63,7 +78,8 @@ fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn(
         })
     }));
     let runs = ran.unwrap_or_else(|panic| {
-        println!("scenario {name}, {how}: failed in schedule {begun:?}");
+        let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+        println!("scenario {name}, {how}: failed in schedule {begun:?} {drawn}");
         resume_unwind(panic)
     });
     let seconds = began.elapsed().as_secs_f32();

@@ -4,19 +4,20 @@
 //! steps in turn (`src/freezer.rs`).
 //!
 //! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
-//! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add` and `add_ref` of known and new keys; but
-//! while the victim may hold a shard's lock, only of keys of another shard. What they add is delivered, too, before the
-//! victim goes on (unless it was frozen among them, and may hold one of their keys). Then it goes on, and in the end
-//! every add was delivered, and once (C2 to C6).
+//! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add`, `add_ref` and (of a bounded queue)
+//! `try_add` of known and new keys; but while the victim may hold a shard's lock, only of keys of another shard. What
+//! they add is delivered, too, before the victim goes on (unless it was frozen among them, and may hold one of their
+//! keys). Then it goes on, and in the end every add was delivered, and once (C2 to C6).
 //!
-//! *What is not covered.* Rings without room, getters that have to be woken, delays, shutting down, and reports of
-//! metrics: these take locks. The shards' lock is a stand-in (`src/sync/model/mod.rs`).
+//! *What is not covered.* Rings without room, getters that have to be woken, adds that wait for room, delays, shutting
+//! down, and reports of metrics: these take locks, and so do levels and groups. The shards' lock is a stand-in
+//! (`src/sync/model/mod.rs`).
 #![cfg(keyqueue_shuttle)]
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use keyqueue::{Clock, KeyHandle};
+use keyqueue::{Added, Clock, KeyHandle};
 use keyqueue_shuttle_tests::Caller::{self, Aside, Other, Victim};
 use keyqueue_shuttle_tests::{
     Delivery, Key, Ledger, Queue, Spread, Spreading, Stage, freeze, queue,
@@ -36,6 +37,8 @@ struct Setting {
     /// Whether a `try_get` of nothing finds idle keys to sweep, in the victim's shard.
     crowded: bool,
     timed: bool,
+    /// Handles and plain adds exceed it, so that some adds that keep it are refused.
+    capacity: Option<usize>,
 }
 
 const PLAIN: Setting = Setting {
@@ -44,9 +47,16 @@ const PLAIN: Setting = Setting {
     mixed: false,
     crowded: false,
     timed: false,
+    capacity: None,
 };
 
-const SETTINGS: [Setting; 8] = [
+const BOUNDED: Setting = Setting {
+    by_key: true,
+    capacity: Some(4),
+    ..PLAIN
+};
+
+const SETTINGS: [Setting; 12] = [
     PLAIN,
     // The ring wraps around many times while the victim is frozen.
     Setting { ring: 2, ..PLAIN },
@@ -73,6 +83,23 @@ const SETTINGS: [Setting; 8] = [
         ring: 64,
         ..PLAIN
     },
+    Setting { ..BOUNDED },
+    Setting {
+        ring: 2,
+        by_key: false,
+        ..BOUNDED
+    },
+    Setting {
+        mixed: true,
+        ..BOUNDED
+    },
+    // Hardly anything has room.
+    Setting {
+        ring: 4,
+        timed: true,
+        capacity: Some(1),
+        ..BOUNDED
+    },
 ];
 
 /// The victim's keys, in the shard of the even ones: one with a handle, one that is known, and one
@@ -85,10 +112,13 @@ const FIRST: u64 = 8;
 /// Those that are swept are every fourth from here on, with the hash of `NEW`.
 const IDLE: u64 = FIRST + 2 + 4 * ROUNDS;
 
+#[derive(Clone, Copy)]
 enum By {
     Handle,
     Key,
     Ref,
+    /// If there is room.
+    Try,
 }
 
 use By::Handle;
@@ -110,7 +140,11 @@ impl Place {
         let queue = queue(setting.ring, |builder| {
             // Keys are in the shard of their lowest bit, and those of one hash in one of 256.
             let builder = builder.hasher(Spreading(Spread::FourHashes)).shards(shards);
-            builder.clock(Clock::mock().0).timing(setting.timed)
+            let builder = builder.clock(Clock::mock().0).timing(setting.timed);
+            match setting.capacity {
+                Some(capacity) => builder.capacity(capacity),
+                None => builder,
+            }
         });
         let ledger = Ledger::new(IDLE + 4 * idle, true);
         let place = Place {
@@ -136,11 +170,14 @@ impl Place {
             Handle => "handle.add",
             By::Key => "add",
             By::Ref => "add_ref",
+            By::Try => "try_add",
         };
         let add = || match by {
             Handle => self.handles[number as usize].add(),
             By::Key => self.queue.add(key),
             By::Ref => self.queue.add_ref(&key),
+            // For the ledger, an add without room is one that was refused.
+            By::Try => self.queue.try_add(key).unwrap_or(Added::ShutDown),
         };
         self.ledger
             .add(number, || self.stage.call(caller, name, add));
@@ -182,9 +219,10 @@ impl Place {
             }
             for parity in parities {
                 let new = FIRST + 2 + 4 * round + 2 * which as u64 + parity;
-                self.add(me, By::Key, FIRST + parity);
-                self.add(me, By::Ref, FIRST + parity);
-                self.add(me, if round % 2 == 0 { By::Key } else { By::Ref }, new);
+                let by = [By::Key, By::Ref, By::Try];
+                by.into_iter()
+                    .for_each(|by| self.add(me, by, FIRST + parity));
+                self.add(me, [By::Try, By::Key, By::Ref][round as usize % 3], new);
             }
             self.finish_all(me);
         }
@@ -294,10 +332,12 @@ fn a_frozen_add_by_handle_of_a_processing_key_stops_no_other_thread() {
 fn a_frozen_add_of_a_known_key_stops_only_adds_to_its_shard() {
     check(ODD, |place| place.add(Victim, By::Key, KNOWN));
     check(ODD, |place| place.add(Victim, By::Ref, KNOWN));
+    check(ODD, |place| place.add(Victim, By::Try, KNOWN));
 }
 
 #[test]
 fn a_frozen_add_of_a_new_key_stops_only_adds_to_its_shard() {
     check(ODD, |place| place.add(Victim, By::Key, NEW));
     check(ODD, |place| place.add(Victim, By::Ref, NEW));
+    check(ODD, |place| place.add(Victim, By::Try, NEW));
 }

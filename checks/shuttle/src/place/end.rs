@@ -1,0 +1,140 @@
+//! The end of a run, and what must hold then.
+
+use std::time::Duration;
+
+use keyqueue::{DrainEnd, Ended, TryGetError};
+
+use super::{AGE, Place, R, lock};
+use crate::plan::{KEYS, SPARE};
+use crate::{End, How, Kind, check_end};
+
+impl<K: Kind> Place<K> {
+    /// Ends the queue; returns the number of delays that were dropped.
+    pub fn end(&self) -> usize {
+        let Place {
+            plan,
+            queue,
+            ledger,
+            ..
+        } = self;
+        if plan.drains() && plan.drain_delays {
+            ledger.allow_early();
+        }
+        match plan.end {
+            End::Drain => self.drain(),
+            End::Late => {
+                let early = queue.drain_timeout(Duration::ZERO).left.delayed;
+                let late = self.drain();
+                assert_eq!(early, late, "S5: the drains report other delays");
+                late
+            }
+            End::ShutDown => queue.shut_down().delayed,
+            End::Now => {
+                let left = queue.shut_down_now();
+                // Those that are processing may have been dirty.
+                ledger.discarded(left.queued + left.processing);
+                left.delayed
+            }
+        }
+    }
+
+    fn drain(&self) -> usize {
+        let drained = self.queue.shut_down_with_drain();
+        assert_eq!(drained.end, DrainEnd::Finished, "S7");
+        let left = drained.left;
+        assert_eq!((left.queued, left.processing), (0, 0), "S3");
+        // What a clear has just taken is not noted yet.
+        if !self.plan.clears {
+            self.ledger.drained();
+        }
+        left.delayed
+    }
+
+    /// Checks what is left when all threads have ended.
+    pub fn check_rest(&self, dropped: usize) {
+        let Place { plan, queue, .. } = self;
+        self.check_delays(dropped as u64);
+        let counts = queue.counts();
+        let left = (counts.queued, counts.processing, counts.delayed);
+        assert_eq!(left, (0, 0, 0), "B4");
+        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown, "S1");
+        if K::HAS_VALUES {
+            self.puts.check(plan.discards() || !plan.keeps_delays());
+        }
+        for (put, receipt) in lock(&self.receipts).iter() {
+            let (ended, delivered) = (receipt.ended(), self.puts.is_delivered(*put));
+            let right = match ended {
+                Some(Ended::Done) => delivered,
+                Some(Ended::Dropped) => !delivered,
+                _ => false,
+            };
+            assert!(
+                right,
+                "the receipt of a put says {ended:?}; delivered: {delivered}"
+            );
+        }
+        // Past every interval, and every hold that ends.
+        self.time.advance(AGE);
+        check_end(queue, &self.ledger);
+    }
+
+    /// S5: each delay was delivered, or cancelled, or is counted as dropped.
+    fn check_delays(&self, dropped: u64) {
+        let Place { plan, ledger, .. } = self;
+        let own = (0..plan.producers).map(|producer| plan.own(producer));
+        let missing: u64 = own
+            .map(|own| ledger.delays(own) - ledger.deliveries(own))
+            .sum();
+        let most = missing + self.delays.load(R);
+        let counted = dropped <= most && (dropped >= missing || plan.discards());
+        assert!(
+            counted && (dropped == 0 || !plan.keeps_delays()),
+            "S5: {dropped} dropped, {missing} to {most} missing"
+        );
+        let again = self.queue.shut_down().delayed as u64;
+        assert_eq!(again, dropped, "S5: another call reports other delays");
+    }
+
+    /// Checks the room of a bounded queue at rest, which is not shut down, and delivers what there is: B1, B3.
+    pub fn check_room(&self) {
+        let capacity = self.plan.capacity.expect("the queue is bounded");
+        let probe = |nth: &u64| {
+            let key = self.ledger.key(KEYS + nth);
+            let put = self.puts.begin(0);
+            let added = self.ledger.add(KEYS + nth, || {
+                let (added, _) = K::add(&self.queue, How::Try, key, put);
+                added.unwrap_or(keyqueue::Added::ShutDown)
+            });
+            self.puts.added(put, added.is_accepted());
+            added.is_accepted()
+        };
+        // An add of a key that a getter holds needs no room.
+        let held: usize = self.groups.iter().map(|group| group.all.load(R)).sum();
+        let unbounded = self.unbounded.load(R) + held;
+        let probes = (0..SPARE).take_while(probe).count();
+        let mut waited = 0;
+        for _ in 0..8 {
+            while let Ok(mut item) = self.queue.try_get() {
+                let (number, _) = Self::name(&item);
+                self.ledger.begin(number);
+                let puts = K::value(&mut item);
+                waited += match self.plan.weighs {
+                    true => K::weight(&puts),
+                    false => 1,
+                };
+                self.ledger.end(number);
+                if K::HAS_VALUES {
+                    self.puts.finish(number, puts);
+                }
+            }
+            self.pass_time();
+        }
+        let waited = waited - probes;
+        assert!(
+            waited <= capacity + unbounded,
+            "B1: {waited} waited, {unbounded} of them without regard to the capacity of {capacity}"
+        );
+        let room = capacity.saturating_sub(waited);
+        assert_eq!(probes, room, "B1, B3: the room beside {waited} that waited");
+    }
+}
