@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, Full};
+use keyqueue::{Added, Full, State};
 use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn_with};
 use loom::future::block_on;
@@ -226,5 +226,19 @@ fn a_shut_down_ends_the_wait_of_an_add() {
         let adder = spawn_with(&queue, |queue| queue.add_wait(2));
         queue.shut_down();
         assert_eq!(adder.join().unwrap(), Added::ShutDown);
+    });
+}
+
+/// B1. What another thread sees queued is counted, although the add that queues it is not bounded.
+#[test]
+fn what_is_seen_queued_is_counted() {
+    check("room_seen", 3, || {
+        let queue = queue_of(|builder| builder.capacity(1));
+        let handle = queue.handle(1);
+        let adder = loom::thread::spawn(move || handle.add());
+        if queue.state(&1) == State::Queued {
+            assert_eq!(queue.try_add(2), Err(Full(2)));
+        }
+        assert_eq!(adder.join().unwrap(), Added::Queued);
     });
 }

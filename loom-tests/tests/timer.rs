@@ -316,3 +316,20 @@ fn of_two_delays_the_one_due_earlier_comes_first() {
         assert_eq!(order, [2, 1]);
     });
 }
+
+/// D9, G6. Interleaving: the driver finds nothing to do until an hour from now; a group is held; the clock
+/// passes the end of the hold; the driver goes to sleep, for good.
+#[test]
+fn a_hold_wakes_the_sleeping_driver() {
+    check("hold_sleep", 2, || {
+        let (queue, time) = delayed_queue(|builder| builder.group_by(|key| *key));
+        queue.add_after(1, HOUR);
+        let holder = spawn_with(&queue, move |queue| {
+            queue.hold_group(&2_u8, NS);
+            queue.add(2);
+            time.advance(MS);
+        });
+        assert_eq!(queue.get().map(|item| *item), Some(2));
+        holder.join().unwrap();
+    });
+}

@@ -92,6 +92,22 @@ fn a_delivery_a_cancel_a_clear_and_the_end_of_a_delay_make_room() {
     }
 }
 
+#[test] // B1 B2
+fn a_delay_that_is_cancelled_or_merges_lets_the_next_add_in() {
+    let (queue, time) = built(|builder| builder.capacity(2));
+    queue.add("a");
+    queue.add_after("a", HOUR);
+    let mut add = Task::waiting(Box::pin(queue.add_async("b")));
+    assert!(queue.cancel(&"a"));
+    assert_eq!((add.wakes(), add.output()), (1, Added::Queued));
+    queue.get().unwrap().done();
+    queue.add_after("b", HOUR);
+    let mut add = Task::waiting(Box::pin(queue.add_async("c")));
+    time.advance(HOUR);
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!((add.wakes(), add.output()), (1, Added::Queued));
+}
+
 #[test] // B1 D5
 fn an_add_that_supersedes_a_delay_takes_its_room() {
     let queue = of(|builder| builder.capacity(2).supersede_delays(true));

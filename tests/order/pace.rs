@@ -1,5 +1,6 @@
 //! How fast keys are handed out, in all and each (T1, T2).
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -146,6 +147,30 @@ fn an_interval_is_not_forgotten_with_the_key() {
     assert!(queue.try_get().is_err());
 }
 
+#[test] // T2 C10
+fn a_key_is_forgotten_after_its_interval() {
+    let (queue, time) = built(|builder| builder.min_interval(secs(1)));
+    let key = Arc::new(1);
+    queue.add(Arc::clone(&key));
+    queue.try_get().unwrap().done();
+    queue.shrink();
+    assert_eq!(Arc::strong_count(&key), 2);
+    time.advance(secs(1));
+    queue.shrink();
+    assert_eq!(Arc::strong_count(&key), 1);
+}
+
+#[test] // T2 G3
+fn a_key_that_waits_for_its_interval_outlives_its_group() {
+    let (queue, time) = grouped(|builder| builder.min_interval(secs(1)));
+    queue.add(("a", 1));
+    queue.try_get().unwrap().done();
+    queue.add(("a", 1));
+    queue.shrink();
+    time.advance(secs(1));
+    assert_eq!(take_all(&queue), [("a", 1)]);
+}
+
 #[test] // T2
 #[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_getter_is_woken_at_the_end_of_an_interval() {
@@ -205,6 +230,19 @@ fn a_shut_down_now_waits_for_no_pace() {
     assert_eq!(queue.shut_down_now().queued, 2);
     assert!(queue.get().is_none());
     assert_eq!(queue.len(), 0);
+}
+
+#[test] // T1 T2 S8 C10
+fn keys_that_wait_when_the_queue_is_abandoned_are_forgotten() {
+    let (queue, _time) = built(|builder| builder.min_interval(HOUR).dispatch_rate(0.001, 1));
+    let keys = [Arc::new(1), Arc::new(2)];
+    queue.add(Arc::clone(&keys[0]));
+    queue.try_get().unwrap().done();
+    // The one waits for its interval, the other one for a token.
+    queue.add_all(keys.iter().cloned());
+    assert_eq!(queue.shut_down_now().queued, 2);
+    queue.shrink();
+    assert_eq!(keys.each_ref().map(Arc::strong_count), [1, 1]);
 }
 
 #[test] // T1 S6

@@ -64,3 +64,30 @@ fn removed_keys_take_no_turn_of_their_level() {
     let found = order.position(|key| key == ("other", 39));
     assert_eq!(found, Some(3));
 }
+
+#[test] // G1
+fn a_removed_key_takes_no_place_in_the_turn_of_its_group() {
+    let weight = |group: &&str| if *group == "a" { 2 } else { 1 };
+    let (queue, _time) = values(|builder| builder.group_by(|key| key.key().0).group_weight(weight));
+    (1..=3).for_each(|n| _ = queue.put(("a", n), 0));
+    queue.put(("b", 1), 0);
+    queue.remove(&("a", 1));
+    let order: Vec<_> = std::iter::from_fn(|| next(&queue)).collect();
+    assert_eq!(order, [("a", 2), ("a", 3), ("b", 1)]);
+}
+
+#[test] // P2
+fn a_removed_key_leaves_the_turn_to_its_own_level() {
+    let (queue, _time) = values(|builder| builder.levels(3).starvation_limit(2));
+    for n in 0..3 {
+        queue.put_at(0, ("urgent", n), 0);
+        queue.put_at(1, ("usual", n), 0);
+        queue.put_at(2, ("other", n), 0);
+    }
+    queue.remove(&("usual", 0));
+    let order = [(); 4].map(|()| next(&queue).unwrap());
+    assert_eq!(
+        order,
+        [("urgent", 0), ("usual", 1), ("urgent", 1), ("other", 0)]
+    );
+}

@@ -67,6 +67,20 @@ fn a_getter_that_leaves_keys_in_its_group_wakes_another() {
     assert_eq!(tasks[1].wakes(), 1);
 }
 
+#[test] // C9 G6
+fn a_getter_wakes_no_other_for_keys_that_have_woken_theirs() {
+    let (queue, _time) = grouped(|builder| builder);
+    queue.hold_group(&"a", HOUR);
+    queue.add(("a", 1));
+    let mut task = Task::waiting(Box::pin(queue.get_async()));
+    queue.release_group(&"a");
+    drop(task.output());
+    let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
+    keys("a", 2..4).for_each(|key| _ = queue.add(key));
+    let _item = tasks[0].output();
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 1, 0]);
+}
+
 #[test] // C9 T1
 fn each_token_wakes_a_getter() {
     let (queue, time) = grouped(|builder| builder.dispatch_rate(10.0, 1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Key, grouped, keys};
 use crate::common::timed::HOUR;
-use crate::common::watchdog;
+use crate::common::{take_all, watchdog};
 use keyqueue::{DrainEnd, WorkQueue};
 
 #[test] // G1 S1 S4 S5
@@ -54,4 +54,12 @@ fn the_groups_of_an_abandoned_queue_have_no_queued_keys() {
     assert_eq!(queue.shut_down_now().queued, 1);
     let groups = queue.groups::<&str>();
     assert!(groups.iter().all(|group| group.queued == 0), "{groups:?}");
+}
+
+#[test] // G1 S5 S15
+fn a_drain_that_delivers_delays_finds_their_groups() {
+    let (queue, _time) = grouped(|builder| builder.drain_delays(true));
+    queue.add_after(("a", 1), HOUR);
+    assert_eq!(queue.drain_timeout(Duration::ZERO).left.queued, 1);
+    assert_eq!(take_all(&queue), [("a", 1)]);
 }

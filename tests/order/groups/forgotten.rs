@@ -162,3 +162,65 @@ fn groups_are_forgotten_although_a_clone_of_one_has_panicked() {
     queue.shrink();
     assert_eq!(Arc::strong_count(&alive) - 2, 0, "groups are left");
 }
+
+#[test] // G1 G3
+fn a_key_whose_group_was_forgotten_goes_to_no_other() {
+    let (queue, _time) = grouped(|builder| builder);
+    let handle = queue.handle(("a", 1));
+    handle.add();
+    drop(queue.try_get().unwrap());
+    queue.shrink();
+    // This group takes the place of the one that was forgotten.
+    queue.hold_group(&"b", HOUR);
+    handle.add();
+    assert_eq!(take_all(&queue), [("a", 1)]);
+}
+
+/// Groups that all have the same hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OneHash(u32);
+
+impl Hash for OneHash {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+#[test] // G1 G3
+fn groups_with_the_same_hash_are_told_apart() {
+    let (queue, _time) = built(|builder| builder.group_by(|key: &u32| OneHash(*key)));
+    for key in 0..4 {
+        match key % 2 {
+            0 => assert!(queue.hold_group(&OneHash(key), HOUR)),
+            _ => {
+                queue.add(key);
+                drop(queue.try_get().unwrap());
+            }
+        }
+    }
+    // Groups before, between and behind others are forgotten.
+    queue.shrink();
+    queue.add_all(0..4);
+    assert_eq!(take_all(&queue), [1, 3]);
+    let mut held: Vec<_> = queue.groups::<OneHash>();
+    held.sort_by_key(|group| group.group.0);
+    let held: Vec<_> = held
+        .iter()
+        .map(|held| (held.group.0, held.queued))
+        .collect();
+    assert_eq!(held, [(0, 1), (2, 1)]);
+}
+
+#[test] // G3 C10
+fn the_groups_of_a_burst_are_forgotten_by_getters_that_find_nothing() {
+    let alive = Arc::new(());
+    let count = Arc::clone(&alive);
+    let (queue, time) =
+        built(move |builder| builder.group_by(move |key: &u64| Counted(*key, Arc::clone(&count))));
+    queue.add_all(0..scaled(5000) as u64);
+    while queue.try_get().is_ok() {}
+    for _ in 0..9 {
+        time.advance(secs(1));
+        assert!(queue.try_get().is_err());
+    }
+    let left = Arc::strong_count(&alive);
+    assert!(left < 1100, "{left} groups are left");
+}

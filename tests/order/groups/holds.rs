@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::{grouped, groups_of, keys, turns};
 use crate::common::timed::{HOUR, built, secs};
@@ -47,6 +48,18 @@ fn a_hold_can_be_replaced_and_released() {
     assert!(queue.try_get().is_err());
     time.advance(HOUR);
     assert_eq!(groups_of(&queue, 9), ["a"]);
+}
+
+#[test] // G6
+fn a_hold_without_end_is_kept_without_keys() {
+    let (queue, time) = grouped(|builder| builder);
+    queue.hold_group(&"a", Duration::MAX);
+    queue.shrink();
+    queue.add(("a", 1));
+    time.advance(HOUR);
+    assert!(queue.try_get().is_err());
+    assert!(queue.release_group(&"a"));
+    assert_eq!(take_all(&queue), [("a", 1)]);
 }
 
 #[test] // G6
