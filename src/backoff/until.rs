@@ -118,7 +118,7 @@ pub async fn backoff_until_async<Run, Sleep>(
 {
     let mut stop = pin!(stop);
     let mut delays = manager.into_iter();
-    while !race(stop.as_mut(), pin!(ready(()))).await.is_ok() {
+    while race(stop.as_mut(), pin!(ready(()))).await.is_err() {
         let stopped = match interval {
             Interval::FromEnd => {
                 f().await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::engine::taking::{Taken, Unfinished};
 use crate::limiter::NoLimit;
 use crate::queue::drain::deadline_in;
+use crate::queue::item::Parameters;
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
@@ -144,7 +145,7 @@ where
     queue: Q,
     /// The place on the list of getters, while the future waits.
     waiter: Option<Waiter>,
-    of: PhantomData<fn() -> Item<'q, K, L, S, Q>>,
+    of: PhantomData<Parameters<'q, K, L, S>>,
 }
 
 impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> GetAsync<'_, K, L, S, Q> {

@@ -45,9 +45,11 @@ where
     queue: Q,
     /// Taken out once, by the drop.
     pub(crate) held: ManuallyDrop<Held<K>>,
-    /// Only `Q` has these, which the compiler does not count as a use.
-    of: PhantomData<fn() -> (&'q (), L, S)>,
+    of: PhantomData<Parameters<'q, K, L, S>>,
 }
+
+/// The parameters that only `Q` has, which the compiler does not count as a use.
+pub(super) type Parameters<'q, K, L, S> = fn() -> (&'q (), K, L, S);
 
 impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
     /// Creates the item of a taken key, or returns why there is none.

@@ -335,9 +335,9 @@ fn waits_at_the_ends_of_the_range_end_to_the_nanosecond() {
                 Op::Get,
                 Op::Shrink,
             ]);
-            run.to_due();
+            run.pass_due();
             run.all(&[Op::Get, Op::Add, Op::GetAndRetry(*span), Op::Fire, Op::Get]);
-            run.to_due();
+            run.pass_due();
             run.all(&[Op::Get]);
         }
     }
@@ -389,7 +389,7 @@ impl Run {
     }
 
     /// Ends the pending delay, to the nanosecond.
-    fn to_due(&mut self) {
+    fn pass_due(&mut self) {
         let Some(due) = self.model.due else { return };
         if let Ok(wait) = u64::try_from(due.saturating_sub(self.model.now))
             && wait > 0
