@@ -143,7 +143,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             let delay = ms(random.u64(..30));
             run.put(key, number, queue.put_after(key, value, delay));
         }
-        11 | 12 | 13 => {
+        11..=13 => {
             if let Ok(item) = queue.try_get() {
                 let expected = run.waiting.remove(item.key().key());
                 assert_eq!(Some(numbers(item.value())), expected, "of {:?}", item.key());
