@@ -174,17 +174,23 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
             Some(_) => None,
             None => load.receipts.take(),
         };
-        let newer = mem::replace(&mut waiting.load, load);
-        let merged = catch_panic(|| {
-            self.merge(&mut waiting.load, newer);
-            self.count(&mut waiting)
-        });
+        let mut newer = mem::replace(&mut waiting.load, load);
+        // Kept out of the way of a panic, which would fire them under the lock.
+        let mut receipts = newer.receipts.take();
+        // The panic hook reports a panic, which concerns none of the work on this key. The newer value is
+        // lost then, and its receipts say so.
+        if catch_panic(|| self.merge(&mut waiting.load, newer)).is_ok() {
+            let value = None;
+            let receipts = receipts.take();
+            self.merge(&mut waiting.load, Load { value, receipts });
+        }
+        let surplus = catch_panic(|| self.count(&mut waiting));
         drop(waiting);
-        // The panic hook has reported a panic, which concerns none of the work on this key. The newer
-        // value is lost then, and its receipts have said so.
-        self.release(merged.unwrap_or(0));
-        if let Some(receipts) = gone {
-            receipts.fire(Some(Ended::GivenUp));
+        self.release(surplus.unwrap_or(0));
+        for (receipts, end) in [(gone, Ended::GivenUp), (receipts, Ended::Dropped)] {
+            if let Some(receipts) = receipts {
+                receipts.fire(Some(end));
+            }
         }
     }
 
