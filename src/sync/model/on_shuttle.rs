@@ -7,10 +7,8 @@
 use std::sync::PoisonError;
 
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::Condvar;
+use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread::yield_now;
-
-use crate::sync::Mutex;
 
 /// A deadline passes after a random number of other threads' steps.
 pub(super) fn pass_time() {
@@ -37,14 +35,15 @@ impl Notify {
     }
 
     pub(super) fn notify(&self) {
-        *self.notified.lock() = true;
+        *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.condvar.notify_one();
     }
 
     /// Waits for a notification, and consumes it.
     pub(super) fn wait(&self) {
         let waiting = |notified: &mut bool| !std::mem::take(notified);
-        let woken = self.condvar.wait_while(self.notified.lock(), waiting);
+        let notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken = self.condvar.wait_while(notified, waiting);
         drop(woken.unwrap_or_else(PoisonError::into_inner));
     }
 }
