@@ -42,9 +42,12 @@ struct InPlace<K> {
 impl<K: Kind> Wake for InPlace<K> {
     fn wake(self: Arc<Self>) {
         if let Some(place) = self.place.upgrade() {
+            // A lock that this thread has already is a panic here, which the queue catches.
+            place.in_wakers.fetch_add(1, R);
             place.queue.fire_due();
             let _ = place.queue.counts();
             let _ = place.queue.is_empty();
+            place.in_wakers.fetch_sub(1, R);
         }
         *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.condvar.notify_one();

@@ -52,6 +52,8 @@ pub struct Place<K> {
     unbounded: AtomicUsize,
     /// Delays and retries of keys that all add.
     delays: AtomicU64,
+    /// Calls of the queue by wakers that have not returned.
+    in_wakers: AtomicUsize,
     /// Whether the clock may stand still.
     over: AtomicBool,
 }
@@ -92,6 +94,7 @@ impl<K: Kind> Place<K> {
             asked: array::from_fn(|_| AtomicU64::new(0)),
             unbounded: AtomicUsize::new(0),
             delays: AtomicU64::new(0),
+            in_wakers: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         }
     }
