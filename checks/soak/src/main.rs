@@ -21,12 +21,18 @@
 //! A promise that is broken ends the process at once, with the life's plan; the seed is printed first. So does a life that
 //! comes to no end.
 
+mod carried;
 mod consume;
+mod end;
+mod flight;
+mod holder;
 mod life;
 mod owner;
+mod pieces;
 mod plan;
 mod produce;
 mod report;
+mod settings;
 #[cfg(test)]
 mod stress;
 
