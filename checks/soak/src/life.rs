@@ -1,11 +1,14 @@
 //! One life of a queue: all threads at work, the end, and what must hold then.
 
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyqueue::{Clock, Remaining, State, Valued};
+use keyqueue::{Clock, DrainEnd, Remaining, State, Valued};
 use keyqueue_model::ledger::{Key, Ledger};
 use tokio::runtime::Runtime;
 
@@ -21,9 +24,6 @@ use crate::settings::{Queue, Rate};
 
 /// How long a queue that is left alone may take to deliver what it has, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// All lives have this clock: a time since its beginning is longer than any life but the first.
-static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::new);
 
 /// The most keys that are added to a queue at rest, to see whether there is room.
 const MOST_ROOM: usize = 64;
@@ -65,7 +65,7 @@ pub(crate) fn number<K: Carried>(key: &K) -> u64 {
 
 impl<K: Carried> Life<K> {
     fn new(plan: Plan) -> Self {
-        let clock = CLOCK.clone();
+        let clock = Clock::new();
         Life {
             // Miri cannot read it.
             born: if cfg!(miri) {
@@ -243,7 +243,7 @@ impl<K: Carried> Life<K> {
         if let Some(groups) = &self.plan.settings.groups
             && let Some(rate) = groups.rate
         {
-            let mut delivered = std::collections::HashMap::new();
+            let mut delivered = HashMap::new();
             for number in keys {
                 *delivered.entry(groups.of(number)).or_default() += deliveries(number);
             }
@@ -263,10 +263,20 @@ impl<K: Carried> Life<K> {
     }
 }
 
-/// Calls `fire_due` until the queue is shut down.
+/// Calls `fire_due` until the queue is shut down and at rest: keys wait for rates and holds after a shut-down, too.
 fn drive<K: Carried>(life: &Life<K>) {
-    while !life.queue.is_shutting_down() {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut drain = pin!(life.queue.drain_async());
+    loop {
         life.queue.fire_due();
+        if life.queue.is_shutting_down()
+            && let Poll::Ready(drained) = drain.as_mut().poll(&mut context)
+        {
+            match drained.end {
+                DrainEnd::Finished => return,
+                _ => drain.set(life.queue.drain_async()),
+            }
+        }
         thread::sleep(Duration::from_micros(fastrand::u64(1..1000)));
     }
 }

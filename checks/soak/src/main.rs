@@ -36,6 +36,7 @@ mod settings;
 #[cfg(test)]
 mod stress;
 
+use std::collections::BTreeMap;
 use std::io::{Write, stderr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,17 +71,21 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What is told about the life that runs when something fails.
-static NOW: Mutex<String> = Mutex::new(String::new());
+/// What is told about the lives that run when something fails: tests run several at once.
+static NOW: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
+/// Lives that have begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 /// Lives that came to an end.
 static LIVES: AtomicU64 = AtomicU64::new(0);
 /// No life may take as long, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn fail(why: &str) -> ! {
-    let now = NOW.lock().map(|now| now.clone()).unwrap_or_default();
     // Not by `eprintln`, which a test would keep to itself until it ends.
-    _ = writeln!(stderr(), "soak failed: {why}\nin {now}");
+    _ = writeln!(stderr(), "soak failed: {why}");
+    for (nth, plan) in NOW.lock().iter().flat_map(|now| now.iter()) {
+        _ = writeln!(stderr(), "in life {nth}: {plan}");
+    }
     std::process::exit(1);
 }
 
@@ -108,13 +113,17 @@ fn watch_for_hangs() {
 
 /// Lives a life; [`fail`] prints its plan if it does not end well.
 fn live(plan: Plan, tasks: &Runtime) -> Done {
+    // Ordering: Relaxed; counts.
+    let nth = BEGUN.fetch_add(1, Ordering::Relaxed);
     if let Ok(mut now) = NOW.lock() {
-        // Ordering: Relaxed; a count.
-        *now = format!("life {}: {plan:#?}", LIVES.load(Ordering::Relaxed));
+        now.insert(nth, format!("{plan:#?}"));
     }
     let done = life::run(plan, tasks);
-    // Ordering: Relaxed; a count.
+    // Ordering: Relaxed; as above.
     LIVES.fetch_add(1, Ordering::Relaxed);
+    if let Ok(mut now) = NOW.lock() {
+        now.remove(&nth);
+    }
     done
 }
 

@@ -203,6 +203,20 @@ impl Plan {
         self.producers.len() + (self.owners + self.holders) as usize
     }
 
+    /// Whether all keys have room at once, so that no add is refused.
+    pub(crate) fn always_fits(&self) -> bool {
+        let values = self.settings.values.as_ref();
+        // Each takes room once: it is not delayed, and no value counts twice because a merge has panicked.
+        let counts_once = !(self.mixed || self.retried || self.owners > 0)
+            && values.is_none_or(|values| {
+                values.weight.is_none() && values.merging != Merging::Panicking
+            });
+        // An add of a key that others add, too, may take room for a moment, and be merged.
+        let others = if self.apart { 0 } else { self.adders() as u64 };
+        let all = self.keys + others + self.holders * HELD;
+        counts_once && self.settings.room().is_none_or(|room| all <= room as u64)
+    }
+
     /// Whether values may be dropped that were put.
     pub(crate) fn may_lose_values(&self) -> bool {
         let merging = self.settings.values.as_ref().map(|values| values.merging);

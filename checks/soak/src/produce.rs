@@ -84,6 +84,8 @@ pub(crate) struct Producer<'l, K: Carried> {
     receipts: VecDeque<Tracked>,
     /// How often it was tried to add the key of the present add before.
     before: u64,
+    /// Whether there is always room.
+    fits: bool,
 }
 
 impl<'l, K: Carried> Producer<'l, K> {
@@ -95,6 +97,7 @@ impl<'l, K: Carried> Producer<'l, K> {
             handles: Vec::new(),
             receipts: VecDeque::new(),
             before: 0,
+            fits: life.plan.always_fits(),
         }
     }
 
@@ -105,10 +108,15 @@ impl<'l, K: Carried> Producer<'l, K> {
 
     fn add_by(&mut self, number: u64, how: Adding, handle: Option<usize>) -> Reply {
         let life = self.life;
+        let key = life.ledger.key(number);
         self.before = life.ledger.version(number);
-        life.ledger.add(number, || {
-            K::add(self, how, life.ledger.key(number), handle)
-        })
+        let reply = life.ledger.add(number, || K::add(self, how, key, handle));
+        let refused = how == Adding::Try && matches!(reply, Reply::Refused);
+        assert!(
+            !(refused && self.fits),
+            "B2: no room for {number}, although all keys fit"
+        );
+        reply
     }
 
     /// Keeps the receipt of the present add, or waits for its end.
@@ -155,14 +163,6 @@ impl<'l, K: Carried> Producer<'l, K> {
         let Some(room) = settings.room() else {
             return added.is_accepted();
         };
-        if how == Adding::Try && life.plan.keys <= room as u64 {
-            let refused = matches!(added, Reply::Refused);
-            assert!(
-                !refused,
-                "B2: no room, and there are {} keys",
-                life.plan.keys
-            );
-        }
         if settings.counts_at_once() {
             let len = life.queue.len();
             assert!(

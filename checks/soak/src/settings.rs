@@ -162,7 +162,10 @@ impl Settings {
             }),
             rate: rate(rng, keys),
             interval: with(rng).then(|| Duration::from_micros(1 << rng.u32(3..13))),
-            capacity: with(rng).then(|| [1, rng.usize(2..10), rng.usize(10..1000)][rng.usize(..3)]),
+            capacity: with(rng).then(|| {
+                // The last one has room for all.
+                [1, rng.usize(2..10), rng.usize(10..1000), keys as usize + 40][rng.usize(..4)]
+            }),
             values: with(rng).then(|| Values {
                 merging: [Append, Append, Merging::Latest, Panicking][rng.usize(..4)],
                 weight: [None, None, Some(1), Some(7)][rng.usize(..4)],
