@@ -127,10 +127,11 @@ fn crowds(all: Vec<Settings>, producers: &[Adding], change: impl Fn(&mut Plan)) 
     let tasks = runtime();
     let ends = [
         End::AtRest,
-        End::Drain(2),
         End::Now(1),
+        End::Drain(2),
         End::AtRest,
         End::ShutDown,
+        End::Now(2),
         End::DrainTimeout,
     ];
     for (nth, settings) in all.into_iter().enumerate() {
@@ -225,19 +226,18 @@ fn rates_holds_and_intervals_neither_lose_keys_nor_wake_ups() {
         ..settings
     };
     let interval = Some(Duration::from_micros(200));
+    let limited = |levels| grouped(levels, |groups| groups.limit = Some(2));
     let all = vec![
         grouped(1, |groups| groups.rate = Some((1e6, 10))),
-        with(
-            Some((5e4, 50)),
-            None,
-            grouped(2, |groups| groups.limit = Some(2)),
-        ),
-        with(Some((5e4, 50)), None, Settings::default()),
+        // What is discarded waits for a token, or for an interval.
+        with(Some((5e3, 20)), None, Settings::default()),
+        with(Some((5e4, 50)), None, limited(2)),
         with(None, interval, Settings::default()),
-        with(None, interval, grouped(3, |groups| groups.limit = Some(1))),
-        grouped(1, |groups| groups.rate = Some((2000.0, 20))),
-        with(Some((1e6, 100)), interval, grouped(1, |_| {})),
         grouped(1, |_| {}),
+        with(None, Some(Duration::from_millis(5)), limited(3)),
+        with(Some((1e6, 100)), interval, grouped(1, |_| {})),
+        grouped(1, |groups| groups.rate = Some((2000.0, 20))),
+        grouped(2, |_| {}),
     ];
     crowds(all, &[Adding::At, Adding::Add, Adding::Handle], |life| {
         life.holders = u64::from(life.settings.groups.is_some());
