@@ -213,7 +213,7 @@ fn groups_neither_lose_nor_double_a_key_and_keep_their_limits() {
     ];
     let producers = [Adding::At, Adding::Handle, Adding::Add, Adding::Bulk];
     crowds(all, &producers, |life| {
-        life.cleared = life.end == End::AtRest
+        life.cleared = life.end == End::AtRest;
     });
 }
 
