@@ -31,6 +31,7 @@ pub struct Naive<K> {
     supersede: bool,
     /// Whether a drain delivers what is delayed.
     drain_delays: bool,
+    capacity: Option<usize>,
     shut_down: bool,
     /// How often drainers were told to go.
     releases: usize,
@@ -52,6 +53,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
             drain_delays: setup.drain_delays,
+            capacity: setup.capacity(),
             ..Naive::default()
         }
     }
@@ -69,6 +71,17 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             self.getters.wake(1);
         }
         added
+    }
+
+    /// Adds a key if it is there already, or if there is room for it (B1, B2).
+    pub fn try_add(&mut self, key: K) -> Option<Added> {
+        // A key that is queued and delayed counts twice.
+        let used = self.queued.len() + self.delays.pending().count();
+        let is_present = self.queued.contains(&key)
+            || self.processing.contains_key(&key)
+            || self.delays.is_pending(key);
+        let fits = self.capacity.is_none_or(|capacity| used < capacity);
+        (self.shut_down || is_present || fits).then(|| self.add(key))
     }
 
     /// Adds a key without a word to those who wait.
@@ -341,13 +354,15 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.remaining()
     }
 
-    /// Shuts down, and delivers nothing from now on.
-    pub fn shut_down_now(&mut self) {
+    /// Shuts down, and delivers nothing from now on. Returns what was left.
+    pub fn shut_down_now(&mut self) -> Remaining {
         self.close(false);
+        let left = self.remaining();
         self.queued.clear();
         self.dirty.clear();
         self.getters.wake_all();
         self.drainers.wake_all();
+        left
     }
 
     /// Whether the key is queued, or will be when it is done.

@@ -30,7 +30,7 @@ pub struct Setup {
     pub drain_delays: bool,
     /// Chooses [`Setup::tick`] and [`Setup::timed`].
     pub tick: u8,
-    /// Chooses [`Setup::limits`].
+    /// Chooses [`Setup::limits`] and [`Setup::capacity`].
     pub limiter: u8,
     /// Chooses [`Setup::levels`], [`Setup::starvation_limit`] and [`Setup::groups`].
     pub levels: u8,
@@ -93,6 +93,11 @@ impl Setup {
         }
     }
 
+    /// How many keys may wait; `None` without a bound. Few, so that there is often no room.
+    pub fn capacity(&self) -> Option<usize> {
+        [None, Some(1), Some(3), Some(8)][usize::from(self.limiter / 5 % 4)]
+    }
+
     /// How many different keys there are: few, so that they meet in every state, or enough for
     /// a shard to be swept.
     pub fn keys(&self) -> u16 {
@@ -125,6 +130,8 @@ pub enum Op {
     AddAt(u8, u16),
     /// Adds a key by its borrowed form.
     AddRef(u16),
+    /// Adds a key if there is room.
+    TryAdd(u16),
     /// Adds `count` keys, from `first` on, each `stride` after the one before.
     AddAll {
         first: u16,
@@ -169,6 +176,7 @@ pub enum Op {
     PollDrain(u8),
     DropDrain(u8),
     ShutDown,
+    ShutDownNow,
     /// Drains for no time at all.
     DrainNow,
     /// Forgets what is idle.
@@ -182,6 +190,9 @@ pub enum Op {
 impl Op {
     /// Whether the queue takes no adds after this step.
     pub fn ends(&self) -> bool {
-        matches!(self, Op::ShutDown | Op::DrainNow | Op::PollDrain(_))
+        matches!(
+            self,
+            Op::ShutDown | Op::ShutDownNow | Op::DrainNow | Op::PollDrain(_)
+        )
     }
 }

@@ -1,5 +1,5 @@
-//! Arbitrary steps taken with a queue and its model (C1 to C12, D1 to D9, L1 to L8, M2, P1 to P4, S1 to
-//! S5, S7).
+//! Arbitrary steps taken with a queue and its model (B1 to B3, C1 to C12, D1 to D9, G1, L1 to L8, M2, P1 to P4, S1
+//! to S5, S7, S8).
 
 use keyqueue_model::limit::Span;
 use keyqueue_model::{Op, Policy, Setup, Spread, lockstep};
@@ -18,7 +18,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::Replace,
         Policy::KeepFirst,
     ]);
-    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..5_u8, 0..36_u8);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..20_u8, 0..36_u8);
     let flags = (any::<bool>(), any::<bool>());
     (sizes, spread, policy, flags).prop_map(
         |(
@@ -54,6 +54,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => any::<u16>().prop_map(Op::Add),
         8 => (any::<u8>(), any::<u16>()).prop_map(|(level, key)| Op::AddAt(level, key)),
         6 => any::<u16>().prop_map(Op::AddRef),
+        6 => any::<u16>().prop_map(Op::TryAdd),
         4 => (any::<u16>(), 0..4_u8, which()).prop_map(|(first, stride, count)| Op::AddAll { first, stride, count }),
         6 => (any::<u16>(), span()).prop_map(|(key, delay)| Op::AddAfter(key, delay)),
         4 => any::<u16>().prop_map(Op::AddLimited),
@@ -89,6 +90,7 @@ fn closing_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => op(),
         1 => Just(Op::ShutDown),
+        1 => Just(Op::ShutDownNow),
         1 => Just(Op::DrainNow),
         3 => any::<u8>().prop_map(Op::PollDrain),
         1 => any::<u8>().prop_map(Op::DropDrain),

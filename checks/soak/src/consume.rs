@@ -6,43 +6,154 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Added, DefaultHasher, GetTimeoutError, Item, TryGetError};
+use keyqueue::worker::{Outcome, Verdict, Workers};
+use keyqueue::{Added, GetTimeoutError, TryGetError};
 use keyqueue_model::ledger::Key;
 
-use crate::life::Life;
+use crate::carried::{Carried, Got, Owned};
+use crate::life::{Life, number};
+use crate::pieces::Value;
 use crate::plan::Taking;
 
-type Got<'q> = Item<'q, Key, ItemExponentialFailure<Key>, DefaultHasher>;
-
 /// How the work on a key ends.
+#[derive(Clone, Copy)]
 enum Ending {
     Done,
     Again(Duration),
     Failed,
     Panic,
+    /// A guard is dropped, which retries the key.
+    Dropped,
+    /// A part of the value is done, and the rest is retried.
+    Partly,
 }
 
-/// Works on a key.
-fn work(life: &Life, number: u64) {
-    if !life.is_plain(number) {
+/// Draws how the work on a key ends. Keys of owners and holders are always done.
+fn ending<K: Carried>(life: &Life<K>, number: u64) -> Ending {
+    if !life.plan.retried || !life.is_plain(number) {
+        return Ending::Done;
+    }
+    match fastrand::u8(..) {
+        0..4 => Ending::Again(Duration::from_micros(fastrand::u64(1..5_000))),
+        4..8 => Ending::Failed,
+        8 => Ending::Panic,
+        9..12 => Ending::Dropped,
+        12..16 => Ending::Partly,
+        _ => Ending::Done,
+    }
+}
+
+/// A delivery: an item, whatever holds its queue.
+trait Delivery<K: Carried>: Sized {
+    fn key(&self) -> &K;
+    fn level(&self) -> usize;
+    fn queue_time(&self) -> Option<Duration>;
+    fn value(&mut self) -> Option<&mut Value>;
+    fn retry(self) -> Added;
+    fn retry_after(self, delay: Duration) -> Added;
+    /// Drops a guard around it, which retries the key.
+    fn drop_guard(self);
+}
+
+macro_rules! delivery {
+    ($item:ty, $value:path) => {
+        impl<K: Carried> Delivery<K> for $item {
+            fn key(&self) -> &K {
+                <$item>::key(self)
+            }
+
+            fn level(&self) -> usize {
+                <$item>::level(self)
+            }
+
+            fn queue_time(&self) -> Option<Duration> {
+                <$item>::queue_time(self)
+            }
+
+            fn value(&mut self) -> Option<&mut Value> {
+                $value(self)
+            }
+
+            fn retry(self) -> Added {
+                <$item>::retry(self)
+            }
+
+            fn retry_after(self, delay: Duration) -> Added {
+                <$item>::retry_after(self, delay)
+            }
+
+            fn drop_guard(self) {
+                drop(self.retry_on_drop());
+            }
+        }
+    };
+}
+
+delivery!(Got<'_, K>, K::value);
+delivery!(Owned<K>, K::owned_value);
+
+/// Notes that a key has come.
+fn begin<K: Carried>(life: &Life<K>, number: u64) {
+    if number >= life.plan.first_held() {
+        let (now, due) = (life.clock.now(), life.ledger.due(number));
+        assert!(
+            now >= due,
+            "G6: key {number} at {now:?}, held until {due:?}"
+        );
+    } else if !life.is_plain(number) {
         life.ledger.check_time(number, life.clock.now());
     }
+    life.flight.begin(number);
     life.ledger.begin(number);
+}
+
+/// Notes that a key has come, and checks what its item says.
+fn arrive<K: Carried>(life: &Life<K>, item: &impl Delivery<K>) {
+    let number = number(item.key());
+    let (level, settings) = (item.level(), &life.plan.settings);
+    assert!(level < settings.levels, "P1: key {number} at level {level}");
+    let owned = life.plan.keys..life.plan.first_held();
+    assert!(
+        level == settings.level || !owned.contains(&number),
+        "P4: the delayed key {number} at level {level}"
+    );
+    if let Some(queued) = item.queue_time() {
+        let lived = life.clock.now() - life.born;
+        assert!(
+            queued <= lived,
+            "M2: key {number} was queued for {queued:?}"
+        );
+    }
+    begin(life, number);
+}
+
+/// Takes some time for a key.
+fn dawdle() {
     match fastrand::u16(..) {
         0..256 => thread::yield_now(),
         256..260 => thread::sleep(Duration::from_micros(50)),
         _ => {}
     }
-    life.ledger.end(number);
 }
 
-fn take(life: &Life, item: Got<'_>) {
-    let number = item.number;
-    work(life, number);
-    match ending(life, number) {
-        Ending::Done => item.done(),
+/// Notes that the work on a key is over.
+fn leave<K: Carried>(life: &Life<K>, number: u64) {
+    life.ledger.end(number);
+    life.flight.end(number);
+}
+
+/// Works on a key that has come.
+fn finish<K: Carried>(life: &Life<K>, mut item: impl Delivery<K>) {
+    let number = number(item.key());
+    dawdle();
+    let mut ending = ending(life, number);
+    if let Some(value) = item.value() {
+        ending = receive(life, number, value, ending);
+    }
+    leave(life, number);
+    let retried = |added| life.ledger.count(number, added);
+    match ending {
+        Ending::Done => drop(item),
         // Without the panic hook, which ends the process.
         Ending::Panic => {
             let held = AssertUnwindSafe(item);
@@ -52,24 +163,36 @@ fn take(life: &Life, item: Got<'_>) {
             });
             assert!(panicked.is_err(), "C7: a panic goes on past an item");
         }
-        Ending::Again(delay) => life.ledger.count(number, item.retry_after(delay)),
-        Ending::Failed => life.ledger.count(number, item.retry()),
+        Ending::Again(delay) => retried(item.retry_after(delay)),
+        Ending::Failed | Ending::Partly => retried(item.retry()),
+        Ending::Dropped => {
+            retried(Added::Delayed);
+            item.drop_guard();
+        }
     }
 }
 
-fn ending(life: &Life, number: u64) -> Ending {
-    if !life.plan.mixed || !life.is_plain(number) {
-        return Ending::Done;
+/// Works on the value of a key. How the work ends depends on it, too.
+fn receive<K: Carried>(life: &Life<K>, number: u64, value: &mut Value, ending: Ending) -> Ending {
+    match ending {
+        Ending::Done | Ending::Panic => life.pieces.delivered(number, value),
+        Ending::Partly if value.len() > 1 => {
+            let rest = value.split_off(value.len() / 2);
+            life.pieces.delivered(number, value);
+            *value = rest;
+        }
+        Ending::Partly => return Ending::Failed,
+        Ending::Again(_) | Ending::Failed | Ending::Dropped => {}
     }
-    match fastrand::u8(..) {
-        0..4 => Ending::Again(Duration::from_micros(fastrand::u64(1..5_000))),
-        4..8 => Ending::Failed,
-        8 => Ending::Panic,
-        _ => Ending::Done,
-    }
+    ending
 }
 
-pub(crate) fn consume(life: &Life, taking: Taking) {
+fn take<K: Carried>(life: &Life<K>, item: impl Delivery<K>) {
+    arrive(life, &item);
+    finish(life, item);
+}
+
+pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
     let queue = &life.queue;
     match taking {
         Taking::Get => {
@@ -93,9 +216,16 @@ pub(crate) fn consume(life: &Life, taking: Taking) {
             };
             let taken = batch.len();
             assert!((1..=most).contains(&taken), "C12: {taken} of {most}");
-            batch.into_iter().for_each(|item| take(life, item));
+            // All of it is in flight from now on.
+            batch.iter().for_each(|item| arrive(life, item));
+            batch.into_iter().for_each(|item| finish(life, item));
         },
         Taking::Async => pollster::block_on(task(life)),
+        Taking::Owned => pollster::block_on(async {
+            while let Some(item) = queue.get_owned_async().await {
+                take(life, item);
+            }
+        }),
         Taking::Fickle => waver(life, 200),
         Taking::Idle => waver(life, 3000),
         Taking::Try => loop {
@@ -105,20 +235,47 @@ pub(crate) fn consume(life: &Life, taking: Taking) {
                 Err(TryGetError::ShutDown) => break,
             }
         },
-        Taking::Workers => workers(life),
+        Taking::Workers => {
+            let crew = Workers::new(queue).threads(2).max_retries(3);
+            K::run(crew, |key, value| {
+                begin(life, key.number);
+                work(life, key, value)
+            });
+        }
+        Taking::Tasks => {
+            let crew = Workers::new(queue).tasks(4).max_retries(3);
+            pollster::block_on(K::run_async(crew, async |key, value| {
+                begin(life, key.number);
+                yield_once().await;
+                work(life, key, value)
+            }));
+        }
     }
 }
 
 /// A consumer that is a task.
-pub(crate) async fn task(life: &Life) {
+pub(crate) async fn task<K: Carried>(life: &Life<K>) {
     while let Some(item) = life.queue.get_async().await {
         take(life, item);
     }
 }
 
+/// Lets other tasks go on.
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Has some futures at once, which it leaves alone for a while after each poll. Half of them are
 /// dropped then. A wake-up that comes meanwhile is not seen for up to this many microseconds.
-fn waver(life: &Life, longest: u64) {
+fn waver<K: Carried>(life: &Life<K>, longest: u64) {
     let mut futures = [(); 4].map(|()| life.queue.get_async());
     loop {
         for future in &mut futures {
@@ -136,21 +293,36 @@ fn waver(life: &Life, longest: u64) {
     }
 }
 
-fn workers(life: &Life) {
-    let ran = Workers::new(&life.queue)
-        .threads(2)
-        .max_retries(3)
-        .on_give_up(|_, _| {})
-        .run(|key| {
-            work(life, key.number);
-            let outcome = match ending(life, key.number) {
-                Ending::Done | Ending::Panic => return Ok(Outcome::Done),
-                Ending::Again(delay) => Ok(Outcome::RequeueAfter(delay)),
-                Ending::Failed => Err("made to fail"),
-            };
-            // It comes back, unless its retries are used up or the queue is shut down.
-            life.ledger.count(key.number, Added::Delayed);
-            outcome
-        });
-    ran.expect("two threads are in range, and the system has them");
+/// Works on a key for the worker loop.
+fn work<K: Carried>(life: &Life<K>, key: &Key, value: Option<&mut Value>) -> Verdict<&'static str> {
+    let number = key.number;
+    dawdle();
+    let mut ending = ending(life, number);
+    // For a worker, that is a failure.
+    let panics = matches!(ending, Ending::Panic);
+    if panics {
+        ending = Ending::Failed;
+    }
+    let gives_up = matches!(ending, Ending::Again(_)) && fastrand::u8(..8) == 0;
+    if let Some(value) = value {
+        ending = receive(life, number, value, ending);
+    }
+    leave(life, number);
+    if !matches!(ending, Ending::Done) && !gives_up {
+        // It comes back, unless its retries are used up or the queue is shut down.
+        life.ledger.count(number, Added::Delayed);
+    }
+    match ending {
+        // Without the panic hook.
+        _ if panics => resume_unwind(Box::new("as intended")),
+        Ending::Done => Verdict::Ok(Outcome::Done),
+        Ending::Again(_) if gives_up => Verdict::GiveUp("made to give up"),
+        Ending::Again(delay) => match fastrand::u8(..4) {
+            0 => Verdict::Ok(Outcome::RequeueAfter(delay)),
+            1 => Verdict::Ok(Outcome::Later(delay)),
+            2 => Verdict::Ok(Outcome::HoldGroup(delay / 4)),
+            _ => Verdict::RetryAfter("made to fail", delay),
+        },
+        _ => Verdict::Retry("made to fail"),
+    }
 }

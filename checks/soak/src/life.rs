@@ -1,29 +1,42 @@
 //! One life of a queue: all threads at work, the end, and what must hold then.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyqueue::{Clock, DrainEnd, Remaining, State};
-use keyqueue_model::ledger::Ledger;
+use keyqueue::{Clock, DrainEnd, Remaining, State, Valued};
+use keyqueue_model::ledger::{Key, Ledger};
 use tokio::runtime::Runtime;
 
+use crate::carried::Carried;
 use crate::consume::{consume, task};
+use crate::flight::Flight;
+use crate::holder::hold;
 use crate::owner::{Owned, own};
-use crate::plan::{End, Plan, Queue, Taking};
-use crate::produce::produce;
+use crate::pieces::{Pieces, Source, Value};
+use crate::plan::{Adding, End, Plan, Taking};
+use crate::produce::{Producer, Tracked, produce};
+use crate::settings::{Queue, Rate};
 
 /// How long a queue that is left alone may take to deliver what it has, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) struct Life {
+/// The most keys that are added to a queue at rest, to see whether there is room.
+const MOST_ROOM: usize = 64;
+
+pub(crate) struct Life<K: Carried> {
     pub(crate) plan: Plan,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<Queue<K>>,
     pub(crate) clock: Clock,
+    /// When it began.
+    pub(crate) born: Duration,
     pub(crate) ledger: Ledger,
+    pub(crate) flight: Flight,
+    pub(crate) pieces: Pieces,
     stop: AtomicBool,
 }
 
@@ -33,26 +46,70 @@ pub(crate) struct Done {
     pub(crate) deliveries: u64,
 }
 
-impl Life {
-    pub(crate) fn is_stopped(&self) -> bool {
-        // Ordering: Relaxed; a hint.
-        self.stop.load(Ordering::Relaxed)
+/// What is known of a life when all adds are over.
+pub(crate) struct Last<K: Carried> {
+    /// The keys of owners that were not at rest.
+    pub(crate) owned: Vec<Owned<K>>,
+    pub(crate) receipts: Vec<Tracked>,
+    /// How many keys had a delay when the queue was at rest, if it was.
+    pub(crate) resting: Option<usize>,
+    /// What the end reported.
+    pub(crate) found: Remaining,
+}
+
+/// The number of a key.
+pub(crate) fn number<K: Carried>(key: &K) -> u64 {
+    let key: &Key = key.borrow();
+    key.number
+}
+
+impl<K: Carried> Life<K> {
+    fn new(plan: Plan) -> Self {
+        let clock = Clock::new();
+        Life {
+            // Miri cannot read it.
+            born: if cfg!(miri) {
+                Duration::ZERO
+            } else {
+                clock.now()
+            },
+            queue: Arc::new(plan.settings.queue(&clock)),
+            clock,
+            ledger: Ledger::new(plan.all_keys(), plan.counted),
+            flight: Flight::new(&plan),
+            // One place more, for `check_room`.
+            pieces: Pieces::new(&plan.settings, plan.all_keys(), plan.adders() + 1),
+            plan,
+            stop: AtomicBool::new(false),
+        }
     }
 
-    /// Whether the key is added at once, and not an owner's.
+    pub(crate) fn is_stopped(&self) -> bool {
+        // Ordering: Relaxed; a hint.
+        self.stop.load(Ordering::Relaxed) || self.queue.is_shutting_down()
+    }
+
+    /// Whether the key is added at once, and not an owner's or a holder's.
     pub(crate) fn is_plain(&self, number: u64) -> bool {
         number < self.plan.keys
     }
 
+    /// The pieces of the values that a thread puts. Those of keys that are only delayed may be lost by the end.
+    pub(crate) fn source(&self, thread: usize) -> Source {
+        let delays =
+            self.plan.producers.len()..self.plan.producers.len() + self.plan.owners as usize;
+        self.pieces.source(thread, delays.contains(&thread))
+    }
+
     /// Whether the end delivers what is delayed.
-    fn delivers_delays(&self) -> bool {
-        let drains = !matches!(self.plan.end, End::AtRest | End::ShutDown);
-        drains && self.plan.drain_delays
+    pub(crate) fn delivers_delays(&self) -> bool {
+        let drains = !matches!(self.plan.end, End::AtRest | End::ShutDown | End::Now(_));
+        drains && self.plan.settings.drain_delays
     }
 
     /// C8, C9: what is queued is delivered although no thread adds any more, and delays come up. Returns how many
-    /// keys still have a delay then.
-    fn wait_until_at_rest(&self, owned: &[Owned]) -> usize {
+    /// keys still have a delay then, all of them owners'.
+    fn wait_until_at_rest(&self, owned: &[Owned<K>]) -> usize {
         let begun = Instant::now();
         loop {
             let served = self.ledger.is_served() && owned.iter().all(|key| key.is_delivered(self));
@@ -69,176 +126,176 @@ impl Life {
         }
     }
 
-    /// How many keys have a delay, if none is queued or with a worker. That all adds are served
-    /// does not say that: an add that a delivery has foreseen makes the key queued once more.
+    /// How many keys have a delay, if none is queued or with a worker, and none that producers add is delayed. That
+    /// all adds are served does not say that: an add that a delivery has foreseen makes the key queued once more.
     fn delayed_alone(&self) -> Option<usize> {
         let keys = self.queue.snapshot();
-        let idle = keys.iter().all(|key| key.state() == State::Idle);
+        let mut states = keys.iter().map(|key| (key.state(), number(key.key())));
+        let idle = states.all(|(state, key)| state == State::Idle && !self.is_plain(key));
         idle.then_some(keys.len())
     }
 
-    /// Ends the life as planned, with all threads at work but for an end at rest. Returns what
-    /// a shut-down found, if the queue was open until then.
-    fn end(&self) -> Option<Remaining> {
-        let queue = &self.queue;
-        if self.delivers_delays() {
-            self.ledger.allow_early();
-        }
-        match self.plan.end {
-            End::AtRest | End::ShutDown => return Some(queue.shut_down()),
-            End::Drain(drainers) => thread::scope(|scope| {
-                for _ in 0..drainers {
-                    scope.spawn(|| {
-                        queue.shut_down_with_drain();
-                        self.check_drained();
-                    });
-                }
-            }),
-            End::DrainAsync => {
-                // Perhaps after another that is dropped before it is ready.
-                if fastrand::bool() {
-                    let mut context = Context::from_waker(Waker::noop());
-                    _ = pin!(queue.drain_async()).poll(&mut context);
-                }
-                pollster::block_on(queue.drain_async());
-                self.check_drained();
-            }
-            End::DrainTimeout => {
-                let mut dropped = None;
-                loop {
-                    let drained = queue.drain_timeout(Duration::from_micros(300));
-                    let delayed = drained.left.delayed;
-                    let before = *dropped.get_or_insert(delayed);
-                    assert_eq!(delayed, before, "S5: each call reports the same");
-                    if drained.end == DrainEnd::Finished {
-                        break;
-                    }
-                }
-                self.check_drained();
-            }
-            End::Released => thread::scope(|scope| {
-                scope.spawn(|| queue.shut_down_with_drain());
-                while !queue.is_shutting_down() {
-                    thread::yield_now();
-                }
-                queue.shut_down();
-            }),
-        }
-        None
-    }
-
-    /// S3
-    fn check_drained(&self) {
-        self.ledger.drained();
-        assert_eq!(self.queue.len(), 0, "S3: a drain returned with keys queued");
-    }
-
-    /// Checks what is known once all threads and tasks have ended. `resting` is how many keys had a delay when
-    /// the queue was at rest, if it was.
-    fn check(&self, owned: &[Owned], found: Option<Remaining>, resting: Option<usize>) {
-        let left = self.queue.shut_down();
-        let unfinished = left.queued + left.processing;
-        assert_eq!(unfinished, 0, "S1: {left:?} after the end");
-        assert!(self.queue.is_empty(), "S1: keys are left after the end");
-        let (all, at_rest) = (self.delivers_delays(), resting.is_some());
-        let delivered = owned.iter().filter(|key| key.is_delivered(self)).count();
-        let dropped = owned.len() - delivered;
-        assert!(
-            dropped == 0 || !(all || at_rest),
-            "S5: {dropped} keys were delayed, and not delivered"
-        );
-        let pending = match (all, at_rest) {
-            (true, _) => 0,
-            (false, true) => owned.iter().filter(|key| key.may_be_pending()).count(),
-            (false, false) => owned.len(),
+    /// B2: all room is there again in a queue at rest without delays.
+    fn check_room(&self) {
+        let Some(room) = self.plan.settings.room() else {
+            return;
         };
-        assert!(
-            left.delayed >= dropped && (left.delayed <= pending || (self.plan.mixed && !all)),
-            "S5: {dropped} of {pending} delays were dropped, {left:?} reported"
-        );
-        if let Some(found) = found {
-            assert_eq!(
-                found.delayed, left.delayed,
-                "S5: each call reports the same"
-            );
-            if let (Some(delayed), false) = (resting, self.plan.mixed) {
-                assert!(
-                    found.queued + found.processing + found.delayed <= delayed,
-                    "C8: {found:?} in a queue at rest but for {delayed} delays"
-                );
+        let mut producer = Producer::new(self, self.plan.adders());
+        for key in 0..self.plan.keys.min(room.min(MOST_ROOM) as u64) {
+            let added = producer.add(key, Adding::Try);
+            assert!(added.is_accepted(), "B2: no room for {key} beside nothing");
+        }
+    }
+
+    /// All threads at work, until the end. `tasks` are the consumers that are tasks.
+    fn work(self: &Arc<Self>, tasks: &Runtime) -> Last<K> {
+        let running: Vec<_> = (0..self.plan.tasks)
+            .map(|_| {
+                let life = Arc::clone(self);
+                tasks.spawn(async move { task(&*life).await })
+            })
+            .collect();
+        let last = thread::scope(|scope| {
+            let life = &**self;
+            // One consumer that does not give up waiting, and those of the plan.
+            scope.spawn(|| consume(life, Taking::Get));
+            for &taking in &life.plan.consumers {
+                scope.spawn(move || consume(life, taking));
+            }
+            for _ in 0..life.plan.drivers {
+                scope.spawn(|| drive(life));
+            }
+            let producers: Vec<_> = (0..life.plan.producers.len())
+                .map(|place| scope.spawn(move || produce(life, place)))
+                .collect();
+            let owners: Vec<_> = (0..life.plan.owners)
+                .map(|n| scope.spawn(move || own(life, n)))
+                .collect();
+            let holders: Vec<_> = (0..life.plan.holders)
+                .map(|n| scope.spawn(move || hold(life, n)))
+                .collect();
+            thread::sleep(life.plan.time);
+            let rests = life.plan.end == End::AtRest;
+            let found = if rests { None } else { Some(life.end()) };
+            // Ordering: Relaxed; a hint.
+            life.stop.store(life.plan.adds.is_none(), Ordering::Relaxed);
+            let receipts = producers
+                .into_iter()
+                .flat_map(|producer| producer.join().expect("alive"));
+            let receipts = receipts.collect();
+            // Holders only stop when they are told to.
+            life.stop.store(true, Ordering::Relaxed); // Ordering: as above.
+            for holder in holders {
+                holder.join().expect("alive");
+            }
+            let owned = owners
+                .into_iter()
+                .flat_map(|owner| owner.join().expect("alive"));
+            let owned: Vec<_> = owned.collect();
+            let resting = rests.then(|| {
+                if life.wait_until_at_rest(&owned) == 0 {
+                    life.check_room();
+                }
+                life.wait_until_at_rest(&owned)
+            });
+            Last {
+                owned,
+                receipts,
+                resting,
+                found: found.unwrap_or_else(|| life.end()),
+            }
+        });
+        tasks.block_on(async {
+            for task in running {
+                task.await.expect("no task panics or is aborted");
+            }
+        });
+        last
+    }
+
+    /// C10, G3, S8: nothing is kept after the end.
+    fn check_memory(&self) {
+        // The queue remembers keys until their interval is over (T2).
+        if let Some(interval) = self.plan.settings.interval {
+            let over = self.clock.now() + interval;
+            while self.clock.now() <= over {
+                thread::sleep(interval);
             }
         }
+        self.queue.shrink();
+        let alive = self.ledger.alive();
+        assert_eq!(alive, 0, "C10: keys alive after the end and `shrink`");
+        self.pieces.check(self.plan.may_lose_values());
+        for group in self.queue.groups::<u64>() {
+            let keys = group.queued + group.in_flight;
+            assert_eq!(keys, 0, "G3: {group:?} after the end");
+        }
+    }
+
+    /// T1, G5: no more was delivered than the rates permit.
+    fn check_rates(&self) {
+        let deliveries = |number| self.ledger.deliveries(number) as f64;
+        let keys = 0..self.plan.all_keys();
+        if let Some(rate) = self.plan.settings.rate {
+            let delivered: f64 = keys.clone().map(deliveries).sum();
+            self.check_rate("T1: the queue", delivered, rate);
+        }
+        if let Some(groups) = &self.plan.settings.groups
+            && let Some(rate) = groups.rate
+        {
+            let mut delivered = HashMap::new();
+            for number in keys {
+                *delivered.entry(groups.of(number)).or_default() += deliveries(number);
+            }
+            for (group, delivered) in delivered {
+                self.check_rate(&format!("G5: group {group}"), delivered, rate);
+            }
+        }
+    }
+
+    fn check_rate(&self, what: &str, delivered: f64, (per_second, burst): Rate) {
+        let elapsed = (self.clock.now() - self.born).as_secs_f64();
+        let most = per_second * elapsed + f64::from(burst) + 1.0;
+        assert!(
+            delivered <= most,
+            "{what} had {delivered} deliveries in {elapsed} s, of {most}"
+        );
     }
 }
 
-/// Calls `fire_due` until the queue is shut down.
-fn drive(life: &Life) {
-    while !life.queue.is_shutting_down() {
+/// Calls `fire_due` until the queue is shut down and at rest: keys wait for rates and holds after a shut-down, too.
+fn drive<K: Carried>(life: &Life<K>) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut drain = pin!(life.queue.drain_async());
+    loop {
         life.queue.fire_due();
+        if life.queue.is_shutting_down()
+            && let Poll::Ready(drained) = drain.as_mut().poll(&mut context)
+        {
+            match drained.end {
+                DrainEnd::Finished => return,
+                _ => drain.set(life.queue.drain_async()),
+            }
+        }
         thread::sleep(Duration::from_micros(fastrand::u64(1..1000)));
     }
 }
 
 /// Lives a life to its end, and checks what must hold of it.
 pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
-    let clock = Clock::new();
-    let keys = plan.keys + plan.delayed * plan.owners;
-    let life = Arc::new(Life {
-        queue: plan.queue(&clock),
-        clock,
-        ledger: Ledger::new(keys, plan.counted),
-        plan,
-        stop: AtomicBool::new(false),
-    });
-    let running: Vec<_> = (0..life.plan.tasks)
-        .map(|_| {
-            let life = Arc::clone(&life);
-            tasks.spawn(async move { task(&life).await })
-        })
-        .collect();
-    let (owned, found, resting) = thread::scope(|scope| {
-        let life = &*life;
-        // One consumer that does not give up waiting, and those of the plan.
-        scope.spawn(|| consume(life, Taking::Get));
-        for &taking in &life.plan.consumers {
-            scope.spawn(move || consume(life, taking));
-        }
-        for _ in 0..life.plan.drivers {
-            scope.spawn(|| drive(life));
-        }
-        let adding = life.plan.producers.iter();
-        let producers: Vec<_> = adding
-            .map(|&adding| scope.spawn(move || produce(life, adding)))
-            .collect();
-        let owners: Vec<_> = (0..life.plan.owners)
-            .map(|n| life.plan.keys + n * life.plan.delayed)
-            .map(|first| scope.spawn(move || own(life, first)))
-            .collect();
-        thread::sleep(life.plan.time);
-        let rests = life.plan.end == End::AtRest;
-        let found = if rests { None } else { life.end() };
-        // Ordering: Relaxed; a hint.
-        life.stop.store(life.plan.adds.is_none(), Ordering::Relaxed);
-        for producer in producers {
-            producer.join().expect("alive");
-        }
-        let owned = owners.into_iter().map(|owner| owner.join().expect("alive"));
-        let owned: Vec<_> = owned.flatten().collect();
-        if !rests {
-            return (owned, found, None);
-        }
-        let resting = life.wait_until_at_rest(&owned);
-        (owned, life.end(), Some(resting))
-    });
-    tasks.block_on(async {
-        for task in running {
-            task.await.expect("no task panics or is aborted");
-        }
-    });
-    life.check(&owned, found, resting);
-    let (adds, deliveries) = life.ledger.check();
-    life.queue.shrink();
-    let alive = life.ledger.alive();
-    assert_eq!(alive, 0, "C10: keys alive after a shut-down and `shrink`");
-    Done { adds, deliveries }
+    match plan.settings.values {
+        None => Arc::new(Life::<Key>::new(plan)).run(tasks),
+        Some(_) => Arc::new(Life::<Valued<Key, Value>>::new(plan)).run(tasks),
+    }
+}
+
+impl<K: Carried> Life<K> {
+    fn run(self: Arc<Self>, tasks: &Runtime) -> Done {
+        let last = self.work(tasks);
+        self.check_end(&last);
+        let (adds, deliveries) = self.ledger.check();
+        self.check_rates();
+        self.check_memory();
+        Done { adds, deliveries }
+    }
 }

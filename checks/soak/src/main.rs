@@ -3,33 +3,48 @@
 //! `cargo run --release -p keyqueue-soak -- --minutes 60`
 //!
 //! A soak is a row of *lives*. Each is a new queue with settings, producers, consumers and an end that are
-//! chosen at random ([`plan`]).
+//! chosen at random ([`plan`], [`settings`]): every setting of a queue, and every way to add, get, finish and end.
 //!
 //! | promise | checked | where |
 //! | --- | --- | --- |
 //! | C3: a key has one holder | at each delivery | [`Ledger`] |
 //! | C5: no add is lost | as each life ends: every key's last delivery saw its last accepted version | [`Ledger`] |
-//! | C2, C4, C6: no delivery too many | as each life ends: deliveries against the results of adds | [`Ledger`] |
+//! | C2, C4, C6: no delivery too many, and none too few but for what was discarded | as each life ends: deliveries against the results of adds | [`Ledger`] |
 //! | C8, C9: no key waits while its consumers sleep | in each life that ends at rest, before its shut-down | [`life`] |
 //! | C7: an item that is dropped by a panic is done | in each delivery that panics | [`consume`] |
-//! | C10: no memory is lost, no key stays alive | after each life | [`report`], [`Ledger`] |
-//! | D1: no delay is early; D3, D6: each ends once, a cancelled one never | at each delivery, and at each step of the delays' owner | [`owner`] |
-//! | S1 to S5, S7: ends | as each life ends | [`life`] |
+//! | C10, G3: no memory is lost, no key, value or group stays alive, whatever it waited for | after each life | [`report`], [`life`], [`pieces`] |
+//! | D1: no delay is early; D3, D6: each ends once, a cancelled one never; T2: none within an interval | at each delivery, and at each step of the delays' owner | [`owner`] |
+//! | G6: no key of a held group comes, and each comes after that | at each delivery, and at each step of the group's holder | [`holder`] |
+//! | G2: no group exceeds its limit | at each delivery | [`flight`] |
+//! | T1, G5: no rate is exceeded | as each life ends: deliveries against the time | [`life`] |
+//! | P1, P4, M2: levels and times that make sense | at each delivery of an item | [`consume`] |
+//! | B1: adds that respect the bound keep to it | after each add, in lives where nothing else exceeds it | [`produce`] |
+//! | B2: no add is refused while there is room, and none waits forever | at each add of a life with room for all; at rest; as each life ends | [`produce`], [`life`] |
+//! | V1 to V4: values come in the order of each thread, none is lost, none comes twice | as each delivery finishes, and as each life ends | [`pieces`] |
+//! | V2: a receipt ends with its delivery | at each receipt that is waited for; as each life ends | [`produce`] |
+//! | S1 to S5, S7, S8: ends; each reports the same | as each life ends | [`end`] |
 //!
 //! [`Ledger`]: keyqueue_model::ledger::Ledger
 //!
 //! A promise that is broken ends the process at once, with the life's plan; the seed is printed first. So does a life that
 //! comes to no end.
 
+mod carried;
 mod consume;
+mod end;
+mod flight;
+mod holder;
 mod life;
 mod owner;
+mod pieces;
 mod plan;
 mod produce;
 mod report;
+mod settings;
 #[cfg(test)]
 mod stress;
 
+use std::collections::BTreeMap;
 use std::io::{Write, stderr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,17 +79,21 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What is told about the life that runs when something fails.
-static NOW: Mutex<String> = Mutex::new(String::new());
+/// What is told about the lives that run when something fails: tests run several at once.
+static NOW: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
+/// Lives that have begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 /// Lives that came to an end.
 static LIVES: AtomicU64 = AtomicU64::new(0);
 /// No life may take as long, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn fail(why: &str) -> ! {
-    let now = NOW.lock().map(|now| now.clone()).unwrap_or_default();
     // Not by `eprintln`, which a test would keep to itself until it ends.
-    _ = writeln!(stderr(), "soak failed: {why}\nin {now}");
+    _ = writeln!(stderr(), "soak failed: {why}");
+    for (nth, plan) in NOW.lock().iter().flat_map(|now| now.iter()) {
+        _ = writeln!(stderr(), "in life {nth}: {plan}");
+    }
     std::process::exit(1);
 }
 
@@ -102,13 +121,17 @@ fn watch_for_hangs() {
 
 /// Lives a life; [`fail`] prints its plan if it does not end well.
 fn live(plan: Plan, tasks: &Runtime) -> Done {
+    // Ordering: Relaxed; counts.
+    let nth = BEGUN.fetch_add(1, Ordering::Relaxed);
     if let Ok(mut now) = NOW.lock() {
-        // Ordering: Relaxed; a count.
-        *now = format!("life {}: {plan:#?}", LIVES.load(Ordering::Relaxed));
+        now.insert(nth, format!("{plan:#?}"));
     }
     let done = life::run(plan, tasks);
-    // Ordering: Relaxed; a count.
+    // Ordering: Relaxed; as above.
     LIVES.fetch_add(1, Ordering::Relaxed);
+    if let Ok(mut now) = NOW.lock() {
+        now.remove(&nth);
+    }
     done
 }
 

@@ -11,14 +11,18 @@
 //!
 //! A delay that does not come for long is a failure, too, not only one that is early: a thread that sleeps past it
 //! would wake up at the shut-down at the latest, and nothing would show it.
+//!
+//! In a queue with a minimum interval (T2) a delivery that follows another may not begin earlier than that after the
+//! moment that the owner has noted for the other.
 
 use std::thread;
 use std::time::Duration;
 
 use keyqueue::{Added, KeyHandle};
-use keyqueue_model::ledger::Key;
 
+use crate::carried::Carried;
 use crate::life::Life;
+use crate::pieces::Source;
 
 /// No delay may be later, however busy the machine is.
 const LATEST: Duration = Duration::from_secs(30);
@@ -27,9 +31,9 @@ const LATEST: Duration = Duration::from_secs(30);
 const MOST_CALLS: u64 = 5;
 
 /// A key, as its owner sees it.
-pub(crate) struct Owned {
+pub(crate) struct Owned<K> {
     number: u64,
-    handle: Option<KeyHandle<Key>>,
+    handle: Option<KeyHandle<K>>,
     /// Whether it is delayed again while it waits.
     again: bool,
     /// Delays set since the key was at rest.
@@ -40,23 +44,27 @@ pub(crate) struct Owned {
     first_due: Duration,
     /// When the last one ends.
     last_due: Duration,
+    /// The interval of the last delivery is not over before.
+    interval_over: Duration,
 }
 
-impl Owned {
-    fn new(life: &Life, number: u64) -> Self {
+impl<K: Carried> Owned<K> {
+    fn new(life: &Life<K>, number: u64) -> Self {
+        let key = life.ledger.key(number);
         Owned {
             number,
-            handle: fastrand::bool().then(|| life.queue.handle(life.ledger.key(number))),
+            handle: fastrand::bool().then(|| life.queue.handle(key.into())),
             again: fastrand::u8(..4) == 0,
             calls: 0,
             before: 0,
             first_due: Duration::MAX,
             last_due: Duration::ZERO,
+            interval_over: Duration::ZERO,
         }
     }
 
     /// The deliveries since the key was at rest.
-    fn deliveries(&self, life: &Life) -> u64 {
+    fn deliveries(&self, life: &Life<K>) -> u64 {
         let deliveries = life.ledger.deliveries(self.number) - self.before;
         assert!(
             deliveries <= self.calls,
@@ -68,7 +76,7 @@ impl Owned {
     }
 
     /// Whether it has been delivered.
-    pub(crate) fn is_delivered(&self, life: &Life) -> bool {
+    pub(crate) fn is_delivered(&self, life: &Life<K>) -> bool {
         self.deliveries(life) > 0
     }
 
@@ -78,11 +86,11 @@ impl Owned {
     }
 
     /// A random step; false if the queue is shut down.
-    fn step(&mut self, life: &Life) -> bool {
+    fn step(&mut self, life: &Life<K>, source: &mut Source) -> bool {
         if self.calls == 0 {
             self.before = life.ledger.deliveries(self.number);
             (self.first_due, self.last_due) = (Duration::MAX, Duration::ZERO);
-            return self.delay(life);
+            return self.delay(life, source);
         }
         let deliveries = self.deliveries(life);
         let late = life.clock.now().saturating_sub(self.last_due);
@@ -93,11 +101,14 @@ impl Owned {
         );
         if self.again {
             if self.calls < MOST_CALLS && fastrand::u8(..8) == 0 {
-                return self.delay(life);
+                return self.delay(life, source);
             }
         } else if deliveries == 1 {
             self.calls = 0;
-        } else if fastrand::u8(..8) == 0 && life.queue.cancel(&self.number) {
+            if let Some(interval) = life.plan.settings.interval {
+                self.interval_over = self.first_due + interval;
+            }
+        } else if fastrand::u8(..8) == 0 && life.queue.cancel(&life.ledger.key(self.number)) {
             let deliveries = self.deliveries(life);
             assert_eq!(deliveries, 0, "D6: key {} was cancelled", self.number);
             life.ledger.cancelled(self.number);
@@ -107,17 +118,15 @@ impl Owned {
     }
 
     /// Delays the key, once more or for the first time; false if the queue is shut down.
-    fn delay(&mut self, life: &Life) -> bool {
+    fn delay(&mut self, life: &Life<K>, source: &mut Source) -> bool {
         let long = fastrand::u8(..16) == 0;
         let delay = Duration::from_micros(fastrand::u64(1..if long { 200_000 } else { 10_000 }));
-        let due = life.clock.now() + delay;
+        let due = self.interval_over.max(life.clock.now() + delay);
         self.first_due = self.first_due.min(due);
         self.last_due = self.last_due.max(due);
         life.ledger.not_before(self.number, self.first_due);
-        let added = match &self.handle {
-            Some(handle) => handle.add_after(delay),
-            None => life.queue.add_after(life.ledger.key(self.number), delay),
-        };
+        let key = life.ledger.key(self.number);
+        let added = K::delay(&life.queue, source, key, self.handle.as_ref(), delay);
         life.ledger.count(self.number, added);
         assert!(
             matches!(added, Added::Delayed | Added::ShutDown),
@@ -129,12 +138,14 @@ impl Owned {
 }
 
 /// Delays and cancels its own keys until stopped or refused. Returns those that were not at rest.
-pub(crate) fn own(life: &Life, first: u64) -> Vec<Owned> {
+pub(crate) fn own<K: Carried>(life: &Life<K>, nth: u64) -> Vec<Owned<K>> {
+    let mut source = life.source(life.plan.producers.len() + nth as usize);
+    let first = life.plan.keys + nth * life.plan.delayed;
     let numbers = first..first + life.plan.delayed;
     let mut keys: Vec<_> = numbers.map(|number| Owned::new(life, number)).collect();
-    while !life.is_stopped() && !life.queue.is_shutting_down() {
+    while !life.is_stopped() {
         let key = fastrand::usize(..keys.len());
-        if !keys[key].step(life) {
+        if !keys[key].step(life, &mut source) {
             break;
         }
         if fastrand::u8(..8) == 0 {

@@ -3,23 +3,37 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::{Clock, DelayPolicy, WorkQueue};
-use keyqueue_model::ledger::Key;
 
-pub(crate) type Queue = WorkQueue<Key, ItemExponentialFailure<Key>>;
+use crate::settings::{GROUP, Merging, Settings};
 
-/// How a producer adds.
-#[derive(Clone, Copy, Debug)]
+/// How a producer adds. The last seven are for values, or respect the bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Adding {
     Add,
-    AddRef,
+    /// At a random level.
+    At,
+    Ref,
     /// Through handles that live as long as the producer.
     Handle,
     /// Through a handle for each add.
     NewHandle,
     Bulk,
+    Update,
+    /// With a receipt.
+    Tracked,
+    Try,
+    Wait,
+    Timeout,
+    Async,
+    /// A future that is polled, and dropped if it is not ready.
+    Cancelled,
 }
+
+/// Those that respect the bound.
+const BOUNDED: [Adding; 5] = {
+    use Adding::*;
+    [Try, Wait, Timeout, Async, Cancelled]
+};
 
 /// How a consumer takes.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +42,18 @@ pub(crate) enum Taking {
     Timeout,
     Batch,
     Async,
+    /// Items that own their queue.
+    Owned,
     /// Futures that are polled, and a little later polled again or dropped, woken or not.
     Fickle,
     /// The same, much later.
     Idle,
-    /// Never waits.
-    Try,
     /// The worker loop, on two threads.
     Workers,
+    /// The same, as four tasks of one thread.
+    Tasks,
+    /// Never waits.
+    Try,
 }
 
 /// How a life ends.
@@ -44,7 +62,9 @@ pub(crate) enum End {
     /// The producers stop, everything is delivered, then the queue is shut down.
     AtRest,
     ShutDown,
-    /// So many drain it at the same time, while all are at work.
+    /// This many threads shut it down at once, without a delivery of what is queued.
+    Now(usize),
+    /// This many drain it at the same time, while all are at work.
     Drain(usize),
     /// A drain as a future.
     DrainAsync,
@@ -56,24 +76,27 @@ pub(crate) enum End {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) shards: Option<usize>,
-    pub(crate) ring: Option<usize>,
-    pub(crate) tick: Duration,
-    pub(crate) policy: DelayPolicy,
-    pub(crate) supersede: bool,
-    /// Whether a drain delivers what is delayed.
-    pub(crate) drain_delays: bool,
+    pub(crate) settings: Settings,
     /// Keys that are added at once; their numbers are below.
     pub(crate) keys: u64,
     /// Keys that only their owners touch, and only delay: this many for each owner.
     pub(crate) delayed: u64,
     pub(crate) owners: u64,
+    /// Threads that hold and release groups.
+    pub(crate) holders: u64,
     /// Whether keys count how many of them are alive.
     pub(crate) counted: bool,
-    /// Threads that call `fire_due`; if there is none, the queue has its own thread for that.
+    /// Threads that call `fire_due`, if the queue has no thread of its own for that.
     pub(crate) drivers: usize,
-    /// Whether the keys that are added at once are delayed, cancelled and retried, too.
+    /// Whether the keys that are added at once are delayed, cancelled and taken back, too.
     pub(crate) mixed: bool,
+    /// Whether all queued keys are discarded now and then.
+    pub(crate) cleared: bool,
+    /// Whether deliveries are retried, and panic.
+    pub(crate) retried: bool,
+    /// Whether each producer adds only keys of its own, and those only while they are idle. All of its adds
+    /// need room then, so that what they may exceed, and when one has to find room, is known exactly.
+    pub(crate) apart: bool,
     pub(crate) producers: Vec<Adding>,
     /// How often each adds; if not given, until the time is over.
     pub(crate) adds: Option<u64>,
@@ -86,71 +109,151 @@ pub(crate) struct Plan {
     pub(crate) end: End,
 }
 
+/// The keys of a holder.
+pub(crate) const HELD: u64 = 3 * GROUP;
+
 impl Plan {
     /// A random plan.
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let one_of = |rng: &mut Rng, sizes: &[u64]| sizes[rng.usize(..sizes.len())];
-        use {Adding::*, DelayPolicy::*, Taking::*};
-        let adding = [Add, AddRef, Handle, NewHandle, Bulk];
-        let taking = [Get, Timeout, Batch, Async, Fickle, Workers, Idle, Try];
-        // One that polls would make up for a wake-up that was lost.
-        let kinds = taking.len() - usize::from(rng.u8(..4) > 0);
-        Plan {
-            shards: rng.bool().then(|| 2 << rng.u32(..7)),
-            ring: [None, Some(rng.usize(1..9)), Some(rng.usize(1..9)), Some(64)][rng.usize(..4)],
-            tick: [1000, 100, 5000].map(Duration::from_micros)[rng.usize(..3)],
-            policy: [Earliest, Latest, Replace, KeepFirst][rng.usize(..4)],
-            supersede: rng.bool(),
-            drain_delays: rng.bool(),
-            keys: one_of(rng, &[1, 3, 50, 1_000, 30_000, 300_000]),
-            delayed: one_of(rng, &[1, 16, 500]),
-            owners: rng.u64(..3),
+        let keys = one_of(rng, &[1, 3, 50, 1_000, 30_000, 300_000]);
+        let delayed = one_of(rng, &[1, 16, 500]);
+        let cleared = rng.u8(..8) == 0;
+        // What clears takes the keys of owners and holders, too, who would wait for them.
+        let others = if cleared { 1 } else { 3 };
+        let (owners, mut holders) = (rng.u64(..others), rng.u64(..others));
+        let settings = Settings::random(rng, keys + owners * delayed);
+        if settings.groups.is_none() {
+            holders = 0;
+        }
+        let apart = settings.capacity.is_some() && rng.u8(..4) == 0;
+        let plan = Plan {
+            keys,
+            delayed,
+            owners,
+            holders,
             counted: rng.bool(),
-            drivers: [0, 0, 1, 2][rng.usize(..4)],
+            drivers: if settings.manual { rng.usize(1..3) } else { 0 },
             mixed: rng.bool(),
-            producers: (0..rng.usize(1..5))
-                .map(|_| adding[rng.usize(..adding.len())])
-                .collect(),
+            cleared,
+            retried: rng.bool(),
+            apart,
+            producers: random_producers(rng, &settings, apart),
             adds: None,
             bout: 1 << rng.u32(..16),
-            consumers: (0..rng.usize(1..6))
-                .map(|_| taking[rng.usize(..kinds)])
-                .collect(),
+            consumers: random_consumers(rng),
             tasks: rng.usize(..4),
             time: match rng.u8(..8) {
                 0 => Duration::from_micros(rng.u64(..3000)),
                 _ => Duration::from_millis(rng.u64(5..1000)),
             },
-            end: match rng.u8(..9) {
+            end: match rng.u8(..11) {
                 0 | 1 => End::AtRest,
                 2 => End::ShutDown,
-                3 | 4 => End::Drain(rng.usize(1..4)),
-                5 | 6 => End::DrainAsync,
-                7 => End::DrainTimeout,
+                3 | 4 => End::Now(rng.usize(1..3)),
+                5 | 6 => End::Drain(rng.usize(1..4)),
+                7 | 8 => End::DrainAsync,
+                9 => End::DrainTimeout,
                 _ => End::Released,
             },
+            settings,
+        };
+        if apart {
+            plan.set_apart().placed()
+        } else {
+            plan.placed()
         }
     }
 
-    pub(crate) fn queue(&self, clock: &Clock) -> Queue {
-        let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
-        let limiter = ItemExponentialFailure::new(first, longest).expect("1 ms is below 20 ms");
-        let mut builder = WorkQueue::builder()
-            .rate_limiter(limiter)
-            .clock(clock.clone())
-            .tick(self.tick)
-            .delay_policy(self.policy)
-            .supersede_delays(self.supersede)
-            .drain_delays(self.drain_delays);
-        if self.drivers > 0 {
-            builder = builder.manual_timers();
+    /// The same, with the keys of holders in groups of their own.
+    pub(crate) fn placed(mut self) -> Self {
+        let first = self.first_held();
+        if let Some(groups) = &mut self.settings.groups {
+            groups.apart = first;
         }
-        if let Some(shards) = self.shards {
-            builder = builder.shards(shards);
-        }
-        if let Some(ring) = self.ring {
-            builder = builder.ring(ring);
-        }
-        builder.build().expect("the settings are in range")
+        self
     }
+
+    /// The same, with nothing that keeps the producers from knowing what waits.
+    fn set_apart(self) -> Self {
+        Plan {
+            owners: 0,
+            holders: 0,
+            mixed: false,
+            cleared: false,
+            retried: false,
+            // One for each producer at least.
+            keys: self.keys.max(self.producers.len() as u64),
+            ..self
+        }
+    }
+
+    /// The keys of all.
+    pub(crate) fn all_keys(&self) -> u64 {
+        self.first_held() + self.holders * HELD
+    }
+
+    /// The first key of a holder.
+    pub(crate) fn first_held(&self) -> u64 {
+        self.keys + self.delayed * self.owners
+    }
+
+    /// The threads that add.
+    pub(crate) fn adders(&self) -> usize {
+        self.producers.len() + (self.owners + self.holders) as usize
+    }
+
+    /// Whether all keys have room at once, so that no add is refused.
+    pub(crate) fn always_fits(&self) -> bool {
+        let values = self.settings.values.as_ref();
+        // Each takes room once: it is not delayed, and no value counts twice because a merge has panicked.
+        let counts_once = !(self.mixed || self.retried || self.owners > 0)
+            && values.is_none_or(|values| {
+                values.weight.is_none() && values.merging != Merging::Panicking
+            });
+        // An add of a key that others add, too, may take room for a moment, and be merged.
+        let others = if self.apart { 0 } else { self.adders() as u64 };
+        let all = self.keys + others + self.holders * HELD;
+        counts_once && self.settings.room().is_none_or(|room| all <= room as u64)
+    }
+
+    /// Whether values may be dropped that were put.
+    pub(crate) fn may_lose_values(&self) -> bool {
+        let merging = self.settings.values.as_ref().map(|values| values.merging);
+        let refused = self.retried && self.end != End::AtRest;
+        self.mixed
+            || self.cleared
+            || refused
+            || merging != Some(Merging::Append)
+            || matches!(self.end, End::Now(_))
+    }
+}
+
+fn random_producers(rng: &mut Rng, settings: &Settings, apart: bool) -> Vec<Adding> {
+    use Adding::*;
+    let mut ways = vec![Add, At, Ref, Handle, NewHandle];
+    if apart {
+        ways.clear();
+    }
+    if settings.capacity.is_some() {
+        ways.extend(BOUNDED);
+    }
+    match settings.values {
+        _ if apart => {}
+        None => ways.push(Bulk),
+        Some(_) => ways.extend([Update, Tracked, Tracked]),
+    }
+    let ways = (0..rng.usize(1..5)).map(|_| ways[rng.usize(..ways.len())]);
+    ways.collect()
+}
+
+fn random_consumers(rng: &mut Rng) -> Vec<Taking> {
+    use Taking::*;
+    let ways = [
+        Get, Timeout, Batch, Async, Owned, Fickle, Workers, Tasks, Idle, Try,
+    ];
+    // One that polls would make up for a wake-up that was lost.
+    let kinds = ways.len() - usize::from(rng.u8(..4) > 0);
+    let ways = (0..rng.usize(1..6)).map(|_| ways[rng.usize(..kinds)]);
+    ways.collect()
 }

@@ -7,15 +7,15 @@
 //!   a key's deliveries (C3).
 //! * A key is delivered once for each add that returned `Queued` or `Deferred` (C2, C4, C6), and at most once more
 //!   for each add whose result does not tell: delays, retries, and the keys of a bulk.
-//! * A key that is taken back, or discarded by the queue's end, is as good as delivered; which key that was is not
-//!   known, so as many deliveries may be missing in all.
+//! * What takes keys out of the queue without a delivery says how many ([`Ledger::discard`],
+//!   [`Ledger::abandoned`]): that many deliveries may be missing.
 //!
 //! The atomics are std's under shuttle, too, which does not know them. An access is no step of the schedule, so the
 //! ledger changes at the instant of what it records.
 
 mod key;
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,11 +28,41 @@ pub use key::Key;
 // threads were joined.
 const R: Ordering = Ordering::Relaxed;
 
+/// What the caller of an add knows of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Reply {
+    /// It has done this.
+    Added(Added),
+    /// It was accepted. Nothing says whether it caused a delivery or was merged.
+    Accepted,
+    /// It was not accepted.
+    Refused,
+}
+
+impl Reply {
+    /// Whether the add was accepted.
+    pub fn is_accepted(self) -> bool {
+        match self {
+            Reply::Added(added) => added.is_accepted(),
+            Reply::Accepted => true,
+            Reply::Refused => false,
+        }
+    }
+}
+
+impl From<Added> for Reply {
+    fn from(added: Added) -> Self {
+        Reply::Added(added)
+    }
+}
+
 #[derive(Default, Debug)]
 struct Account {
     version: AtomicU64,
     accepted: AtomicU64,
     seen: AtomicU64,
+    /// The version when the key was last taken out without a delivery.
+    discarded: AtomicU64,
     held: AtomicBool,
     /// Counted with a plain load and store: by one holder at a time.
     deliveries: AtomicU64,
@@ -56,9 +86,9 @@ impl Account {
         self.accepted.fetch_max(version, R);
     }
 
-    /// Whether every add that was accepted has been delivered.
+    /// Whether every add that was accepted has been delivered, or discarded.
     fn is_served(&self) -> bool {
-        self.seen.load(R) >= self.accepted.load(R)
+        self.seen.load(R).max(self.discarded.load(R)) >= self.accepted.load(R)
     }
 }
 
@@ -74,8 +104,12 @@ pub struct Ledger {
     early: AtomicBool,
     /// A drain has returned.
     drained: AtomicBool,
-    /// Keys that were queued and were not delivered: as many deliveries may be missing.
-    discarded: AtomicU64,
+    /// Calls that take keys out, and have not returned.
+    discarding: AtomicUsize,
+    /// Deliveries that need not come: keys were taken out of the queue.
+    forgone: AtomicU64,
+    /// Keys whose last adds need not be delivered: the queue was shut down at once.
+    abandoned: AtomicU64,
     alive: Option<Arc<()>>,
 }
 
@@ -108,12 +142,18 @@ impl Ledger {
     }
 
     /// Accounts for an add that `add` makes of this key: if it is accepted, it has to be delivered.
-    pub fn add(&self, number: u64, add: impl FnOnce() -> Added) -> Added {
-        let version = self.account(number).announce();
+    pub fn add<A: Into<Reply> + Copy>(&self, number: u64, add: impl FnOnce() -> A) -> A {
+        let account = self.account(number);
+        let version = account.announce();
         let added = add();
-        self.count(number, added);
-        if added.is_accepted() {
-            self.account(number).accept(version);
+        let reply = added.into();
+        match reply {
+            Reply::Added(added) => self.count(number, added),
+            Reply::Accepted => _ = account.perhaps.fetch_add(1, R),
+            Reply::Refused => {}
+        }
+        if reply.is_accepted() {
+            account.accept(version);
         }
         added
     }
@@ -131,13 +171,14 @@ impl Ledger {
     }
 
     /// Adds these keys in bulk; false if the queue is shut down.
-    pub fn add_all<L, S>(&self, queue: &WorkQueue<Key, L, S>, numbers: &[u64]) -> bool
+    pub fn add_all<K, L, S>(&self, queue: &WorkQueue<K, L, S>, numbers: &[u64]) -> bool
     where
+        K: From<Key> + Hash + Eq + Send + Sync + 'static,
         S: BuildHasher,
     {
         let announce = |&number: &u64| (self.account(number), self.account(number).announce());
         let announced: Vec<_> = numbers.iter().map(announce).collect();
-        let queued = queue.add_all(numbers.iter().map(|&number| self.key(number)));
+        let queued = queue.add_all(numbers.iter().map(|&number| self.key(number).into()));
         assert!(queued <= numbers.len(), "C6: {queued} became queued");
         self.queued_in_bulks.fetch_add(queued as u64, R);
         // If the queue was shut down under the bulk, it does not say which keys were refused.
@@ -151,6 +192,32 @@ impl Ledger {
         open
     }
 
+    /// Accounts for a call that takes keys out of the queue, among these, and returns how many.
+    pub fn discard(
+        &self,
+        numbers: impl IntoIterator<Item = u64>,
+        call: impl FnOnce() -> usize,
+    ) -> usize {
+        self.discarding.fetch_add(1, R);
+        let taken = call();
+        self.forgone.fetch_add(taken as u64, R);
+        if taken > 0 {
+            for account in numbers.into_iter().map(|number| self.account(number)) {
+                account.discarded.fetch_max(account.version.load(R), R);
+            }
+        }
+        // Ordering: Release; pairs with the Acquire in `drained`.
+        self.discarding.fetch_sub(1, Ordering::Release);
+        taken
+    }
+
+    /// Notes that the queue was shut down at once, and has discarded this many keys, or that this many were taken
+    /// back.
+    pub fn abandoned(&self, keys: usize) {
+        self.forgone.fetch_add(keys as u64, R);
+        self.abandoned.fetch_add(keys as u64, R);
+    }
+
     /// Notes that the pending delay of a key was cancelled, which [`count`](Self::count) has counted: it causes no
     /// delivery (D6).
     pub fn cancelled(&self, number: u64) {
@@ -158,14 +225,9 @@ impl Ledger {
         assert!(before > 0, "D6: key {number} had no delay to cancel");
     }
 
-    /// Notes that this many keys that were queued, or to be queued, were taken back or discarded instead (S8).
-    pub fn discarded(&self, keys: usize) {
-        self.discarded.fetch_add(keys as u64, R);
-    }
-
     /// From now on a delivery of the key before this moment is too early.
     pub fn not_before(&self, number: u64, moment: Duration) {
-        let nanos = moment.as_nanos() as u64;
+        let nanos = u64::try_from(moment.as_nanos()).unwrap_or(u64::MAX);
         self.account(number).not_before.store(nanos, R);
     }
 
@@ -177,9 +239,14 @@ impl Ledger {
 
     /// Checks that a key that is delivered `now` is due (D1), if delays have to end in time.
     pub fn check_time(&self, number: u64, now: Duration) {
-        let due = Duration::from_nanos(self.account(number).not_before.load(R));
+        let due = self.due(number);
         let due_now = now >= due || self.early.load(R);
         assert!(due_now, "D1: key {number} at {now:?}, before {due:?}");
+    }
+
+    /// The moment before which a delivery of the key is too early.
+    pub fn due(&self, number: u64) -> Duration {
+        Duration::from_nanos(self.account(number).not_before.load(R))
     }
 
     /// Notes that a delivery has begun.
@@ -210,6 +277,16 @@ impl Ledger {
         self.account(number).deliveries.load(Ordering::Acquire)
     }
 
+    /// How often it was tried to add the key.
+    pub fn version(&self, number: u64) -> u64 {
+        self.account(number).version.load(R)
+    }
+
+    /// The version of the key when its last delivery began.
+    pub fn seen(&self, number: u64) -> u64 {
+        self.account(number).seen.load(R)
+    }
+
     /// How many delays of the key were accepted and not cancelled.
     pub fn delays(&self, number: u64) -> u64 {
         self.account(number).perhaps.load(R)
@@ -230,6 +307,11 @@ impl Ledger {
     /// be delivered (S3).
     pub fn drained(&self) {
         self.drained.store(true, R);
+        // A call that has taken the last key out is about to say so.
+        // Ordering: Acquire; pairs with the Release in `discard`.
+        while self.discarding.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
         self.check_served("S3");
     }
 
@@ -237,9 +319,11 @@ impl Ledger {
         let in_flight = self.in_flight.load(R);
         assert_eq!(in_flight, 0, "{promise}: keys are being worked on");
         let accounts = self.accounts.iter().enumerate();
-        let mut unserved = accounts.filter(|(_, account)| !account.is_served());
-        if let Some((number, account)) = unserved.nth(self.discarded.load(R) as usize) {
-            panic!("{promise}: key {number} was not delivered: {account:?}");
+        let mut left = accounts.filter(|(_, account)| !account.is_served());
+        let abandoned = self.abandoned.load(R);
+        // One more than may be left, if there is one.
+        if let Some((number, account)) = left.nth(abandoned as usize) {
+            panic!("{promise}: {abandoned} keys may be left, and {number} is: {account:?}");
         }
     }
 
@@ -247,16 +331,16 @@ impl Ledger {
     /// and delivered.
     pub fn check(&self) -> (u64, u64) {
         self.check_served("C5, W4");
-        let (mut adds, mut deliveries, mut by_bulks) = (0, 0, 0);
-        let (mut missing, discarded) = (0, self.discarded.load(R));
+        let (mut adds, mut deliveries, mut by_bulks, mut missing) = (0, 0, 0, 0);
+        let forgone = self.forgone.load(R);
         for (number, account) in self.accounts.iter().enumerate() {
             let delivered = account.deliveries.load(R);
             let (least, perhaps) = (account.owed.load(R), account.perhaps.load(R));
             let bulk = account.bulk.load(R);
             missing += least.saturating_sub(delivered);
             assert!(
-                missing <= discarded && delivered <= least + perhaps + bulk,
-                "C2, C4, C6: key {number}: {account:?}, of {discarded} discarded {missing} missing"
+                delivered <= least + perhaps + bulk && missing <= forgone,
+                "C2, C4, C6: key {number}: {account:?}, {missing} of {forgone} deliveries missing"
             );
             adds += account.version.load(R);
             deliveries += delivered;
@@ -264,7 +348,7 @@ impl Ledger {
         }
         let queued = self.queued_in_bulks.load(R);
         assert!(
-            by_bulks + discarded >= queued,
+            by_bulks + forgone >= queued,
             "C6: bulks made keys queued {queued} times, and {by_bulks} deliveries at most are theirs"
         );
         (adds, deliveries)

@@ -54,6 +54,10 @@ pub fn run(setup: Setup, ops: &[Op]) {
         0 => builder,
         groups => builder.group_by(move |key: &Key| key.number % groups),
     };
+    let queue = match setup.capacity() {
+        None => queue,
+        Some(capacity) => queue.capacity(capacity),
+    };
     let queue = queue.build().expect("the settings are in range");
     let alive = Arc::default();
     let mut lockstep = Lockstep {
@@ -126,6 +130,15 @@ impl<'q> Lockstep<'q> {
                 let id = self.id(number);
                 let added = self.queue.add_ref(&self.key(id));
                 self.added(id, added);
+            }
+            Op::TryAdd(number) => {
+                let id = self.id(number);
+                let added = self.queue.try_add(self.key(id)).ok();
+                let expected = self.model.try_add(id);
+                assert_eq!(added.is_some(), expected.is_some(), "B2: room for {id}");
+                if let (Some(added), Some(expected)) = (added, expected) {
+                    self.added_as(id, added, expected);
+                }
             }
             Op::AddAll {
                 first,
@@ -256,6 +269,11 @@ impl<'q> Lockstep<'q> {
             }
             Op::ShutDown => {
                 assert_eq!(self.queue.shut_down(), self.model.shut_down());
+            }
+            Op::ShutDownNow => {
+                assert_eq!(self.queue.shut_down_now(), self.model.shut_down_now());
+                // S8: what was queued or dirty is not delivered.
+                self.owed.clear();
             }
             Op::DrainNow => {
                 self.drain_begins();

@@ -203,7 +203,7 @@ impl Model {
     }
 
     pub(super) fn shut_down_now(&mut self) {
-        self.keys.shut_down_now();
+        _ = self.keys.shut_down_now();
         self.strand();
     }
 

@@ -62,14 +62,14 @@ impl<K: Kind> Place<K> {
             dawdle(20);
             if once_in(2) {
                 let cleared = self.queue.clear();
-                self.ledger.discarded(cleared);
+                self.ledger.abandoned(cleared);
                 // They were held for a moment, in which adds needed no room.
                 self.exceed(cleared);
                 continue;
             }
             let key = self.ledger.key(below(self.plan.keys));
             if let Some(puts) = K::remove(&self.queue, &key) {
-                self.ledger.discarded(1);
+                self.ledger.abandoned(1);
                 lock(&self.waiting).now -= puts.len();
                 self.puts.end(&puts);
             }

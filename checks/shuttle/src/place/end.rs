@@ -32,7 +32,7 @@ impl<K: Kind> Place<K> {
             End::Now => {
                 let left = queue.shut_down_now();
                 // Those that are processing may have been dirty.
-                ledger.discarded(left.queued + left.processing);
+                ledger.abandoned(left.queued + left.processing);
                 left.delayed
             }
         }
