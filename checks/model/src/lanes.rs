@@ -34,8 +34,8 @@ impl<K> Lanes<K> {
         self.levels[level].push_back(key);
     }
 
-    /// Takes the next key, and says of which level.
-    pub(crate) fn pop(&mut self) -> Option<(K, usize)> {
+    /// Takes the next key, and says of which level, and whether other levels had keys, too.
+    pub(crate) fn pop(&mut self) -> Option<(K, usize, bool)> {
         let filled = |level: &usize| !self.levels[*level].is_empty();
         let mut filled = (0..self.levels.len()).filter(filled);
         let first = filled.next()?;
@@ -51,12 +51,15 @@ impl<K> Lanes<K> {
             self.last = *next.unwrap_or(&others[0]);
             self.last
         };
-        Some((self.levels[level].pop_front()?, level))
+        Some((self.levels[level].pop_front()?, level, !others.is_empty()))
     }
 
-    /// Takes the next key of a level.
-    pub(crate) fn pop_at(&mut self, level: usize) -> Option<K> {
-        self.levels[level].pop_front()
+    /// Undoes what a `pop` has counted.
+    pub(crate) fn refund(&mut self, level: usize) {
+        self.contested -= 1;
+        if level > 0 {
+            self.last = level - 1;
+        }
     }
 
     pub(crate) fn into_keys(self) -> impl Iterator<Item = (K, usize)> {
@@ -78,10 +81,6 @@ impl<K> Lanes<K> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &K> {
         self.levels.iter().flatten()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.levels.iter_mut().for_each(VecDeque::clear);
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Naive<K> {
     queued: Turns<K>,
     /// With the level at which it was delivered.
     processing: BTreeMap<K, usize>,
+    /// Whether other levels had keys, too, when the last key was taken.
+    counted: bool,
     /// Those of `processing` that were added again, and at which level.
     dirty: BTreeMap<K, usize>,
     /// How many handles each key has.
@@ -90,9 +92,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             return Added::ShutDown;
         }
         if self.queued.contains(&key) {
-            if self.queued.raise(key, level) {
-                self.getters.wake(1);
-            }
+            self.queued.raise(key, level);
             return Added::Merged;
         }
         if let Some(own) = self.dirty.get_mut(&key) {
@@ -174,10 +174,8 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         if self.has_ended() {
             return Err(TryGetError::ShutDown);
         }
-        let (key, level, more) = self.queued.pop().ok_or(TryGetError::Empty)?;
-        if more {
-            self.getters.wake(1);
-        }
+        let (key, level, counted) = self.queued.pop().ok_or(TryGetError::Empty)?;
+        self.counted = counted;
         self.hand_out(key, level);
         Ok(key)
     }
@@ -191,20 +189,15 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         }
     }
 
-    /// Takes the key that comes instead of one that is held, if this is not simply the next one.
-    pub(crate) fn get_instead_of(&mut self, held: K) -> Option<K> {
-        if self.queued.has_groups() {
-            return None;
-        }
-        let level = *self.processing.get(&held)?;
-        let key = self.queued.pop_at(level)?;
-        self.hand_out(key, level);
-        Some(key)
+    /// Gives back the turn of the key that was taken last, and is not delivered.
+    pub(crate) fn refund(&mut self, held: K) {
+        let level = self.processing[&held];
+        self.queued.refund(held, level, self.counted);
     }
 
-    /// Takes all keys of a queue with groups.
+    /// Takes all keys of a queue with levels or groups.
     pub(crate) fn take_groups(&mut self) -> Option<Vec<K>> {
-        if !self.queued.has_groups() {
+        if !self.queued.has_order() {
             return None;
         }
         let all = self.queued.take_all();

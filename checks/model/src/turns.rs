@@ -50,25 +50,30 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
         self.lanes(key).push(key, level);
     }
 
-    /// Takes the next key, and says of which level, and whether a group was put back.
+    /// Takes the next key, and says of which level, and whether other levels of its group had keys, too.
     pub(crate) fn pop(&mut self) -> Option<(K, usize, bool)> {
-        let group = loop {
-            let group = self.ring.pop_front()?;
-            // Not if all was taken out meanwhile.
-            if self.groups.contains_key(&group) {
-                break group;
-            }
-        };
+        let group = self.ring.pop_front()?;
         let lanes = self.groups.get_mut(&group)?;
-        let (key, level) = lanes.pop()?;
-        let more = !lanes.is_empty();
-        if more {
-            self.ring.push_back(group);
-        } else if self.setup.groups() > 0 {
+        let popped = lanes.pop();
+        if lanes.is_empty() {
             // What it has counted is forgotten.
             self.groups.remove(&group);
+        } else {
+            self.ring.push_back(group);
         }
-        Some((key, level, more && self.setup.groups() > 0))
+        popped
+    }
+
+    /// Gives back the turn of a key that was taken and is not delivered, and what it has counted.
+    pub(crate) fn refund(&mut self, key: K, level: usize, counted: bool) {
+        let group = self.group(key);
+        if let Some(lanes) = self.groups.get_mut(&group) {
+            if counted {
+                lanes.refund(level);
+            }
+            self.ring.retain(|other| *other != group);
+            self.ring.push_front(group);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -88,23 +93,14 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
         self.len() == 0
     }
 
-    pub(crate) fn has_groups(&self) -> bool {
-        self.setup.groups() > 0
+    /// Whether the queue is more than one FIFO.
+    pub(crate) fn has_order(&self) -> bool {
+        self.setup.groups() > 0 || self.setup.levels() > 1
     }
 
-    /// Takes the next key of a level of a queue without groups.
-    pub(crate) fn pop_at(&mut self, level: usize) -> Option<K> {
-        let group = *self.ring.front()?;
-        let lanes = self.groups.get_mut(&group)?;
-        let key = lanes.pop_at(level)?;
-        if lanes.is_empty() {
-            self.ring.pop_front();
-        }
-        Some(key)
-    }
-
-    /// Takes all keys out, and says of which level each is. The groups keep their places.
+    /// Takes all keys out, and says of which level each is.
     pub(crate) fn take_all(&mut self) -> Vec<(K, usize)> {
+        self.ring.clear();
         let groups = std::mem::take(&mut self.groups);
         groups.into_values().flat_map(Lanes::into_keys).collect()
     }
@@ -114,7 +110,7 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.groups.values_mut().for_each(Lanes::clear);
+        self.groups.clear();
         self.ring.clear();
     }
 

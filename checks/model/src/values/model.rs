@@ -123,12 +123,9 @@ impl Model {
             if let Some(value) = self.load(key) {
                 return Some((key, value));
             }
-            let instead = self.keys.get_instead_of(key);
+            self.keys.refund(key);
             self.done(key);
-            key = match instead {
-                Some(key) => key,
-                None => self.keys.get().ok()?,
-            };
+            key = self.keys.get().ok()?;
         }
     }
 
