@@ -24,8 +24,5 @@ cargo test -p compare
 # With overflow checks and debug assertions, as the tests have them.
 cargo run --profile test -p compare -- --smoke "${everybody[@]}"
 
-# A controller on kube-rs's watcher, which checks itself. It is here because this package has kube-rs.
-cargo run --profile test -p compare --example kube
-
 # What being watched costs: that it runs, not what it prints.
 cargo test -p keyqueue --all-features --bench watched
