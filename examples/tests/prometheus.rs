@@ -1,41 +1,32 @@
 //! The example `metrics` under a real Prometheus: the scrapes, and the results of queries.
 //!
-//! Skipped, with a line that says so, where `prometheus` or `promtool` is not installed (Debian's
-//! package `prometheus` has both). `KEYQUEUE_PROMETHEUS=required` makes that a failure.
+//! Skipped where `prometheus` or `promtool` is not installed (Debian's package `prometheus` has both).
 #![cfg(all(feature = "metrics", unix))]
 
 mod programs;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use programs::{Running, eventually, program, run};
+use programs::{Running, program, run};
 use serde_json::Value;
 
 /// The folder with the example's dashboard and alerts.
 const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/metrics");
 
-/// Whether both programs are there.
+/// Whether both programs are there. If not, the test is skipped.
 fn installed() -> bool {
     let missing = ["prometheus", "promtool"].into_iter().find(|program| {
         let version = Command::new(program).arg("--version").output();
         !version.is_ok_and(|version| version.status.success())
     });
     if let Some(program) = missing {
-        let required = std::env::var_os("KEYQUEUE_PROMETHEUS").is_some_and(|set| set == "required");
-        assert!(!required, "`{program}` is not installed");
-        eprintln!("skipped: `{program}` is not installed");
+        rig::skipped(&format!("there is no {program}"));
     }
     missing.is_none()
-}
-
-/// An address that was free a moment ago.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// Returns the body of the response, if there is one.
@@ -75,7 +66,7 @@ fn prometheus(dir: &Path, target: SocketAddr, address: SocketAddr) -> Running {
 fn query(prometheus: SocketAddr, query: &str) -> Vec<f64> {
     let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let path = format!("/api/v1/query?query={encoded}");
-    eventually(query, || {
+    rig::found(query, || {
         let answer: Value = serde_json::from_str(&http_get(prometheus, &path)?).ok()?;
         // Not to be waited out: the query is wrong.
         assert_ne!(answer["errorType"], "bad_data", "{query}: {answer}");
@@ -146,7 +137,8 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (target, address) = (free_address(), free_address());
+    let [target, address] = rig::free_ports().unwrap();
+    let [target, address] = [target, address].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let _example = start(
         program("metrics")
             .args(["--seconds", "0", "--events", "300"])
@@ -154,7 +146,7 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
     );
     let _prometheus = prometheus(dir.path(), target, address);
 
-    let text = eventually("the example's series", || {
+    let text = rig::found("the example's series", || {
         http_get(target, "/metrics").filter(|text| text.contains(r#"result="given_up"} 1"#))
     });
     let scraped = dir.path().join("scraped");
@@ -169,7 +161,7 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
     let depth = one(r#"workqueue_depth{name="pods"}"#);
     assert!((0.0..10_000.0).contains(&depth), "depth {depth}");
     // Of 300 events a second some are merged; retries and give-ups come on top.
-    let rate = eventually("a rate of adds", || {
+    let rate = rig::found("a rate of adds", || {
         let rate = one(r#"rate(workqueue_adds_total{name="pods"}[10s])"#);
         (rate > 50.0).then_some(rate)
     });

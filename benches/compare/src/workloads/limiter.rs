@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use keyqueue::limiter::{
-    Bucket, ItemExponentialFailure, MaxOf, RateLimiter, default_controller,
-};
+use keyqueue::limiter::{Bucket, ItemExponentialFailure, MaxOf, RateLimiter, default_controller};
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
 

@@ -26,8 +26,8 @@ struct State {
 }
 
 impl Proxy {
-    /// Listens on a free port, and connects to this port of the same machine.
-    pub async fn start(target: u16) -> Result<Proxy> {
+    /// Listens on a free port, and connects to this address.
+    pub async fn start(target: String) -> Result<Proxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (sender, state) = watch::channel(State::default());
@@ -35,7 +35,7 @@ impl Proxy {
         accept.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((inner, _)) = listener.accept().await {
-                let Ok(outer) = TcpStream::connect(("127.0.0.1", target)).await else {
+                let Ok(outer) = TcpStream::connect(&target).await else {
                     continue;
                 };
                 let ((inner_read, inner_write), (outer_read, outer_write)) =
@@ -51,8 +51,8 @@ impl Proxy {
         })
     }
 
-    pub fn port(&self) -> u16 {
-        self.address.port()
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub fn stall(&self, stalled: bool) {

@@ -21,11 +21,11 @@ wait $program
 
 /// Dropping it kills the program and waits for its end.
 #[derive(Debug)]
-pub(crate) struct Supervised(Child);
+pub struct Supervised(Child);
 
 impl Supervised {
     /// Starts a program. Its output goes to the file `log`; `remove` is removed after its end.
-    pub(crate) fn start(
+    pub fn start(
         program: &Path,
         arguments: &[impl AsRef<OsStr>],
         log: &Path,

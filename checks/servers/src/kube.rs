@@ -3,24 +3,22 @@
 //!
 //! It has no controllers of its own: nothing collects what deleted owners leave, and no pod runs.
 
-mod process;
-mod proxy;
-
-use std::env;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kube::{Client, Config};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use tokio::time::{Instant, sleep};
 
-use process::Supervised;
-pub use proxy::Proxy;
+use crate::process::Supervised;
 
 /// Names the version of Kubernetes; `apiserver.sh` names the binary after it.
-const MODULE: &str = include_str!("../../apiserver/go.mod");
+const MODULE: &str = include_str!("../../../kube/apiserver/go.mod");
 /// The token of a user of the group `system:masters`, who may do everything.
 const TOKEN: &str = "of-the-tests";
 /// How long a server may take to be ready.
@@ -38,19 +36,10 @@ pub struct ControlPlane {
     _etcd: Supervised,
 }
 
-/// Finds the binary: `$KUBE_CONTROL_PLANE`, or where `kube/apiserver.sh` puts it. Prints "not run" if there is none.
+/// Finds the binary: `$KUBE_CONTROL_PLANE`, or where `kube/apiserver.sh` puts it.
 pub fn program() -> Option<PathBuf> {
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-    let name = format!("keyqueue/bin/control-plane-{}", version());
-    let named = env::var_os("KUBE_CONTROL_PLANE").map(PathBuf::from);
-    let found = named
-        .or_else(|| Some(cache?.join(name)))
-        .filter(|program| program.is_file());
-    if found.is_none() {
-        println!("not run: no kube-apiserver; kube/apiserver.sh builds it");
-    }
-    found
+    let installed = format!("control-plane-{}", version());
+    crate::server("KUBE_CONTROL_PLANE", &installed, "kube/apiserver.sh")
 }
 
 /// The version of Kubernetes.
@@ -70,7 +59,7 @@ impl ControlPlane {
             .tempdir()?
             .keep();
         prepare(&directory)?;
-        let [etcd_port, peers, port] = free_ports()?;
+        let [etcd_port, peers, port] = rig::free_ports()?;
         let etcd = start_etcd(&program, &directory, etcd_port, peers)?;
         let mut plane = ControlPlane {
             program,
@@ -141,11 +130,26 @@ async fn ready(client: &Client) -> bool {
 
 /// Writes the files that the API server's flags name.
 fn prepare(directory: &Path) -> Result<()> {
-    let key = rcgen::KeyPair::generate()?;
-    fs::write(directory.join("sa.key"), key.serialize_pem())?;
-    fs::write(directory.join("sa.pub"), key.public_key_pem())?;
+    let [private, public] = key_pair()?;
+    fs::write(directory.join("sa.key"), private)?;
+    fs::write(directory.join("sa.pub"), public)?;
     let user = format!("{TOKEN},tests,1,system:masters\n");
     Ok(fs::write(directory.join("tokens.csv"), user)?)
+}
+
+/// A new private key, and its public one, as PEM.
+fn key_pair() -> Result<[String; 2]> {
+    /// What comes before the point of a public key of P-256 (RFC 5480).
+    const PUBLIC: [u8; 26] = *b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
+    let (kind, random) = (&ECDSA_P256_SHA256_ASN1_SIGNING, SystemRandom::new());
+    let private = EcdsaKeyPair::generate_pkcs8(kind, &random)?;
+    let pair = EcdsaKeyPair::from_pkcs8(kind, private.as_ref(), &random)?;
+    let public = [&PUBLIC, pair.public_key().as_ref()].concat();
+    let pem = |what, der: &[u8]| {
+        let text = STANDARD.encode(der);
+        format!("-----BEGIN {what} KEY-----\n{text}\n-----END {what} KEY-----\n")
+    };
+    Ok([pem("PRIVATE", private.as_ref()), pem("PUBLIC", &public)])
 }
 
 fn start_etcd(program: &Path, directory: &Path, port: u16, peers: u16) -> Result<Supervised> {
@@ -187,17 +191,6 @@ fn apiserver_arguments(directory: &Path, etcd_port: u16, port: u16) -> Vec<Strin
         "--endpoint-reconciler-type=none".to_owned(),
         "--disable-admission-plugins=ServiceAccount".to_owned(),
     ]
-}
-
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0"));
-    // All are bound at once, so that they differ.
-    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }
 
 /// The last lines of a log.

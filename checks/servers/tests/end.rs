@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use anyhow::Result;
-use control_plane::ControlPlane;
+use servers::kube::ControlPlane;
 
 #[tokio::test]
 async fn a_control_plane_that_is_dropped_leaves_nothing() -> Result<()> {
