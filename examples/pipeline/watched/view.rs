@@ -8,9 +8,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
-use shared::program::label;
+use shared::label;
 
-use crate::model::Model;
+use super::model::Model;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model<'_>) {
     // A tall terminal has room for all groups.

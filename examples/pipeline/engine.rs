@@ -20,31 +20,31 @@ const PIECE: usize = 64 << 10;
 const LONGEST_NAME: usize = 1 << 10;
 
 /// The first field of a line: the key.
-pub type Name = Vec<u8>;
+pub(crate) type Name = Vec<u8>;
 
 /// Lines that were read and are not digested yet, each with a newline: the value of a key.
-pub type Lines = Vec<u8>;
+pub(crate) type Lines = Vec<u8>;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Totals {
-    pub lines: u64,
-    pub bytes: u64,
+pub(crate) struct Totals {
+    pub(crate) lines: u64,
+    pub(crate) bytes: u64,
     /// CRC-32 of all lines: it shows whether one is missing, doubled or out of order.
-    pub digest: u32,
+    pub(crate) digest: u32,
 }
 
 /// What the reader and the workers share.
 #[derive(Debug)]
-pub struct Pipeline<L = NoLimit> {
-    pub queue: ValueQueue<Name, Lines, L>,
+pub(crate) struct Pipeline<L = NoLimit> {
+    pub(crate) queue: ValueQueue<Name, Lines, L>,
     totals: Mutex<HashMap<Name, Totals>>,
     /// The number of deliveries that digested their lines.
-    pub deliveries: AtomicU64,
+    pub(crate) deliveries: AtomicU64,
 }
 
 impl<L> Pipeline<L> {
     /// Creates a pipeline over a queue with these settings, which append lines to lines.
-    pub fn over(builder: Builder<Valued<Name, Lines>, L>) -> Result<Self, ConfigError> {
+    pub(crate) fn over(builder: Builder<Valued<Name, Lines>, L>) -> Result<Self, ConfigError> {
         let queue = builder.capacity(MOST_WAITING).weight(Lines::len).build()?;
         Ok(Pipeline {
             queue,
@@ -54,7 +54,7 @@ impl<L> Pipeline<L> {
     }
 
     /// The work of one delivery.
-    pub fn digest(&self, name: &Name, lines: &Lines) {
+    pub(crate) fn digest(&self, name: &Name, lines: &Lines) {
         // Taken out while the lines are digested, without the lock: no other worker has this name
         // meanwhile. The queue promises that.
         let totals = self.totals.lock().unwrap().remove(name);
@@ -70,14 +70,14 @@ impl<L> Pipeline<L> {
     }
 
     /// The totals of all names, in no order.
-    pub fn into_totals(self) -> HashMap<Name, Totals> {
+    pub(crate) fn into_totals(self) -> HashMap<Name, Totals> {
         self.totals.into_inner().unwrap()
     }
 }
 
 /// Reads lines, and puts them into the queue.
 #[derive(Debug)]
-pub struct Reader<'a, L> {
+pub(crate) struct Reader<'a, L> {
     pipeline: &'a Pipeline<L>,
     piece: Vec<u8>,
     /// The name of the line that the next piece continues; empty if that line has none, and is left
@@ -86,7 +86,7 @@ pub struct Reader<'a, L> {
 }
 
 impl<'a, L> Reader<'a, L> {
-    pub fn new(pipeline: &'a Pipeline<L>) -> Self {
+    pub(crate) fn new(pipeline: &'a Pipeline<L>) -> Self {
         Reader {
             pipeline,
             piece: Vec::new(),
@@ -96,7 +96,7 @@ impl<'a, L> Reader<'a, L> {
 
     /// Reads the next line, or the next piece of a long one. Returns the number of bytes that were
     /// read: 0 at the end.
-    pub fn read(&mut self, input: &mut impl BufRead) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, input: &mut impl BufRead) -> io::Result<usize> {
         self.piece.clear();
         let mut input = input.take(PIECE as u64);
         let read = input.read_until(b'\n', &mut self.piece)?;

@@ -1,47 +1,53 @@
-//! Watches a running pipeline in the terminal: depth, groups, rates, latencies, and the oldest keys.
+//! A running pipeline, watched: in the terminal with `--top` (depth, groups, rates, latencies, and the oldest keys), or by its
+//! series, served at `http://ADDRESS/metrics` with `--listen`, or printed at the end of `--seconds` without.
 //!
-//! `cargo run --release --features metrics --example top -- [FILE] [--rate BYTES] [--pause MS] [--fail PERCENT]`
+//! ```text
+//! cargo run --release --features metrics --example pipeline -- --top
+//! cargo run --release --features metrics --example pipeline -- --listen 127.0.0.1:9187
+//! ```
 //!
-//! The load is that of the example `pipeline`: the lines of FILE, over and over, each under its first
-//! field. The file is read at a set rate, and the workers pause before each key, so that keys wait;
-//! some deliveries fail, and are retried. Names take turns by their first letter, and one line in twenty
-//! is also put under the name `urgent`, which is at level 0. The figures come from the queue's series, through an
-//! exporter in the same process, and from `snapshot`. `q` ends the program. `--frame` prints a
-//! single frame, without a terminal.
+//! The file is read at a set rate, and the workers pause before each key, so that keys wait; some deliveries fail, and are
+//! retried, and at last given up. Names take turns by their first letter, and one line in twenty is also put under the name
+//! `urgent`, which is at level 0. What is shown in the terminal comes from the queue's series, through an exporter in the same
+//! process, and from `snapshot`. `prometheus.yml`, `alerts.yml` and `dashboard.json` in the folder above are made for the series.
 
 mod model;
 mod view;
 
 use std::fs::File;
 use std::io::{self, BufReader, Seek, Write};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::Workers;
 use keyqueue::{Valued, WorkQueue, merge};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use shared::engine::{Lines, Name, Pipeline, Reader};
-use shared::program::{exit, written};
+use shared::written;
 
-use crate::model::{Letter, Limiter, Model};
+use crate::engine::{Lines, Name, Pipeline, Reader};
+use model::{Letter, Limiter, Model};
 
-/// Watches a running pipeline in the terminal. `q` or Ctrl-C ends it.
-#[derive(Parser)]
-#[command(name = "top")]
-struct Args {
-    /// The lines to feed the pipeline with, over and over [default: this crate's README.md]
-    file: Option<PathBuf>,
-    /// Bytes to read a second
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Handle the file over and over, and watch that in the terminal. `q` or Ctrl-C ends it
+    #[arg(long, conflicts_with_all = ["listen", "seconds"])]
+    top: bool,
+    /// Handle it over and over, and serve the series to Prometheus. Ctrl-C or SIGTERM ends it
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// End after this many; without `--listen` the series are printed then
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Bytes to read a second while it is watched
     #[arg(long, value_name = "BYTES", default_value_t = 20_000)]
     rate: u64,
     /// Milliseconds that a worker rests before it digests a key
@@ -50,37 +56,51 @@ struct Args {
     /// How many of a hundred deliveries fail, and are retried
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=100))]
     fail: u8,
-    /// Threads that digest lines
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=8192))]
-    workers: u16,
     /// Milliseconds from one frame to the next
     #[arg(long, value_name = "MS", default_value_t = 500)]
     refresh: u64,
     /// Print the frame after this many refreshes, of 24 rows, and end
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "top")]
     frame: Option<u32>,
     /// The width of a printed frame
     #[arg(long, value_name = "N", default_value_t = 80, value_parser = clap::value_parser!(u16).range(60..=1000))]
     columns: u16,
 }
 
-fn main() -> ExitCode {
-    exit("top", run(Args::parse()))
+impl Options {
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.top || self.listen.is_some() || self.seconds.is_some()
+    }
 }
 
-fn run(args: Args) -> anyhow::Result<()> {
-    let readme = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let file = args.file.unwrap_or_else(readme);
+/// Reads the file, README.md by default, over and over, until it is ended. There are four workers by default.
+pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> anyhow::Result<()> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let file = file.unwrap_or(&readme);
     let name = file.display();
-    let input = File::open(&file).with_context(|| format!("cannot open {name}"))?;
+    let input = File::open(file).with_context(|| format!("cannot open {name}"))?;
     anyhow::ensure!(input.metadata()?.len() > 0, "{name} is empty");
 
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let exported = recorder.handle();
-    let backoff = ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(8))?;
+    // The exporter makes summaries, which the terminal shows; with buckets it makes what client-go has, histograms.
+    let exporter = match args.top {
+        true => PrometheusBuilder::new(),
+        false => PrometheusBuilder::new().set_buckets_for_metric(
+            Matcher::Suffix("_duration_seconds".into()),
+            &keyqueue::metrics::BUCKETS,
+        )?,
+    };
+    // A program installs its exporter, for all queues; `Builder::recorder` is for a queue that reports elsewhere.
+    let exported = match args.listen {
+        Some(address) => {
+            let served = exporter.with_http_listener(address).install();
+            served.with_context(|| format!("cannot serve http://{address}/metrics"))?;
+            None
+        }
+        None => Some(exporter.install_recorder()?),
+    };
+    let backoff = ItemExponentialFailure::new(Duration::from_millis(250), Duration::from_secs(8))?;
     let settings = WorkQueue::builder()
-        .name("pipeline")
-        .recorder(Arc::new(recorder))
+        .name("pipeline") // This enables the metrics.
         .levels(2)
         .rate_limiter(backoff)
         .merge(merge::append)
@@ -101,28 +121,59 @@ fn run(args: Args) -> anyhow::Result<()> {
 
     thread::scope(|scope| {
         let _end = pipeline.queue.shut_down_on_drop(); // Also if the display panics.
-        let workers = Workers::new(&pipeline.queue).threads(args.workers.into());
+        let workers = Workers::new(&pipeline.queue)
+            .threads(workers.unwrap_or(4).into())
+            .max_retries(3);
         let workers = scope.spawn(|| {
             let ran = workers.values().run(work);
             pipeline.queue.shut_down(); // If they could not be started.
             ran
         });
         let reader = scope.spawn(|| feed(&pipeline, input, args.rate));
-
-        let mut model = Model::new(&pipeline.queue, &exported);
-        let refresh = Duration::from_millis(args.refresh);
-        let watched = match args.frame {
-            Some(count) => print_frame(&mut model, refresh, count, args.columns),
-            None => watch(&mut model, refresh),
+        let watched = match &exported {
+            Some(exported) if args.top => {
+                let mut model = Model::new(&pipeline.queue, exported);
+                let refresh = Duration::from_millis(args.refresh);
+                match args.frame {
+                    Some(count) => print_frame(&mut model, refresh, count, args.columns),
+                    None => watch(&mut model, refresh),
+                }
+            }
+            _ => wait(&pipeline, args).and_then(|()| {
+                pipeline.queue.report();
+                let series = exported.map_or(String::new(), |exported| exported.render());
+                written(io::stdout().write_all(series.as_bytes()))
+            }),
         };
-        pipeline.queue.shut_down();
+        let dropped = pipeline.queue.shut_down().delayed;
         let read = reader.join().expect("the reader has not panicked");
         read.with_context(|| format!("cannot read {name}"))?;
         workers
             .join()
             .expect("what a worker panics with is caught")?;
+        if !args.top {
+            eprintln!("ended; {dropped} pending retries dropped");
+        }
         watched
     })
+}
+
+/// Waits for Ctrl-C, SIGTERM or the set time.
+fn wait(pipeline: &Pipeline<Limiter>, args: &Options) -> anyhow::Result<()> {
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    // Ordering: Relaxed, here and below; a flag.
+    ctrlc::set_handler(|| ENDED.store(true, Ordering::Relaxed)).context("cannot catch signals")?;
+    if let Some(address) = args.listen {
+        eprintln!("serving http://{address}/metrics");
+    }
+    let (began, time) = (Instant::now(), args.seconds.map(Duration::from_secs));
+    while !ENDED.load(Ordering::Relaxed) && !pipeline.queue.is_shutting_down() {
+        if time.is_some_and(|time| began.elapsed() >= time) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// The group of a name: its first letter.

@@ -1,13 +1,20 @@
-//! The example `top`, without a terminal: a frame of a running pipeline.
+//! The example `pipeline` while it is watched: a frame of what the terminal shows, the series, and how it ends.
 #![cfg(feature = "metrics")]
 
 mod programs;
 
 use std::io::{Read, Write};
-use std::process::Stdio;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
-use programs::{Ended, program, run, text};
+use programs::{Ended, Running, program, run, text};
 use tempfile::NamedTempFile;
+
+fn watched() -> Command {
+    let mut top = program("pipeline");
+    top.arg("--top");
+    top
+}
 
 /// The first number in the line that has `label`, after the label.
 #[track_caller]
@@ -28,7 +35,7 @@ fn a_frame_shows_depth_groups_rates_times_and_the_oldest_keys() {
         writeln!(log, "client-{:03} line {number}", number * 7 % 300).unwrap();
     }
     // 300 keys, each held for 20 ms by one of two workers: far more comes than is worked off.
-    let top = run(program("top")
+    let top = run(watched()
         .arg(log.path())
         .args(["--frame", "3", "--refresh", "300", "--rate", "100000"])
         .args(["--pause", "20", "--workers", "2", "--fail", "0"]));
@@ -62,15 +69,15 @@ fn a_frame_shows_depth_groups_rates_times_and_the_oldest_keys() {
 
 #[test]
 fn a_file_that_is_not_there_or_empty_is_named() {
-    run(program("top").arg("not/there")).assert_refused(1, "cannot open not/there");
+    run(watched().arg("not/there")).assert_refused(1, "cannot open not/there");
     let empty = NamedTempFile::new().unwrap();
-    run(program("top").arg(empty.path())).assert_refused(1, "is empty");
+    run(watched().arg(empty.path())).assert_refused(1, "is empty");
 }
 
 #[test]
 fn keys_wait_and_are_retried() {
     // With the default, one frame of fifty would show no retry.
-    let top = run(program("top").args(["--frame", "6", "--fail", "50"]));
+    let top = run(watched().args(["--frame", "6", "--fail", "50"]));
     assert_eq!(top.code, Some(0), "{top:?}");
     assert!(number(&top.stdout, "depth ") >= 10.0, "{top:?}");
     assert!(number(&top.stdout, "retries ") > 0.0, "{top:?}");
@@ -80,7 +87,7 @@ fn keys_wait_and_are_retried() {
 #[test]
 fn sixty_columns_are_enough() {
     let narrow = ["--frame", "3", "--columns", "60", "--pause", "1"];
-    let top = run(program("top").args(narrow));
+    let top = run(watched().args(narrow));
     assert_eq!(top.code, Some(0), "{top:?}");
     let frame = &top.stdout;
     assert!(
@@ -110,13 +117,13 @@ fn sixty_columns_are_enough() {
     }
     assert!(frame.contains("failures│"), "{frame}");
 
-    let narrower = run(program("top").args(["--columns", "59"]));
+    let narrower = run(watched().args(["--columns", "59"]));
     narrower.assert_refused(2, "59");
 }
 
 #[test]
 fn a_reader_of_the_frame_may_go_away() {
-    let mut child = program("top")
+    let mut child = watched()
         .args(["--frame", "1"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -132,10 +139,10 @@ fn a_reader_of_the_frame_may_go_away() {
 #[test]
 fn q_ends_it() {
     let top = format!(
-        "stty rows 24 columns 60; {:?}",
-        program("top").get_program()
+        "stty rows 24 columns 60; {:?} --top",
+        program("pipeline").get_program()
     );
-    let mut script = std::process::Command::new("timeout")
+    let mut script = Command::new("timeout")
         .args(["60", "script", "-q", "-e", "-c", &top, "/dev/null"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -152,4 +159,57 @@ fn q_ends_it() {
     keyboard.write_all(b"q").unwrap();
     screen.read_to_end(&mut shown).unwrap();
     assert_eq!(script.wait().unwrap().code(), Some(0), "{}", text(&shown));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_cleanly() {
+    for signal in ["TERM", "INT"] {
+        let mut served = program("pipeline");
+        let mut served = Running::piped(served.args(["--listen", "127.0.0.1:0"]));
+        served.until_it_says("/metrics\n");
+        let ended = served.end_by(signal);
+        assert_eq!(ended.code, Some(0), "{signal}: {ended:?}");
+        assert!(ended.stderr.contains("ended; "), "{signal}: {ended:?}");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = run(program("pipeline").args(["--listen", &address]));
+    let message = format!("pipeline: cannot serve http://{address}/metrics: ");
+    ended.assert_refused(1, &message);
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_2() {
+    for arguments in [["--listen", "nowhere"], ["--seconds", "long"]] {
+        run(program("pipeline").args(arguments)).assert_refused(2, arguments[1]);
+    }
+    for alone in [&["--frame", "1"][..], &["--top", "--listen", "[::1]:0"]] {
+        run(program("pipeline").args(alone)).assert_refused(2, "--top");
+    }
+}
+
+// M1
+#[test]
+fn its_series_are_printed_at_the_end() {
+    let ended = run(program("pipeline").args(["--seconds", "1"]));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let adds = "workqueue_adds_total{name=\"pipeline\"} ";
+    assert!(number(&ended.stdout, adds) > 1.0, "{ended:?}");
+}
+
+#[test]
+fn a_reader_of_the_series_may_go_away() {
+    let pipeline = program("pipeline");
+    let closed = format!("{:?} --seconds 1 | head -0; wait", pipeline.get_program());
+    let ended = run(Command::new("sh").args(["-c", &closed]));
+    let said = &ended.stderr;
+    assert!(
+        !said.contains("panic") && !said.contains("pipeline: "),
+        "{ended:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! The example `graceful`, run as a program: how it ends at a signal.
+//! The example `service`, run as a program: how it ends.
 #![cfg(unix)]
 
 mod programs;
@@ -6,17 +6,17 @@ mod programs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use programs::{Ended, Running, program, text};
+use programs::{Ended, Running, program, run, text};
 
-/// Sends a signal to the program once it refreshes entries, and waits for its end.
+/// Sends a signal to the program once it saves clicks, and waits for its end.
 fn ended_by(signal: &str, arguments: &[&str]) -> Ended {
-    let mut command = program("graceful");
+    let mut command = program("service");
     command.args(arguments);
     let mut running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let mut first = String::new();
     let mut stdout = BufReader::new(running.stdout());
     stdout.read_line(&mut first).unwrap();
-    assert_eq!(first, "refreshing, SIGTERM or Ctrl-C ends\n");
+    assert_eq!(first, "saving, SIGTERM or Ctrl-C ends\n");
     let mut ended = running.end_by(signal);
     let mut rest = Vec::new();
     stdout.read_to_end(&mut rest).unwrap();
@@ -42,4 +42,12 @@ fn a_grace_period_that_is_too_short_ends_it_and_it_says_what_was_left() {
         ended.stdout.starts_with("out of time, keys left: "),
         "{ended:?}"
     );
+}
+
+#[test]
+fn it_saves_all_clicks_in_spite_of_errors() {
+    let ended = run(program("service").args(["--clicks", "10000", "--fail", "20"]));
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
+    let expected = "\nfinished, keys left: 0 queued, 0 processing, 0 delayed\n";
+    assert!(ended.stdout.ends_with(expected), "{ended:?}");
 }

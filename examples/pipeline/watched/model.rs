@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::engine::{Lines, Name};
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{GroupCounts, KeySnapshot, ValueQueue, Valued};
 use metrics_exporter_prometheus::PrometheusHandle;
-use shared::engine::{Lines, Name};
 
 pub(crate) type Limiter = ItemExponentialFailure<Valued<Name, Lines>>;
 
