@@ -19,7 +19,7 @@ pub fn skipped(why: &str) {
     let program = env::args().next().unwrap_or_default();
     let program = program.rsplit(['/', '\\']).next().unwrap_or_default();
     let thread = thread::current();
-    let line = format!("{program} {}: {why}", thread.name().unwrap_or("main"));
+    let line = format!("test {program} {}: {why}", thread.name().unwrap_or("main"));
     println!("skipped: {line}");
     if let Some(file) = env::var_os("KEYQUEUE_SKIPPED") {
         let file = File::options().create(true).append(true).open(file);
