@@ -1,17 +1,19 @@
 //! Single paths through the queue, on one thread: what an operation allocates, which is asserted here,
 //! and how many instructions it takes, which valgrind counts for `.ci/jobs/instructions.sh`.
 //!
-//! `cargo bench --bench paths` asserts and prints the allocations; `-- PATH COUNT` does nothing but go so
+//! `cargo bench -p keyqueue-benches` asserts and prints the allocations; `-- PATH COUNT` does nothing but go so
 //! often along a path; `-- --list` names them. Both counts are the difference between a run of 2n
 //! operations and one of n, so that whatever is done once is in neither.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Clock, ValueQueue, WorkQueue, merge};
+use rig::heap::{CountingHeap, allocations};
+
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap;
 
 /// A way through the queue: its name, what one operation may allocate in the long run, and a
 /// function that prepares what the path needs and takes it this often.
@@ -26,6 +28,7 @@ const COUNT: u64 = 1 << 17;
 const NONE: f64 = 0.001;
 
 const PATHS: [Path; 17] = [
+    // P5: a queue with one level takes no instruction more for there being levels.
     ("cycle-u64", NONE, cycle_u64),
     ("cycle-string", NONE, cycle_string),
     ("cycle-handle", NONE, cycle_handle),
@@ -66,9 +69,9 @@ fn assert_allocations() {
     for (name, most, run) in PATHS {
         let allocated = |count| {
             // Ordering: Relaxed, here and below; there is one thread.
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = allocations();
             run(count);
-            (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64
+            (allocations() - before) as f64
         };
         let once = allocated(COUNT);
         let each = (allocated(2 * COUNT) - once) / COUNT as f64;
@@ -251,29 +254,5 @@ fn limiter(count: u64) {
             black_box(limiter.when(&key));
             limiter.forget(&key);
         }
-    }
-}
-
-#[global_allocator]
-static HEAP: CountingHeap = CountingHeap;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-/// The system's, with a count.
-struct CountingHeap;
-
-// SAFETY: every call is passed on to `System` unchanged; counting allocates nothing and cannot
-// unwind. `alloc_zeroed` and `realloc` are made of these two.
-unsafe impl GlobalAlloc for CountingHeap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Ordering: Relaxed; a count.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract, and the block came from `System`.
-        unsafe { System.dealloc(block, layout) }
     }
 }

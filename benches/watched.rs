@@ -1,6 +1,6 @@
 //! What it costs a queue to be watched: without a name, timed only, and named.
 //!
-//! `cargo bench --features metrics --bench watched -- [ROUNDS]`
+//! `cargo bench -p keyqueue-benches --features metrics --bench watched -- [ROUNDS]`
 //!
 //! There are many short rounds, and in each every variant runs once, one after the other (A B C A B
 //! C ...). The medians are printed, and the minima, which a round costs that nobody disturbed.

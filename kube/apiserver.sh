@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds kube-apiserver and etcd, one binary, into a cache outside the tree, if it is not there. The tests and the
-# example look there, and the tests print "not run" where it is missing.
+# example look there, and the tests are skipped where it is missing.
 #
 #   kube/apiserver.sh           builds it: about 13 minutes of CPU time, once for each version
 #   kube/apiserver.sh --check   builds nothing; prints the path of the binary, or fails if there is none

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs nats-server into a cache outside the tree, with Go, if it is not there. The tests and the example look
-# there. Where it cannot be installed it says so and succeeds: the tests say "not run" then.
+# there. Where it cannot be installed it says so and succeeds: the tests are skipped then.
 set -euo pipefail
 
 version=v2.15.2

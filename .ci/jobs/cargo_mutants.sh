@@ -6,10 +6,9 @@
 # A change is tried on those tests first that notice most; what survives them is tried on others that are
 # about the part. What survives all is listed, and explained in checks/mutants/README.md.
 # Works on a copy of the tree, and keeps all it learned in target/mutants/<part>.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
-command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
+command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants@27.1.0
 
 # PART | FILES [ARGUMENTS] | the tests of a pass, as cargo's arguments, and after `--` those of
 # cargo test | ... Only these tests are built, for that is what takes the time. (Examples in the

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds the documentation, with warnings as errors: once as users get it, once with what is private.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
 export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
 cargo doc --workspace --no-deps --document-private-items --all-features

@@ -1,13 +1,41 @@
 #!/usr/bin/env bash
-# Lints and tests what only optional features build, all of them together: futures-core, metrics, serde, tokio, tracing.
-# (The tests of README.md's set-up run with `tokio` alone, which the examples use.)
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-cargo clippy --version >/dev/null || rustup component add clippy
+# Tests what only optional features of the examples and benches build (all features of the crate are part of `cargo test`, as the
+# examples need them), runs the examples, and checks each feature alone, and none.
+source "$(dirname "$0")/../lib.sh"
 
-cargo clippy -p keyqueue -p keyqueue-examples --all-features --all-targets -- -D warnings
+# What the metrics look like to a real Prometheus. Debian's package has promtool, too, and starts a server where there is a
+# system to start it.
+if ! command -v prometheus >/dev/null; then
+    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus) >/dev/null 2>&1 ||
+        echo "prometheus cannot be installed"
+    systemctl disable --now prometheus >/dev/null 2>&1 || true
+fi
+features=(--features "keyqueue-examples/metrics,keyqueue-examples/sqlite,keyqueue-benches/metrics")
 # This builds the programs, too, which `--test` does not.
-cargo test -p keyqueue-examples --all-features --no-run
-cargo test -p keyqueue-examples --all-features --test access_log --test help --test metrics --test top
-cargo test -p keyqueue --all-features --lib --test metrics --test workers
-cargo test -p keyqueue --all-features --doc
+cargo test "${features[@]}" --no-run
+cargo test "${features[@]}" --test access_log --test help --test watched --test prometheus --bench watched
+
+example() {
+    local name=$1
+    shift
+    echo "+ $name $*"
+    "$target/debug/examples/$name" "$@"
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+example quickstart
+example service --clicks 10000 --fail 20
+awk 'BEGIN { for (n = 0; n < 100000; n++) printf "client-%d line %d\n", n * n % 997, n }' >"$work/log"
+example pipeline "$work/log" --busiest 1
+example pipeline --seconds 2 >"$work/series"
+grep 'workqueue_adds_total{name="pipeline"}' "$work/series"
+example pipeline --top --frame 2
+example pipeline "$work/log" --top --frame 2 | head -n 0
+awk 'BEGIN { for (n = 0; n < 100000; n++)
+    printf "client-%d - - [09/Feb/2026:10:%02d:00 +0000] \"GET /\" 200 1\n", n * n % 997, n % 60 }' >"$work/access"
+example access_log --database "$work/counts" --once "$work/access"
+
+tool cargo-hack 0.6.45 f48ca4698cef7c02a6f845253c4236b9974336e37c9e69ec9135d795696444d3
+cargo hack check -p keyqueue --each-feature --exclude-features __loom,__shuttle
+# All other builds of it have its feature.
+cargo check -p keyqueue-kube --features k8s-openapi/latest

@@ -4,8 +4,7 @@
 # clocks are noisy; a tenth, because compilers differ.
 #
 #     .ci/jobs/instructions.sh [--bless]      --bless: writes what it has counted into that file
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
 bless=${1:-}
 known=.ci/jobs/instructions.txt
@@ -16,30 +15,37 @@ if ! command -v valgrind >/dev/null; then
     as_root=()
     [[ $EUID -eq 0 ]] || as_root=(sudo -n)
     if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" apt-get install -y valgrind; } >/dev/null 2>&1; then
-        echo "ci: there is no valgrind, and apt-get cannot install it; no instructions are counted"
+        skip instructions "there is no valgrind, and apt-get cannot install it"
         exit 0
     fi
 fi
 
-program=$(cargo bench --bench paths --no-run --message-format json |
+program=$(cargo bench -p keyqueue-benches --bench paths --no-run --message-format json |
     sed -n 's/.*"executable":"\([^"]*\/paths-[^"]*\)".*/\1/p')
 
-# total PATH COUNT: the instructions of a run that goes so often along a path.
+# total PATH COUNT: the instructions of a run that goes this often along a path.
 total() {
     valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" "$2" 2>&1 |
         sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
 }
 
+# per_operation PATH: the difference between a run of 2n and one of n.
+per_operation() {
+    local once twice
+    once=$(total "$1" "$count")
+    twice=$(total "$1" $((2 * count)))
+    echo "$1 $(((twice - once + count / 2) / count))"
+}
+export -f total per_operation
+export program count
+
 counted=$(mktemp)
 trap 'rm -f "$counted"' EXIT
-for path in $("$program" --list); do
-    once=$(total "$path" "$count")
-    twice=$(total "$path" $((2 * count)))
-    echo "$path $(((twice - once + count / 2) / count))"
-done >"$counted"
+"$program" --list | xargs -P "$(nproc)" -I {} bash -c 'per_operation {}' >"$counted"
 
 if [[ $bless == --bless ]]; then
-    cp "$counted" "$known"
+    # In the order of the program, whichever was done first.
+    for path in $("$program" --list); do grep "^$path " "$counted"; done >"$known"
 fi
 awk -v tolerance="$tolerance" '
     NR == FNR { known[$1] = $2; next }

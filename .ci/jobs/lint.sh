@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Lints everything, with warnings as errors: the workspace, the fuzz targets beside it, and what only the
-# model checkers build.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-cargo clippy --version >/dev/null || rustup component add clippy
+# Lints everything, with warnings as errors: the workspace with all features at once, the fuzz targets beside it, and what only
+# the model checkers build.
+source "$(dirname "$0")/../lib.sh"
 
-cargo clippy --workspace --all-targets -- -D warnings
+component clippy clippy
+cargo clippy --workspace --all-features --all-targets -- -D warnings
 cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 for checker in loom shuttle; do
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg keyqueue_$checker" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/$checker" \
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg keyqueue_$checker" CARGO_TARGET_DIR="$target/$checker" \
         cargo clippy -p "keyqueue-$checker-tests" --all-targets -- -D warnings
 done

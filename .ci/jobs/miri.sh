@@ -17,16 +17,15 @@
 # data, 20 by default.
 #
 # Needs a nightly toolchain, and says so if there is none; installs Miri if that is missing.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
 if ! rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
-    echo "ci: not run: no nightly"
+    skip miri "no nightly"
     exit 0
 fi
 if ! cargo +nightly miri --version >/dev/null 2>&1 &&
     ! rustup component add --toolchain nightly miri rust-src; then
-    echo "ci: not run: the nightly has no Miri, and it cannot be installed"
+    skip miri "the nightly has no Miri, and it cannot be installed"
     exit 0
 fi
 

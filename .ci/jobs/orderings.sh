@@ -2,8 +2,7 @@
 # Checks that every atomic access in src/ says why its ordering is enough: a comment that begins
 # with `// Ordering:` within the four lines above. What follows on the very next line (the second
 # ordering of an exchange) belongs to the same access. The unit tests' own counters are left out.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
 find src -name "*.rs" ! -name tests.rs ! -path "*/tests/*" -print0 | sort -z | xargs -0 awk '
     FNR == 1 { explained = covered = -9 }

@@ -2,8 +2,7 @@
 # What a user of the crate gets: checks that a project with nothing but keyqueue has few packages in its
 # Cargo.lock and builds fewer, that README.md's links are not dead on a registry's page, and that the crate can
 # be published with the command in Cargo.toml.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
 # at_most COUNT MOST WHAT
 at_most() {

@@ -1,38 +1,34 @@
 #!/usr/bin/env bash
-# Checks that every promise that a test cites (C5, D7 ...) is defined in src/docs/semantics.md, or
-# for keyqueue-nats in nats/docs/promises.md and for keyqueue-kube in kube/docs/promises.md; and that
-# every promise of keyqueue-kube is cited.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+# Checks that every promise that a test cites (C5, D7 ...) is defined on its page, and that every promise of a page is cited.
+# "F1 to F3" cites three.
+source "$(dirname "$0")/../lib.sh"
 
-cited=$(grep -rhoE --include='*.rs' --include='*.md' '\b[BCDFGLMPSTVW][0-9]+\b' tests loom-tests fuzz checks | sort -Vu)
-missing=0
-for promise in $cited; do
-    grep -q "^| $promise | " src/docs/semantics.md || {
-        echo "$promise is cited, but not defined in src/docs/semantics.md" >&2
-        missing=1
-    }
-done
-# Those of keyqueue-nats are on a page of its own.
-for promise in $(grep -rhoE --include='*.rs' '\bN[0-9]+\b' nats/src nats/tests nats/dispatch | sort -Vu); do
-    cited+=" $promise"
-    grep -q "^| $promise | " nats/docs/promises.md || {
-        echo "$promise is cited, but not defined in nats/docs/promises.md" >&2
-        missing=1
-    }
-done
-for promise in $(grep -rhoE --include='*.rs' '\bK[0-9]+\b' kube/src kube/tests | sort -Vu); do
-    cited+=" $promise"
-    grep -q "^| $promise | " kube/docs/promises.md || {
-        echo "$promise is cited, but not defined in kube/docs/promises.md" >&2
-        missing=1
-    }
-done
-for promise in $(grep -oE '^\| K[0-9]+' kube/docs/promises.md | tr -d '| '); do
-    grep -rqw --include='*.rs' "$promise" kube/tests || {
-        echo "$promise is not cited in kube/tests" >&2
-        missing=1
-    }
-done
-echo "$(wc -w <<<"$cited") promises are cited"
-[[ $missing -eq 0 && -n $cited ]]
+failed=0
+# cited LETTERS PLACE...: the promises that begin with one of these letters and are cited there.
+cited() {
+    grep -rhoE --include='*.rs' --include='*.md' "\b[$1][0-9]{1,2}\b( to [$1][0-9]{1,2}\b)?" "${@:2}" |
+        awk '{ first = substr($1, 2); last = $3 ? substr($3, 2) : first
+            for (n = first + 0; n <= last + 0; n++) print substr($1, 1, 1) n }' | sort -u
+}
+
+# check PAGE LETTERS TESTS [OTHERS]: those of a page are cited in the tests, and those that are cited anywhere are on it.
+check() {
+    local defined
+    defined=$(grep -oE "^\| [$2][0-9]+ " "$1" | tr -d '| ' | sort -u)
+    echo "$1: $(wc -w <<<"$defined") promises"
+    # shellcheck disable=SC2086 # Lists of folders.
+    for promise in $(comm -13 <(cited "$2" $3) - <<<"$defined"); do
+        echo "$promise is not cited in $3" >&2
+        failed=1
+    done
+    # shellcheck disable=SC2086
+    for promise in $(comm -23 <(cited "$2" $3 ${4:-}) - <<<"$defined"); do
+        echo "$promise is cited, but not defined in $1" >&2
+        failed=1
+    done
+    [[ -n $defined ]] || failed=1
+}
+check src/docs/semantics.md BCDFGLMPSTVW "tests loom-tests fuzz checks benches/paths.rs src/docs/how_to/mod.rs"
+check nats/docs/promises.md N "nats/src nats/tests nats/dispatch"
+check kube/docs/promises.md K kube/tests kube/src
+exit "$failed"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Runs the two set-up commands of README.md, or of another page, as they are written in its first `sh` block.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 page=${1:-README.md}
 
 mapfile -t commands < <(awk '

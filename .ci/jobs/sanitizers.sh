@@ -16,10 +16,9 @@
 # Takes a nightly toolchain if one is installed, and otherwise stable with its gates open. With the
 # source of the standard library (`rustup component add rust-src`, which this tries) ThreadSanitizer
 # sees into that, too; without it .ci/jobs/tsan-std.txt has what is suppressed.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../lib.sh"
 
-read -ra tests <<<"${SANITIZER_TESTS:-unit core stress waiting shutdown delays limits workers values metrics \
+read -ra tests <<<"${SANITIZER_TESTS:-unit core stress waiting shutdown delays limits workers order values metrics \
 linearizability}"
 host=$(rustc -vV | sed -n 's/^host: //p')
 builds=${CARGO_TARGET_DIR:-target}

@@ -44,7 +44,7 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::Workers;
 use keyqueue::{Ended, Receipt, ValueQueue, Valued, WorkQueue};
 use rusqlite::Connection;
-use shared::program::{exit, label, written};
+use shared::{exit, label, written};
 
 use crate::tables::{Counts, TABLES};
 

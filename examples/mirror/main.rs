@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use shared::program::{exit, written};
+use shared::{exit, written};
 
 use crate::roots::Roots;
 use crate::sync::At;

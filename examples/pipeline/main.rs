@@ -1,14 +1,21 @@
 //! Counts and digests the lines of a log by their first field, in parallel, and in order for each
 //! key.
 //!
-//! `cargo run --release --example pipeline -- [FILE|-] [--workers N] [--top N]`
+//! `cargo run --release --example pipeline -- [FILE|-] [--workers N] [--busiest N]`
 //!
 //! The reader puts each line into the queue, under its key, where the lines of one key are appended
 //! to each other. A worker that gets the key digests what has come together. The queue never delivers
 //! a key to two workers at once, so the lines of one key are digested in order, and no worker waits
 //! for another. The result is that of a sequential run, whatever the number of workers.
 //!
+//! With feature `metrics` it can be watched while it handles FILE over and over, in the terminal with `--top` or by a
+//! Prometheus with `--listen`: see `watched`.
+//!
 //! Exit code: 0, 1 if the file cannot be read, 2 if the arguments are wrong.
+
+mod engine;
+#[cfg(feature = "metrics")]
+mod watched;
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -23,8 +30,9 @@ use anyhow::Context;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use keyqueue::{WorkQueue, merge};
-use shared::engine::{Name, Pipeline, Reader, Totals};
-use shared::program::{exit, label, written};
+use shared::{exit, label, written};
+
+use crate::engine::{Name, Pipeline, Reader, Totals};
 
 /// Counts and digests lines by their first field.
 ///
@@ -34,15 +42,17 @@ use shared::program::{exit, label, written};
 #[derive(Parser)]
 #[command(name = "pipeline")]
 struct Args {
-    /// The file to read; `-` is the standard input
-    #[arg(default_value = "-")]
-    file: PathBuf,
+    /// The file to read; `-` is the standard input [default: -, or README.md if it is watched]
+    file: Option<PathBuf>,
     /// Threads that digest lines [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8192))]
     workers: Option<u16>,
     /// How many of the busiest keys to print
     #[arg(long, value_name = "N", default_value_t = 10)]
-    top: usize,
+    busiest: usize,
+    #[cfg(feature = "metrics")]
+    #[command(flatten)]
+    watched: watched::Options,
 }
 
 fn main() -> ExitCode {
@@ -50,8 +60,13 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {
-    let name = args.file.display();
-    let (input, progress) = open(&args.file).with_context(|| format!("cannot open {name}"))?;
+    #[cfg(feature = "metrics")]
+    if args.watched.is_wanted() {
+        return watched::run(&args.watched, args.file.as_deref(), args.workers);
+    }
+    let file = args.file.as_deref().unwrap_or(Path::new("-"));
+    let name = file.display();
+    let (input, progress) = open(file).with_context(|| format!("cannot open {name}"))?;
     let workers = match args.workers {
         Some(workers) => workers.into(),
         None => thread::available_parallelism().map_or(1, usize::from),
@@ -85,7 +100,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let deliveries = pipeline.deliveries.load(Ordering::Relaxed);
     let mut rows: Vec<_> = pipeline.into_totals().into_iter().collect();
     rows.sort_by(|(a, x), (b, y)| (Reverse(x.lines), a).cmp(&(Reverse(y.lines), b)));
-    written(print(&rows, args.top, deliveries, elapsed))
+    written(print(&rows, args.busiest, deliveries, elapsed))
 }
 
 /// The input, and the progress of it: silent where standard error is no terminal.

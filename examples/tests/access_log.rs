@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use programs::{Ended, Running, eventually, program, run};
+use programs::{Ended, Running, program, run};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -170,7 +170,7 @@ fn it_is_killed_again_and_again_and_counts_each_line_once() {
         site.grow(4000);
         let running = Running::start(&mut site.program(&[]));
         let before = u64::from(site.lines) - 8000;
-        eventually("some counts", || site.sum().filter(|sum| *sum > before));
+        rig::found("some counts", || site.sum().filter(|sum| *sum > before));
         site.grow(4000);
         drop(running); // SIGKILL
         for table in ["clients", "statuses"] {
@@ -204,7 +204,7 @@ fn counts_that_fail_are_retried_together_with_newer_ones() {
         running.until_it_says("a fault (attempt 2,");
         site.grow(3000);
         database.execute_batch("DROP TRIGGER fault").unwrap();
-        eventually("all lines", || {
+        rig::found("all lines", || {
             let all = ["clients", "statuses"].map(|table| site.counted(table).1);
             (all == [site.lines.into(); 2]).then_some(())
         });
@@ -244,7 +244,7 @@ fn a_signal_ends_it_and_a_line_is_counted_when_it_has_its_end() {
         let (first, last) = line.split_at(line.len() - 1);
         site.append(1, first);
         let running = Running::piped(&mut site.program(&[]));
-        eventually("the first lines", || site.sum().filter(|sum| *sum == whole));
+        rig::found("the first lines", || site.sum().filter(|sum| *sum == whole));
         let ended = running.end_by(signal);
         assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
         assert_eq!(site.sum(), Some(whole));
@@ -342,7 +342,7 @@ fn a_full_disk_is_an_error_and_a_closed_output_is_not() {
     site.grow(10);
     let mut running = Running::piped(&mut site.program(&[]));
     drop(running.stdout());
-    eventually("the lines", || site.sum().filter(|sum| *sum == 20));
+    rig::found("the lines", || site.sum().filter(|sum| *sum == 20));
     let ended = running.end_by("TERM");
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
 }

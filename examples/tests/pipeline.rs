@@ -109,15 +109,15 @@ fn any_number_of_workers_gives_the_result_of_a_sequential_run() {
         (&log, &["-"]),
         (&log, &[]),
     ] {
-        let ended = run(input, &[arguments, &["--top", "1000000"]].concat());
+        let ended = run(input, &[arguments, &["--busiest", "1000000"]].concat());
         assert_eq!(table(&ended), expected, "{arguments:?}");
         assert!(ended.stdout.contains(&totals.0), "{ended:?}");
         assert!(ended.stdout.contains(&totals.1), "{ended:?}");
     }
     // Only as many as were asked for.
     assert_eq!(table(&run(b"", &[file])), expected[..10]);
-    assert_eq!(table(&run(b"", &[file, "--top", "3"])), expected[..3]);
-    assert_eq!(table(&run(b"", &[file, "--top", "0"])), []);
+    assert_eq!(table(&run(b"", &[file, "--busiest", "3"])), expected[..3]);
+    assert_eq!(table(&run(b"", &[file, "--busiest", "0"])), []);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_cannot_be_read_is_named_with_1_and_wrong_arguments_with_2() {
     let workers = [["--workers", "0"], ["--workers", "100000"]];
     for arguments in workers
         .into_iter()
-        .chain([["--top", "many"], ["-", "another"]])
+        .chain([["--busiest", "many"], ["-", "another"]])
     {
         run(b"", &arguments).assert_refused(2, arguments[1]);
     }

@@ -1,41 +1,32 @@
-//! The example `metrics` under a real Prometheus: the scrapes, and the results of queries.
+//! The example `pipeline --listen` under a real Prometheus: the scrapes, and the results of queries.
 //!
-//! Skipped, with a line that says so, where `prometheus` or `promtool` is not installed (Debian's
-//! package `prometheus` has both). `KEYQUEUE_PROMETHEUS=required` makes that a failure.
+//! Skipped where `prometheus` or `promtool` is not installed (Debian's package `prometheus` has both).
 #![cfg(all(feature = "metrics", unix))]
 
 mod programs;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use programs::{Running, eventually, program, run};
+use programs::{Running, program, run};
 use serde_json::Value;
 
 /// The folder with the example's dashboard and alerts.
-const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/metrics");
+const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pipeline");
 
-/// Whether both programs are there.
+/// Whether both programs are there. If not, the test is skipped.
 fn installed() -> bool {
     let missing = ["prometheus", "promtool"].into_iter().find(|program| {
         let version = Command::new(program).arg("--version").output();
         !version.is_ok_and(|version| version.status.success())
     });
     if let Some(program) = missing {
-        let required = std::env::var_os("KEYQUEUE_PROMETHEUS").is_some_and(|set| set == "required");
-        assert!(!required, "`{program}` is not installed");
-        eprintln!("skipped: `{program}` is not installed");
+        rig::skipped(&format!("there is no {program}"));
     }
     missing.is_none()
-}
-
-/// An address that was free a moment ago.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// Returns the body of the response, if there is one.
@@ -75,7 +66,7 @@ fn prometheus(dir: &Path, target: SocketAddr, address: SocketAddr) -> Running {
 fn query(prometheus: SocketAddr, query: &str) -> Vec<f64> {
     let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let path = format!("/api/v1/query?query={encoded}");
-    eventually(query, || {
+    rig::found(query, || {
         let answer: Value = serde_json::from_str(&http_get(prometheus, &path)?).ok()?;
         // Not to be waited out: the query is wrong.
         assert_ne!(answer["errorType"], "bad_data", "{query}: {answer}");
@@ -86,11 +77,11 @@ fn query(prometheus: SocketAddr, query: &str) -> Vec<f64> {
     })
 }
 
-/// Runs `promtool` over a file in [`METRICS`], or over its standard input. Returns what it says.
+/// Runs `promtool` over a file in [`PIPELINE`], or over its standard input. Returns what it says.
 #[track_caller]
 fn promtool(arguments: &[&str], input: impl Into<Stdio>) -> String {
     let mut command = Command::new("promtool");
-    let ended = run(command.args(arguments).stdin(input).current_dir(METRICS));
+    let ended = run(command.args(arguments).stdin(input).current_dir(PIPELINE));
     assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
     ended.stdout + &ended.stderr
 }
@@ -110,7 +101,7 @@ const VARIABLES: [(&str, &str); 3] = [
 
 /// Every expression of the dashboard, with Grafana's variables filled in.
 fn dashboard() -> Vec<String> {
-    let file = fs::read_to_string(Path::new(METRICS).join("dashboard.json")).unwrap();
+    let file = fs::read_to_string(Path::new(PIPELINE).join("dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&file).unwrap();
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
     let queries = variables.filter(|variable| variable["type"] == "query");
@@ -146,15 +137,20 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (target, address) = (free_address(), free_address());
+    let [target, address] = rig::free_ports().unwrap();
+    let [target, address] = [target, address].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let log = dir.path().join("log");
+    let line = |number| format!("client-{:03} line {number}\n", number * 7 % 300);
+    fs::write(&log, (0..2000).map(line).collect::<String>()).unwrap();
     let _example = start(
-        program("metrics")
-            .args(["--seconds", "0", "--events", "300"])
+        program("pipeline")
+            .arg(log)
+            .args(["--pause", "5", "--fail", "60", "--rate", "20000"])
             .args(["--listen", &target.to_string()]),
     );
     let _prometheus = prometheus(dir.path(), target, address);
 
-    let text = eventually("the example's series", || {
+    let text = rig::found("the example's series", || {
         http_get(target, "/metrics").filter(|text| text.contains(r#"result="given_up"} 1"#))
     });
     let scraped = dir.path().join("scraped");
@@ -166,11 +162,11 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
         [value] => value,
         ref values => panic!("{text}: {values:?}"),
     };
-    let depth = one(r#"workqueue_depth{name="pods"}"#);
+    let depth = one(r#"workqueue_depth{name="pipeline"}"#);
     assert!((0.0..10_000.0).contains(&depth), "depth {depth}");
-    // Of 300 events a second some are merged; retries and give-ups come on top.
-    let rate = eventually("a rate of adds", || {
-        let rate = one(r#"rate(workqueue_adds_total{name="pods"}[10s])"#);
+    // Of a thousand lines a second some are merged; retries come on top.
+    let rate = rig::found("a rate of adds", || {
+        let rate = one(r#"rate(workqueue_adds_total{name="pipeline"}[10s])"#);
         (rate > 50.0).then_some(rate)
     });
     assert!(rate < 3_000.0, "{rate} adds a second");
@@ -178,7 +174,7 @@ fn prometheus_scrapes_the_series_and_answers_the_dashboard() {
         "histogram_quantile(0.9, sum by (le) (rate(workqueue_queue_duration_seconds_bucket[10s])))",
     );
     assert!(p90 > 0.0 && p90 < 60.0, "p90 {p90}");
-    // The workers sleep for 1 to 8 ms.
+    // The workers sleep for 5 ms.
     let mean = one(
         "rate(workqueue_work_duration_seconds_sum[10s]) / rate(workqueue_work_duration_seconds_count[10s])",
     );
@@ -203,10 +199,10 @@ fn the_alerts_go_off_when_they_should_and_only_then() {
 /// The dashboard and the alerts use only series that exist.
 #[test]
 fn docs_name_only_series_that_there_are() {
-    let metrics = Path::new(METRICS);
-    let source = fs::read_to_string(metrics.join("../../src/metrics/series.rs")).unwrap();
+    let folder = Path::new(PIPELINE);
+    let source = fs::read_to_string(folder.join("../../src/metrics/series.rs")).unwrap();
     for file in ["dashboard.json", "alerts.yml", "alerts.test.yml"] {
-        let text = fs::read_to_string(metrics.join(file)).unwrap();
+        let text = fs::read_to_string(folder.join(file)).unwrap();
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let series: Vec<&str> = words
             .filter(|word| word.starts_with("workqueue_"))

@@ -12,9 +12,6 @@
 //! The plain consumer's stream keeps all messages. The replica's does so too in the first two rows; in the third it has
 //! the default configuration, in which the server replaces the message of a key that waits.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use std::env;
 use std::time::Duration;
 
@@ -24,9 +21,8 @@ use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Fleet, Producer, create};
+use servers::nats::Server;
 use tokio::time::Instant;
-
-use common::Server;
 
 #[tokio::main]
 async fn main() -> Result<()> {

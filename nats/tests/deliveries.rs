@@ -10,11 +10,12 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::pull;
 use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Event, Outcome, Producer, Verdict, create, dead_letter};
+use servers::nats::Server;
+use servers::until;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use common::replica::{Log, Replica, Seen, config, drained, messages, seen};
-use common::{Server, eventually};
+use common::{Log, Replica, Seen, config, drained, messages, seen};
 
 #[tokio::test]
 async fn each_key_is_delivered_and_its_message_is_acknowledged() {
@@ -91,7 +92,7 @@ async fn a_message_that_comes_during_a_delivery_causes_one_more() {
             producer.add("key", payload).await.unwrap();
         }
         // The replica has them all, or the server has replaced them.
-        eventually("the messages have come", async || {
+        until("the messages have come", async || {
             let left = messages(&server, &config).await;
             left == if coalesce == Coalesce::Never { 4 } else { 2 } || left == 1
         })
@@ -102,7 +103,7 @@ async fn a_message_that_comes_during_a_delivery_causes_one_more() {
         release.notify_one();
         if coalesce == Coalesce::Never {
             // All payloads, in order, in as many deliveries as it takes.
-            eventually("all payloads are seen", async || {
+            until("all payloads are seen", async || {
                 release.notify_one();
                 let payloads: Vec<_> = seen(&log)
                     .into_iter()
@@ -112,7 +113,7 @@ async fn a_message_that_comes_during_a_delivery_causes_one_more() {
             })
             .await;
         } else {
-            eventually("the last payload is seen", async || {
+            until("the last payload is seen", async || {
                 release.notify_one();
                 seen(&log).last().unwrap().payloads == ["3"]
             })
@@ -230,7 +231,7 @@ async fn a_key_that_is_to_be_retried_later_is_not_delivered_sooner() {
     })
     .await;
     producer.add("key", "first").await.unwrap();
-    eventually("the first try", async || log.lock().unwrap().len() == 1).await;
+    until("the first try", async || log.lock().unwrap().len() == 1).await;
     producer.add("key", "second").await.unwrap();
     drained(&server, &config).await;
     let log = log.lock().unwrap().clone();
@@ -277,7 +278,7 @@ async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
     .await;
     let key = "pod/a b.ü%";
     producer.add(key, "state").await.unwrap();
-    eventually("it is tried again", async || seen(&log).len() >= 2).await;
+    until("it is tried again", async || seen(&log).len() >= 2).await;
     assert_eq!(messages(&server, &config).await, 1, "the key is kept");
 
     create(&client, &config).await.unwrap();

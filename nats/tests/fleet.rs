@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Producer, create};
+use servers::nats::Server;
+use servers::until;
 use tokio::sync::Notify;
 
-use common::replica::{Log, Replica, config, drained, seen};
-use common::{Server, eventually};
+use common::{Log, Replica, config, drained, seen};
 
 /// N5: a partition that moves between replicas that live repeats nothing.
 #[tokio::test]
@@ -36,12 +37,12 @@ async fn replicas_that_join_and_leave_repeat_nothing() {
         }
     });
     let b = Replica::logging(&server, &config, "b", &log).await;
-    eventually("b owns its half", async || b.fleet.owned().len() == 2).await;
-    eventually("a owns the other half", async || a.fleet.owned().len() == 2).await;
+    until("b owns its half", async || b.fleet.owned().len() == 2).await;
+    until("a owns the other half", async || a.fleet.owned().len() == 2).await;
     let c = Replica::logging(&server, &config, "c", &log).await;
-    eventually("c owns a part", async || c.fleet.owned().len() == 1).await;
+    until("c owns a part", async || c.fleet.owned().len() == 1).await;
     a.leave().await;
-    eventually("the others own everything", async || {
+    until("the others own everything", async || {
         b.fleet.owned().len() + c.fleet.owned().len() == 4
     })
     .await;
@@ -142,7 +143,7 @@ async fn a_membership_is_run_once_and_settings_are_checked() {
         let fleet = fleet.clone();
         async move { fleet.run(1, |_| async {}).await }
     });
-    eventually("it owns everything", async || fleet.owned().len() == 4).await;
+    until("it owns everything", async || fleet.owned().len() == 4).await;
     let second = fleet.run(1, |_| async {}).await;
     assert!(
         matches!(second, Err(Error::Config { field: "run", .. })),
@@ -167,13 +168,13 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
     producer.add("before", "").await.unwrap();
     drained(&server, &config).await;
     let owned = replica.fleet.owned();
-    server.kill().await;
+    server.kill();
     while events.next().await.unwrap() != Event::Suspended {}
     server.restart().await;
     while events.next().await.unwrap() != Event::Resumed {}
     assert_eq!(replica.fleet.owned(), owned, "nobody has taken them");
     producer.add("after", "").await.unwrap();
-    eventually("it goes on", async || {
+    until("it goes on", async || {
         seen(&log).iter().any(|seen| seen.key == "after")
     })
     .await;
@@ -196,7 +197,7 @@ async fn replicas_of_the_same_name_share_the_keys() {
     let logs = [Log::default(), Log::default()];
     let first = Replica::logging(&server, &config, "same", &logs[0]).await;
     let second = Replica::logging(&server, &config, "same", &logs[1]).await;
-    eventually("each owns its half", async || {
+    until("each owns its half", async || {
         first.fleet.owned().len() == 2 && second.fleet.owned().len() == 2
     })
     .await;
@@ -213,7 +214,7 @@ async fn replicas_of_the_same_name_share_the_keys() {
     assert!(of_second.iter().all(|seen| other.contains(&seen.fence)));
     // One of them leaves: the other goes on.
     first.leave().await;
-    eventually("the other owns everything", async || {
+    until("the other owns everything", async || {
         second.fleet.owned().len() == 4
     })
     .await;

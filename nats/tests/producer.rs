@@ -1,14 +1,12 @@
 //! The stream, and what a producer puts into it, on a real server.
 
-mod common;
-
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
 use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create};
+use servers::nats::Server;
+use servers::until;
 use tokio::time::Instant;
-
-use common::{Server, eventually};
 
 async fn stream_of(server: &Server, config: &Config) -> stream::Stream {
     let context = jetstream::new(server.client().await);
@@ -298,11 +296,11 @@ async fn adds_go_through_a_restart_of_the_server() {
         let batch = (0..20_000).map(|n| (format!("key-{}", n % 10), n.to_string()));
         producer.add_batch(batch).await
     });
-    eventually("some are stored", async || {
+    until("some are stored", async || {
         state(&server, &config).await.messages > 1000
     })
     .await;
-    server.kill().await;
+    server.kill();
     server.restart().await;
     let stored = adding.await.unwrap();
     let sequences: std::collections::BTreeSet<u64> =
@@ -327,7 +325,7 @@ async fn a_batch_gives_up_when_the_server_is_gone() {
     create(&client, &config).await.unwrap();
     let producer = Producer::new(client, &config).unwrap();
     let impatient = producer.clone().patience(Duration::from_secs(1));
-    server.kill().await;
+    server.kill();
     let batch = (0..20_000).map(|n| (n.to_string(), ""));
     let results = impatient.add_batch(batch).await;
     assert_eq!(results.len(), 20_000);
@@ -384,7 +382,7 @@ async fn a_delayed_message_comes_into_its_partition_and_the_last_one_wins() {
             .unwrap();
         let delay = Duration::from_millis(1200);
         let scheduled = producer.add_after("a.b", "later", delay).await.unwrap();
-        eventually("the message is due", async || {
+        until("the message is due", async || {
             stream.get_info().await.unwrap().state.last_sequence > scheduled
         })
         .await;

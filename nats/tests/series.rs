@@ -1,14 +1,12 @@
 //! The series of a fleet: those of the README and of the dashboard are there.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use keyqueue_nats::{Config, Fleet, Producer, create};
 use metrics_exporter_prometheus::PrometheusBuilder;
-
-use common::{Server, eventually};
+use servers::nats::Server;
+use servers::until;
 
 /// The names of a text that begin with `keyqueue_nats_`.
 fn names(text: &str) -> BTreeSet<String> {
@@ -42,7 +40,7 @@ async fn the_dashboard_asks_for_series_that_a_fleet_has() {
         producer.add(&key.to_string(), "").await.unwrap();
     }
     let acknowledged = r#"keyqueue_nats_acks_total{stream="WORK"} 10"#;
-    eventually("the series count", async || {
+    until("the series count", async || {
         let text = exporter.render();
         text.contains(acknowledged)
             && text.contains(r#"keyqueue_nats_owned_partitions{stream="WORK"} 2"#)
@@ -68,7 +66,7 @@ async fn the_dashboard_asks_for_series_that_a_fleet_has() {
         );
     }
     // The queue inside, under the stream's name. It reports twice a second.
-    eventually("the queue reports", async || {
+    until("the queue reports", async || {
         exporter
             .render()
             .contains(r#"workqueue_adds_total{name="WORK"} 10"#)

@@ -15,22 +15,20 @@
 )]
 
 pub(crate) mod calls;
-pub(crate) mod heap;
 pub(crate) mod timed;
 
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::io::Write;
 use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::process::{Command, abort};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use keyqueue::limiter::NoLimit;
+pub(crate) use rig::{eventually, watchdog};
+
 use keyqueue::{DefaultHasher, Remaining, TryGetError, WorkQueue};
 
 /// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
@@ -240,62 +238,7 @@ pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
     digits.and_then(|digits| digits.parse().ok()).expect(&text)
 }
 
-// ---- waiting for conditions -----------------------------------------------------------------
-
-/// The longest a condition may take to come true, however loaded the machine is.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How many times longer than usual everything may take.
-fn patience() -> u64 {
-    let times = std::env::var("KEYQUEUE_TEST_PATIENCE").ok();
-    times.map_or(1, |times| times.parse().expect("a number"))
-}
-
-/// Waits until `condition` holds; fails with `what` if it never does.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        let waited = begun.elapsed() / patience() as u32;
-        assert!(waited < PATIENCE, "never came true: {what}");
-        // Not a synchronisation, only manners: leaves the processor to those waited for.
-        thread::sleep(Duration::from_micros(100));
-    }
-}
-
-/// Stops watching when it is dropped.
-pub(crate) struct Watchdog {
-    alive: Option<mpsc::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        drop(self.alive.take());
-        // Miri and the leak checker take a thread that outlives its test for a leak.
-        self.thread.take().map(thread::JoinHandle::join);
-    }
-}
-
-/// Ends the whole process if the guard is not dropped within this number of seconds, or
-/// `KEYQUEUE_TEST_PATIENCE` times as many: under a sanitizer everything is slower.
-pub(crate) fn watchdog(seconds: u64) -> Watchdog {
-    let seconds = seconds * patience();
-    let test = thread::current().name().unwrap_or("main").to_owned();
-    let (alive, watch) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        if watch.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
-            // Past the test harness, which would swallow what is printed.
-            let note = format!("watchdog: test `{test}` hung for {seconds} s\n");
-            let _ = std::io::stderr().write_all(note.as_bytes());
-            abort();
-        }
-    });
-    Watchdog {
-        alive: Some(alive),
-        thread: Some(thread),
-    }
-}
+// ---- processes ------------------------------------------------------------------------------
 
 /// Runs `body` in a process in which no other test runs, for what is measured per process:
 /// threads, processor time, allocations. `body` is a closure in the test itself.

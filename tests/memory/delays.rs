@@ -1,10 +1,10 @@
 //! The memory of delays.
 
-use crate::common::heap::held;
 use crate::common::timed::{HOUR, built, ms, secs};
 use crate::common::{alone, eventually, watchdog};
 use crate::{CACHE, MILLION, assert_flat};
 use keyqueue::{Added, DelayPolicy, MockClock, WorkQueue};
+use rig::heap::held;
 
 fn queue(policy: DelayPolicy) -> (WorkQueue<u64>, MockClock) {
     built(|builder| builder.delay_policy(policy).shards(16))

@@ -2,8 +2,8 @@
 
 use crate::MILLION;
 use crate::common::alone;
-use crate::common::heap::held;
 use keyqueue::WorkQueue;
+use rig::heap::held;
 
 /// The bytes for each of a million queued keys.
 fn per_key(queue: &WorkQueue<u64>) -> f64 {

@@ -12,7 +12,7 @@ mod order;
 mod queue;
 mod steady;
 
-use common::heap::{CountingHeap, held};
+use rig::heap::{CountingHeap, held};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;

@@ -1,10 +1,10 @@
 //! What levels, rates and intervals keep while a queue is busy.
 
 use crate::common::alone;
-use crate::common::heap::held;
 use crate::common::timed::{HOUR, MS, built, ms};
 use crate::{MILLION, assert_flat, assert_flat_within};
 use keyqueue::WorkQueue;
+use rig::heap::held;
 
 /// What idle keys that are not yet swept may take.
 const IDLE: isize = 6 << 20;

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::MILLION;
-use crate::common::heap::held;
 use crate::common::{alone, eventually, poll, waiting, watchdog};
 use keyqueue::{Clock, MockClock, WorkQueue};
+use rig::heap::held;
 
 // ---- the measured queue ---------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::heap::{allocations, allocations_of, held};
 use crate::common::{alone, eventually, poll, waiting, watchdog};
 use keyqueue::{Added, WorkQueue};
+use rig::heap::{allocations, allocations_of, held};
 
 /// A queue with room for all keys: the overflow behind the ring allocates.
 fn roomy() -> WorkQueue<usize> {

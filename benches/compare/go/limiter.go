@@ -35,8 +35,6 @@ func newLimiter(name string) workqueue.TypedRateLimiter[uint64] {
 	switch name {
 	case "exponential":
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[uint64](base, most)
-	case "fast-slow":
-		return workqueue.NewTypedItemFastSlowRateLimiter[uint64](base, most, 3)
 	case "bucket":
 		return &workqueue.TypedBucketRateLimiter[uint64]{Limiter: rate.NewLimiter(10, 100)}
 	case "controller":

@@ -81,12 +81,7 @@ func run(name string, round round) []float64 {
 			return urgentBesideBacklog(name, count)
 		}
 	case "latency":
-		interval := round.Interval
-		if part == "own" {
-			interval = 2 * flow(name, numbers, count, 1, work{})
-			runtime.GC()
-		}
-		return latency(name, count, interval)
+		return latency(name, count, round.Interval)
 	case "wake":
 		return wake(name, count)
 	case "delay":

@@ -10,7 +10,6 @@ mod contenders;
 mod keys;
 mod log;
 mod measure;
-mod memory;
 mod queue;
 mod race;
 mod report;
@@ -24,10 +23,15 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use rig::heap::CountingHeap;
 
 use crate::measure::Run;
 use crate::report::Report;
 use crate::workload::WORKLOADS;
+
+/// Counts for the workloads that measure memory.
+#[global_allocator]
+static HEAP: CountingHeap<false> = CountingHeap;
 
 /// Measures keyqueue next to the queues that one would use instead.
 #[derive(Parser)]

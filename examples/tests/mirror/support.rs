@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use tempfile::TempDir;
 
-use crate::programs::{Ended, Running, eventually, program, run};
+use crate::programs::{Ended, Running, program, run};
 
 /// A source and a target directory, of which only the first is there. They are not siblings: a
 /// relative link that leads out of them leads elsewhere from each.
@@ -141,7 +141,7 @@ pub(crate) fn interrupt(watching: Running, code: i32) -> Ended {
 
 #[track_caller]
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    eventually(what, || condition().then_some(()));
+    rig::eventually(what, condition);
 }
 
 /// The program where no file can grow beyond some kilobytes: a full disk that root, too, meets.

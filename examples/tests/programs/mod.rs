@@ -6,11 +6,6 @@
 
 use std::io::Read;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// Far beyond what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(90);
 
 /// cargo builds the examples before it runs all tests; with `--test NAME` alone it does not.
 pub(crate) fn program(name: &str) -> Command {
@@ -117,19 +112,5 @@ impl Drop for Running {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-    }
-}
-
-/// Waits until `look` finds something.
-#[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < DEADLINE, "waited in vain for {what}");
-        // Not a synchronisation: what is awaited happens in another process, which does not say so.
-        thread::sleep(Duration::from_millis(5));
     }
 }

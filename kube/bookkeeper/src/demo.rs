@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use control_plane::ControlPlane;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -13,6 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use serde_json::json;
+use servers::kube::ControlPlane;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -53,7 +53,7 @@ pub async fn run(program: &Path, options: Options) -> Result<()> {
         };
         println!(
             "kube-apiserver {} on port {}",
-            control_plane::version(),
+            servers::kube::version(),
             plane.port()
         );
         Some(plane)

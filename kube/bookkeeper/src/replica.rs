@@ -36,7 +36,7 @@ pub struct Options {
 /// A client of the demonstration's API server, or of the kubeconfig's.
 pub async fn client(port: Option<u16>) -> Result<Client> {
     Ok(match port {
-        Some(port) => control_plane::client(port),
+        Some(port) => servers::kube::client(port),
         None => Client::try_default().await?,
     })
 }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control_plane::ControlPlane;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use keyqueue_kube::{Action, Controller};
@@ -14,6 +13,7 @@ use kube_client::api::{
 };
 use kube_client::{Api, Client, Resource, ResourceExt};
 use kube_runtime::watcher;
+use servers::kube::ControlPlane;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -303,13 +303,4 @@ pub(crate) async fn write(
     let patch = Patch::Merge(patch);
     api.patch(&name(index), &PatchParams::default(), &patch)
         .await
-}
-
-/// Waits until the condition holds.
-pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(20)).await;
-    }
 }

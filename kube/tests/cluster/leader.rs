@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control_plane::Proxy;
 use k8s_openapi::api::coordination::v1::Lease;
 use keyqueue_kube::{LeaderElection, Leadership};
 use kube_client::{Api, Client};
+use servers::{Proxy, until};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::common::{COPIES, Context, Running, Scene, controller, eventually, write};
+use crate::common::{COPIES, Context, Running, Scene, controller, write};
 use crate::witness::Witness;
 
 const SOURCES: usize = 50;
@@ -66,7 +66,7 @@ fn replica_of_its_own(
         .expect("a runtime");
     let running = {
         let _entered = runtime.enter();
-        let clients = [(); 2].map(|()| control_plane::client(scene.port));
+        let clients = [(); 2].map(|()| servers::kube::client(scene.port));
         replica(scene, witness, name, clients, SHORT).0
     };
     (runtime, running)
@@ -117,12 +117,12 @@ async fn the_work_of_a_leader_that_is_killed_is_taken_over() {
     let (_running, follower) = replica(&scene, &witness, "b", clients, SHORT);
     let writes = writing(&scene);
     let before = witness.begun();
-    eventually("a works", async || witness.begun() > before + 2 * SOURCES).await;
+    until("a works", async || witness.begun() > before + 2 * SOURCES).await;
     assert_eq!((witness.begun_by("b"), follower.is_leader()), (0, false));
 
     killed.shutdown_background();
     let before = witness.begun_by("b");
-    eventually("b takes over", async || {
+    until("b takes over", async || {
         witness.begun_by("b") > before + 2 * SOURCES
     })
     .await;
@@ -138,9 +138,14 @@ async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
     let Some(scene) = Scene::set("leader-cut-off").await else {
         return;
     };
-    let proxy = Proxy::start(scene.port).await.expect("a proxy");
+    let proxy = Proxy::start(format!("127.0.0.1:{}", scene.port))
+        .await
+        .expect("a proxy");
     let witness = Arc::new(Witness::default());
-    let clients = [scene.client.clone(), control_plane::client(proxy.port())];
+    let clients = [
+        scene.client.clone(),
+        servers::kube::client(proxy.address().port()),
+    ];
     let (running, leader) = replica(&scene, &witness, "a", clients, SHORT);
     scene.create_sources(SOURCES).await;
     scene.in_step(SOURCES).await;
@@ -148,15 +153,15 @@ async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
     let (running_b, follower) = replica(&scene, &witness, "b", clients, SHORT);
     let writes = writing(&scene);
     let before = witness.begun();
-    eventually("a works", async || witness.begun() > before + 2 * SOURCES).await;
+    until("a works", async || witness.begun() > before + 2 * SOURCES).await;
     assert!(leader.is_leader() && !follower.is_leader());
 
     proxy.stall(true);
-    eventually("b takes over", async || witness.begun_by("b") > 2 * SOURCES).await;
+    until("b takes over", async || witness.begun_by("b") > 2 * SOURCES).await;
     assert!(follower.is_leader() && !leader.is_leader());
     proxy.stall(false);
     let before = witness.begun();
-    eventually("b goes on", async || witness.begun() > before + 2 * SOURCES).await;
+    until("b goes on", async || witness.begun() > before + 2 * SOURCES).await;
     drop(writes);
     scene.in_step(SOURCES).await;
     began_nothing_after(&witness, "a", "b");
@@ -166,7 +171,7 @@ async fn a_leader_whose_renewals_are_cut_off_begins_nothing_after_its_lease() {
     let by_a = witness.begun_by("a");
     running_b.abort().await;
     follower.release().await;
-    eventually("a leads again", async || leader.is_leader()).await;
+    until("a leads again", async || leader.is_leader()).await;
     scene.write(0..SOURCES, 0).await;
     scene.in_step(SOURCES).await;
     assert!(witness.begun_by("a") >= by_a + SOURCES);
@@ -195,7 +200,7 @@ async fn a_leader_that_shuts_down_finishes_what_runs_and_hands_over() {
     let writes = writing(&scene);
     let clients = [(); 2].map(|()| scene.client.clone());
     let (_running, _) = replica(&scene, &witness, "b", clients, SHORT);
-    eventually("several run", async || witness.record().running.len() > 2).await;
+    until("several run", async || witness.record().running.len() > 2).await;
 
     stop.notify_one();
     running.ended().await;
@@ -203,7 +208,7 @@ async fn a_leader_that_shuts_down_finishes_what_runs_and_hands_over() {
     let lease = leases.get("copier").await.expect("it is there");
     let holder = lease.spec.and_then(|spec| spec.holder_identity);
     assert_ne!(holder.as_deref(), Some("a"), "it is released");
-    eventually("b takes over", async || witness.begun_by("b") > 2 * SOURCES).await;
+    until("b takes over", async || witness.begun_by("b") > 2 * SOURCES).await;
     drop(writes);
     scene.in_step(SOURCES).await;
     assert_eq!(witness.record().cancelled, 0);
@@ -219,15 +224,20 @@ async fn what_runs_when_the_lease_is_lost_is_cancelled_and_done_by_the_next_lead
     let Some(scene) = Scene::set("leader-long").await else {
         return;
     };
-    let proxy = Proxy::start(scene.port).await.expect("a proxy");
+    let proxy = Proxy::start(format!("127.0.0.1:{}", scene.port))
+        .await
+        .expect("a proxy");
     let witness = Arc::new(Witness::default());
-    let clients = [scene.client.clone(), control_plane::client(proxy.port())];
+    let clients = [
+        scene.client.clone(),
+        servers::kube::client(proxy.address().port()),
+    ];
     let (_running_a, leader) = replica(&scene, &witness, "a", clients, LONG);
     leader.acquired().await;
     scene.create_sources(COUNT).await;
     let clients = [(); 2].map(|()| scene.client.clone());
     let (_running_b, _) = replica(&scene, &witness, "b", clients, LONG);
-    eventually("a has done all once", async || {
+    until("a has done all once", async || {
         scene.list(COPIES).await.items.len() == COUNT
     })
     .await;

@@ -1,4 +1,4 @@
-//! On a real API server: `kube/apiserver.sh` builds it, and the tests print "not run" where it is missing. They run
+//! On a real API server: `kube/apiserver.sh` builds it, and the tests are skipped where it is missing. They run
 //! one after the other.
 
 mod common;

@@ -10,9 +10,9 @@ use keyqueue_kube::{Action, Controller};
 use kube_client::{Api, ResourceExt};
 use kube_runtime::finalizer::{self, Event, finalizer};
 
-use crate::common::{
-    Context, Running, SOURCES, Scene, controller, copy_of, eventually, name, selecting,
-};
+use servers::until;
+
+use crate::common::{Context, Running, SOURCES, Scene, controller, copy_of, name, selecting};
 
 /// K2, K3: changes merge, and none is lost.
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ async fn finalizers_clean_up_what_is_deleted_while_a_controller_runs_and_while_n
 
     let running = start();
     scene.create_sources(20).await;
-    eventually("all have a finalizer", async || {
+    until("all have a finalizer", async || {
         left()
             .await
             .iter()
@@ -105,7 +105,7 @@ async fn finalizers_clean_up_what_is_deleted_while_a_controller_runs_and_while_n
     for index in 0..10 {
         scene.delete(&name(index)).await;
     }
-    eventually("the first ten are gone", async || left().await.len() == 10).await;
+    until("the first ten are gone", async || left().await.len() == 10).await;
     running.abort();
     assert!(running.await.is_err(), "it was aborted");
 
@@ -114,7 +114,7 @@ async fn finalizers_clean_up_what_is_deleted_while_a_controller_runs_and_while_n
     }
     assert_eq!(left().await.len(), 10, "their finalizers keep them");
     let running = start();
-    eventually("all are gone", async || left().await.is_empty()).await;
+    until("all are gone", async || left().await.is_empty()).await;
     running.abort();
     let all: BTreeSet<_> = (0..20).map(name).collect();
     assert_eq!(*cleaned.0.lock().unwrap(), all);

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control_plane::Proxy;
 use futures_util::{StreamExt, stream};
 use kube_client::api::{WatchEvent, WatchParams};
+use servers::{Proxy, until};
 use tokio::time::sleep;
 
-use crate::common::{
-    COPIES, Context, Running, SOURCES, Scene, controller, copy_of, eventually, name, write,
-};
+use crate::common::{COPIES, Context, Running, SOURCES, Scene, controller, copy_of, name, write};
 use crate::witness::Begun;
 
 /// K2, K3: watches fail, and changes are found in the later list.
@@ -50,7 +48,7 @@ async fn objects_come_into_step_after_the_api_server_was_killed() {
     });
     for _ in 0..2 {
         let begun = context.witness.begun();
-        eventually("it reconciles", async || {
+        until("it reconciles", async || {
             context.witness.begun() > begun + 50
         })
         .await;
@@ -72,9 +70,11 @@ async fn a_watch_that_has_expired_starts_over() {
     let Some((scene, mut plane)) = Scene::set_with_own_server("expired").await else {
         return;
     };
-    let proxy = Proxy::start(plane.port()).await.expect("a proxy");
+    let proxy = Proxy::start(format!("127.0.0.1:{}", plane.port()))
+        .await
+        .expect("a proxy");
     let context = Context {
-        client: control_plane::client(proxy.port()),
+        client: servers::kube::client(proxy.address().port()),
         ..Arc::into_inner(Context::new(&scene, Duration::ZERO)).expect("one owner")
     };
     let context = Arc::new(context);

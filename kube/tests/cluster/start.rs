@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::common::{Context, Running, Scene, controller, eventually, name};
+use servers::until;
+
+use crate::common::{Context, Running, Scene, controller, name};
 
 /// K1, K5.
 #[tokio::test(flavor = "multi_thread")]
@@ -17,7 +19,7 @@ async fn urgent_changes_are_reconciled_before_the_initial_list_is_worked_off() {
     let witness = &context.witness;
     let controller = controller(&scene.client, &scene.namespace).workers(4);
     let _running = Running::start(controller, &context);
-    eventually("a tenth is reconciled", async || {
+    until("a tenth is reconciled", async || {
         witness.begun() >= COUNT / 10
     })
     .await;
@@ -30,7 +32,7 @@ async fn urgent_changes_are_reconciled_before_the_initial_list_is_worked_off() {
     // Ten: by chance a single one may be early in the list.
     let urgent: Vec<_> = (0..COUNT).filter(waits).take(10).collect();
     scene.write(urgent.iter().copied(), 1).await;
-    eventually("they are reconciled", async || {
+    until("they are reconciled", async || {
         let visited = visited();
         urgent.iter().all(|index| visited.contains(&name(*index)))
     })

@@ -177,19 +177,7 @@ impl<T> Drop for Results<T> {
 #[track_caller]
 pub(crate) fn until(condition: impl Fn() -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
-    async move { assert!(eventually(condition).await, "it takes a minute: {caller}") }
-}
-
-/// Returns whether `condition` is true within a minute.
-pub(crate) async fn eventually(condition: impl Fn() -> bool) -> bool {
-    let wait = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait)
-        .await
-        .is_ok()
+    async move { servers::until(&caller.to_string(), async || condition()).await }
 }
 
 /// Gives everything that is ready the time to run: for what must not happen.

@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use crate::probe::{Failed, eventually, settle, spawn};
+use crate::probe::{Failed, settle, spawn};
 use crate::server::Server;
 
 /// Fails for "fails", and otherwise does what the name says.
@@ -59,12 +59,8 @@ async fn the_series_have_the_names_that_dashboards_know() {
         r#"workqueue_retries_total{name="books"} 2"#,
         r#"workqueue_queue_duration_seconds_count{name="books"} 3"#,
     ] {
-        let is_there = || handle.render().lines().any(|found| found == line);
-        assert!(
-            eventually(is_there).await,
-            "{line} is not in:\n{}",
-            handle.render()
-        );
+        let is_there = async || handle.render().lines().any(|found| found == line);
+        servers::until(line, is_there).await;
     }
 }
 

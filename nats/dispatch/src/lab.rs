@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use async_nats::jetstream;
 use keyqueue_nats::{Config, create, dead_letter};
 use rustix::process::{Pid, Signal, kill_process};
+use servers::nats::Servers;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -19,7 +20,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::check::{self, Disturbed, Verdict};
 use crate::clock;
 use crate::receiver::{Behaviour, Report};
-use crate::servers::{self, Servers};
 
 /// How long anything may take to come to an end.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -40,16 +40,14 @@ pub struct Lab {
 impl Lab {
     /// Prepares servers, and starts the receiver. `None`: there is no nats-server.
     pub async fn new(program: &Path, config: Config, behaviour: &Behaviour) -> Result<Option<Lab>> {
-        let Some(server) = servers::program() else {
-            println!("not run: no nats-server; nats/server.sh installs it");
+        let directory = tempfile::tempdir()?;
+        let Some(servers) = Servers::prepare(directory.path(), config.replicas)? else {
             return Ok(None);
         };
-        let directory = tempfile::tempdir()?;
         fs::write(
             directory.path().join("config.json"),
             serde_json::to_string(&config)?,
         )?;
-        let servers = Servers::prepare(server, directory.path(), config.replicas)?;
         let mut receiver = Command::new(program)
             .args(["receiver", "--work", &behaviour.work.to_string()])
             .args([

@@ -6,11 +6,9 @@ pub mod check;
 mod clock;
 pub mod lab;
 pub mod producer;
-pub mod proxy;
 pub mod receiver;
 pub mod replica;
 pub mod run;
-pub mod servers;
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use dispatch::{Connection, check, producer, receiver, replica, run, servers};
+use dispatch::{Connection, check, producer, receiver, replica, run};
 
 /// A webhook dispatcher: replicas share the endpoints, one at a time for each
 #[derive(Parser)]
@@ -38,7 +38,7 @@ enum Command {
 async fn main() -> Result<()> {
     match Options::parse().command {
         Command::Run(options) => run::run(options).await,
-        Command::Server { directory } => servers::run(&directory).await,
+        Command::Server { directory } => run::server(&directory).await,
         Command::Create(connection) => connection.create().await,
         Command::Producer(options) => producer::run(options).await,
         Command::Replica(options) => replica::run(options).await,

@@ -1,11 +1,13 @@
 //! `dispatch run`: everything on one machine, with a replica that is killed in the middle.
 
 use std::io::{IsTerminal, stdout};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use keyqueue_nats::Config;
+use servers::nats::Servers;
 use tokio::time::{Instant, sleep};
 
 use crate::lab::Lab;
@@ -75,6 +77,17 @@ pub async fn run(options: Options) -> Result<()> {
     println!("the replicas have left");
     ensure!(verdict.violations.is_empty(), "there are violations");
     Ok(())
+}
+
+/// Runs one server until Ctrl-C, with the stream and the bucket of the default configuration.
+pub async fn server(directory: &Path) -> Result<()> {
+    let servers = Servers::prepare(directory, 1)?;
+    let mut servers = servers.context("there is no nats-server; nats/server.sh installs it")?;
+    servers.start()?;
+    let client = servers.ready().await?;
+    keyqueue_nats::create(&client, &Config::default()).await?;
+    println!("{}", servers.addresses());
+    Ok(tokio::signal::ctrl_c().await?)
 }
 
 /// A line that changes, on a terminal only.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use dispatch::check::Verdict;
 use dispatch::lab::Lab;
-use dispatch::proxy::Proxy;
 use dispatch::receiver::Behaviour;
 use keyqueue_nats::Config;
+use servers::Proxy;
 use tokio::process::Child;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
@@ -225,7 +225,7 @@ async fn cut() -> Result<()> {
     lab.start().await?;
     let proxy = Proxy::start(lab.servers.addresses()).await?;
     lab.join("a", None)?;
-    lab.join("b", Some(&proxy.address()))?;
+    lab.join("b", Some(&proxy.address().to_string()))?;
     let producer = lab.produce(10_000, 1000, 10)?;
     working(&lab, "b").await?;
     proxy.stall(true);
@@ -250,7 +250,7 @@ async fn reconnect() -> Result<()> {
     };
     lab.start().await?;
     let proxy = Proxy::start(lab.servers.addresses()).await?;
-    lab.join("b", Some(&proxy.address()))?;
+    lab.join("b", Some(&proxy.address().to_string()))?;
     let producer = lab.produce(8000, 1000, 8)?;
     working(&lab, "b").await?;
     for _ in 0..5 {
@@ -274,7 +274,7 @@ async fn server() -> Result<()> {
     };
     let producer = lab.produce(8000, 1000, 8)?;
     calls(&lab, 1000).await?;
-    lab.servers.kill(0).await?;
+    lab.servers.kill(0);
     sleep(LEASE + Duration::from_secs(1)).await;
     lab.servers.start()?;
     stored(producer).await?;
@@ -314,7 +314,7 @@ async fn cluster() -> Result<()> {
     calls(&lab, 500).await?;
     let client = lab.servers.ready().await?;
     let leader = lab.servers.leader_of(&client, &lab.config.stream).await?;
-    lab.servers.kill(leader).await?;
+    lab.servers.kill(leader);
     sleep(Duration::from_secs(5)).await;
     lab.servers.start()?;
     stored(producer).await?;

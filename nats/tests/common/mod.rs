@@ -1,144 +1,112 @@
-//! A real nats-server for tests: on a free port of this machine, with its store in a temporary directory, killed
-//! when it is dropped.
+//! Replicas in the process of a test.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-pub(crate) mod replica;
-
-use std::env;
-use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_nats::Client;
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Verdict};
+use tokio::task::JoinHandle;
 
-/// The server's configuration.
-const FILE: &str = "nats.conf";
-/// How long anything in a test may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+use servers::nats::Server;
+use servers::until;
 
-pub(crate) struct Server {
-    program: PathBuf,
-    port: u16,
-    store: TempDir,
-    process: Child,
+/// A configuration for tests: a short lease, few partitions, quick retries.
+pub(crate) fn config() -> Config {
+    Config {
+        partitions: 4,
+        lease: Duration::from_secs(2),
+        backoff: Duration::from_millis(10),
+        max_backoff: Duration::from_millis(100),
+        ..Config::default()
+    }
 }
 
-impl Server {
-    /// Starts a server. `None`: there is no nats-server, and the test says that it was not run.
-    pub(crate) async fn start() -> Option<Server> {
-        Self::start_with("").await
-    }
+/// A delivery as a handler saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) payloads: Vec<String>,
+    pub(crate) sequence: u64,
+    pub(crate) fence: Fence,
+    pub(crate) attempt: u32,
+}
 
-    /// Starts a server with these settings of JetStream in its configuration file.
-    pub(crate) async fn start_with(settings: &str) -> Option<Server> {
-        let store = tempfile::tempdir().expect("a temporary directory");
-        let file = format!(
-            "jetstream {{ store_dir: {:?}, {settings} }}",
-            store.path().join("js")
-        );
-        let server = Self::spawn(store, &file)?;
-        server.ready().await;
-        Some(server)
+impl Seen {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        let payloads = delivery.messages().iter();
+        Seen {
+            key: delivery.key().to_owned(),
+            payloads: payloads
+                .map(|message| String::from_utf8_lossy(&message.payload).into_owned())
+                .collect(),
+            sequence: delivery.latest().sequence,
+            fence: delivery.fence(),
+            attempt: delivery.attempt(),
+        }
     }
+}
 
-    /// Starts a server that has no streams.
-    pub(crate) async fn start_without_jetstream() -> Option<Server> {
-        let server = Self::spawn(tempfile::tempdir().expect("a temporary directory"), "")?;
-        eventually("the server is there", async || {
-            async_nats::connect(server.url()).await.is_ok()
-        })
-        .await;
-        Some(server)
-    }
+pub(crate) type Log = Arc<Mutex<Vec<Seen>>>;
 
-    fn spawn(store: TempDir, file: &str) -> Option<Server> {
-        let program = program()?;
-        fs::write(store.path().join(FILE), file).expect("the directory can be written");
-        let port = free_port();
-        let process = spawn(&program, port, store.path());
-        Some(Server {
-            program,
-            port,
-            store,
-            process,
-        })
-    }
+pub(crate) fn seen(log: &Log) -> Vec<Seen> {
+    log.lock().unwrap().clone()
+}
 
-    pub(crate) fn url(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
+/// A replica that runs in a task.
+pub(crate) struct Replica {
+    pub(crate) fleet: Fleet,
+    pub(crate) running: JoinHandle<Result<(), Error>>,
+}
 
-    /// Returns a new connection.
-    pub(crate) async fn client(&self) -> Client {
-        async_nats::connect(self.url())
+impl Replica {
+    pub(crate) async fn start<F, R>(
+        server: &Server,
+        config: &Config,
+        name: &str,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output = Verdict<String>> + Send + 'static,
+    {
+        let fleet = Fleet::join(server.client().await, config.clone(), name)
             .await
-            .expect("the server runs")
+            .unwrap();
+        let running = tokio::spawn({
+            let fleet = fleet.clone();
+            async move { fleet.run(8, handler).await }
+        });
+        Replica { fleet, running }
     }
 
-    /// Kills the server (SIGKILL). Its store stays.
-    pub(crate) async fn kill(&mut self) {
-        self.process.kill().await.expect("it runs");
-    }
-
-    /// Starts the server again, with the same port and store.
-    pub(crate) async fn restart(&mut self) {
-        self.process = spawn(&self.program, self.port, self.store.path());
-        self.ready().await;
-    }
-
-    async fn ready(&self) {
-        eventually("the server is ready", async || {
-            let Ok(client) = async_nats::connect(self.url()).await else {
-                return false;
-            };
-            async_nats::jetstream::new(client)
-                .query_account()
-                .await
-                .is_ok()
+    /// A replica that logs its deliveries and succeeds.
+    pub(crate) async fn logging(server: &Server, config: &Config, name: &str, log: &Log) -> Self {
+        let log = Arc::clone(log);
+        Self::start(server, config, name, move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async { Verdict::Ok(Outcome::Done) }
         })
-        .await;
+        .await
+    }
+
+    pub(crate) async fn leave(self) {
+        let left = self.fleet.leave(Duration::from_secs(10)).await;
+        assert!(left.abandoned.is_empty(), "{left:?}");
+        self.running.await.unwrap().unwrap();
     }
 }
 
-fn program() -> Option<PathBuf> {
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-    let installed = cache.map(|cache| cache.join("keyqueue/bin/nats-server"));
-    let named = env::var_os("NATS_SERVER").map(PathBuf::from);
-    let found = named.or(installed).filter(|program| program.is_file());
-    if found.is_none() {
-        println!("not run: no nats-server; nats/server.sh installs it");
-    }
-    found
+pub(crate) async fn messages(server: &Server, config: &Config) -> u64 {
+    let context = async_nats::jetstream::new(server.client().await);
+    let stream = context.get_stream(&config.stream).await.unwrap();
+    stream.get_info().await.unwrap().state.messages
 }
 
-fn spawn(program: &Path, port: u16, store: &Path) -> Child {
-    Command::new(program)
-        .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-c"])
-        .arg(store.join(FILE))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("nats-server starts")
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
-}
-
-/// Waits until the condition holds.
-pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
+/// Waits until the stream is empty: acknowledgements are processed some time after they are sent.
+pub(crate) async fn drained(server: &Server, config: &Config) {
+    until("the stream is empty", async || {
+        messages(server, config).await == 0
+    })
+    .await;
 }

@@ -18,6 +18,7 @@ pub mod batches {}
 pub mod borrowed_keys {}
 
 #[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
+// T3: its programs are tests.
 #[doc = include_str!("debounce.md")]
 pub mod debounce {}
 

@@ -2,21 +2,12 @@
 //! `VecDeque` of the groups that have keys. Which take turns, one key each.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::{hint, thread};
 
-use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::queue::Queue;
-
-/// As in the queue without groups.
-const SPINS: u32 = 16;
-const PAUSES: u32 = 64;
-const YIELDS: u32 = 4;
+use super::locked::{Locked, Ordered};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Phase {
@@ -31,33 +22,64 @@ struct Group {
     in_flight: usize,
 }
 
-#[derive(Default)]
-struct State {
+pub(super) struct Groups {
+    count: u64,
     phases: HashMap<u64, Phase, RandomState>,
     groups: HashMap<u64, Group, RandomState>,
     ring: VecDeque<u64>,
     queued: usize,
-    /// Consumers that sleep, less those being woken.
-    sleepers: usize,
-    shut_down: bool,
 }
 
-pub(super) struct GroupedLock {
-    groups: u64,
-    state: CachePadded<Mutex<State>>,
-    /// Whether the queue holds a key or is shut down, for consumers that spin. Written under the lock.
-    ready: CachePadded<AtomicBool>,
-    wake_up: Condvar,
+pub(super) type GroupedLock = Locked<Groups>;
+
+impl GroupedLock {
+    pub(super) fn with(groups: u64) -> Self {
+        Self::over(Groups {
+            count: groups,
+            ..Groups::default()
+        })
+    }
 }
 
-impl State {
-    fn push(&mut self, name: u64, key: u64) {
+impl Default for Groups {
+    fn default() -> Self {
+        Groups {
+            count: 1,
+            phases: HashMap::default(),
+            groups: HashMap::default(),
+            ring: VecDeque::new(),
+            queued: 0,
+        }
+    }
+}
+
+impl Groups {
+    fn push(&mut self, key: u64) {
+        let name = key % self.count;
         let group = self.groups.entry(name).or_default();
         if group.keys.is_empty() {
             self.ring.push_back(name);
         }
         group.keys.push_back(key);
         self.queued += 1;
+    }
+}
+
+impl Ordered for Groups {
+    fn add(&mut self, key: u64, _: usize) -> bool {
+        match self.phases.entry(key) {
+            Entry::Vacant(new) => {
+                new.insert(Phase::Queued);
+                self.push(key);
+                return true;
+            }
+            Entry::Occupied(mut known) => {
+                if *known.get() == Phase::Processing {
+                    known.insert(Phase::Dirty);
+                }
+            }
+        }
+        false
     }
 
     fn pop(&mut self) -> Option<u64> {
@@ -72,129 +94,28 @@ impl State {
         self.phases.insert(key, Phase::Processing);
         Some(key)
     }
-}
 
-impl GroupedLock {
-    pub(super) fn with(groups: u64) -> Self {
-        GroupedLock {
-            groups,
-            state: CachePadded::default(),
-            ready: CachePadded::default(),
-            wake_up: Condvar::new(),
-        }
-    }
-
-    fn push(&self, mut state: MutexGuard<'_, State>, key: u64) {
-        state.push(key % self.groups, key);
-        // Ordering: Relaxed; a hint.
-        self.ready.store(true, Ordering::Relaxed);
-        let wakes = state.sleepers > 0;
-        state.sleepers -= usize::from(wakes);
-        drop(state);
-        if wakes {
-            self.wake_up.notify_one();
-        }
-    }
-
-    fn spin(&self) {
-        for look in 0..SPINS + YIELDS {
-            // Ordering: Relaxed; a hint.
-            if self.ready.load(Ordering::Relaxed) {
-                return;
-            }
-            if look < SPINS {
-                (0..PAUSES).for_each(|_| hint::spin_loop());
-            } else {
-                thread::yield_now();
-            }
-        }
-    }
-}
-
-impl Queue<u64> for GroupedLock {
-    type Key = u64;
-    type Item<'a> = u64;
-
-    fn new() -> Self {
-        Self::with(1)
-    }
-
-    fn key(item: &u64) -> &u64 {
-        item
-    }
-
-    fn add(&self, key: u64) {
-        let mut state = self.state.lock();
-        match state.phases.entry(key) {
-            Entry::Vacant(new) => {
-                new.insert(Phase::Queued);
-                self.push(state, key);
-            }
-            Entry::Occupied(mut known) => {
-                if *known.get() == Phase::Processing {
-                    known.insert(Phase::Dirty);
-                }
-            }
-        }
-    }
-
-    fn add_ref(&self, key: &u64) {
-        self.add(*key);
-    }
-
-    fn get(&self) -> Option<u64> {
-        let mut has_spun = false;
-        let mut state = self.state.lock();
-        loop {
-            if let Some(key) = state.pop() {
-                // Ordering: Relaxed; a hint.
-                self.ready
-                    .store(state.queued > 0 || state.shut_down, Ordering::Relaxed);
-                return Some(key);
-            }
-            if state.shut_down {
-                return None;
-            }
-            if has_spun {
-                state.sleepers += 1;
-                self.wake_up.wait(&mut state);
-            } else {
-                has_spun = true;
-                drop(state);
-                self.spin();
-                state = self.state.lock();
-            }
-        }
-    }
-
-    fn done(&self, key: u64) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        let name = key % self.groups;
-        if let hashbrown::hash_map::Entry::Occupied(mut group) = state.groups.entry(name) {
+    fn done(&mut self, key: u64) -> bool {
+        if let hashbrown::hash_map::Entry::Occupied(mut group) = self.groups.entry(key % self.count)
+        {
             group.get_mut().in_flight -= 1;
             if group.get().in_flight == 0 && group.get().keys.is_empty() {
                 group.remove();
             }
         }
-        if let Entry::Occupied(mut known) = state.phases.entry(key) {
-            if *known.get() == Phase::Dirty {
-                known.insert(Phase::Queued);
-                self.push(guard, key);
-            } else {
-                known.remove();
-            }
+        let Entry::Occupied(mut known) = self.phases.entry(key) else {
+            return false;
+        };
+        if *known.get() == Phase::Dirty {
+            known.insert(Phase::Queued);
+            self.push(key);
+            return true;
         }
+        known.remove();
+        false
     }
 
     fn len(&self) -> usize {
-        self.state.lock().queued
-    }
-
-    fn shut_down(&self) {
-        self.state.lock().shut_down = true;
-        // Ordering: Relaxed; a hint.
-        self.ready.store(true, Ordering::Relaxed);
-        self.wake_up.notify_all();
+        self.queued
     }
 }

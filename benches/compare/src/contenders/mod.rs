@@ -8,6 +8,7 @@ mod keyqueue;
 mod kube;
 mod leveled_lock;
 mod limit;
+mod locked;
 mod single_lock;
 
 use crate::workload::Round;

@@ -29,11 +29,9 @@ use std::borrow::Borrow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
-use std::hint;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -43,6 +41,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::grouped_lock::GroupedLock;
 use super::leveled_lock::LeveledLock;
+use super::locked::spin;
 use crate::keys::Key;
 use crate::queue::{Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
@@ -50,12 +49,6 @@ use crate::workloads::{self, backlog, groups, levels, limiter, values};
 
 /// Stands for the ticket of a key that was added while it is processed.
 const DIRTY: u64 = 0;
-
-/// Looks at an empty queue before sleeping: some after pauses of the processor, the others after a
-/// yield.
-const SPINS: u32 = 16;
-const PAUSES: u32 = 64;
-const YIELDS: u32 = 4;
 
 pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
     match round.kind {
@@ -201,7 +194,7 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
     fn wait<'a>(&'a self, mut state: MutexGuard<'a, State<K, V>>) -> Option<(K, V)> {
         while !state.shut_down {
             drop(state);
-            self.spin();
+            spin(&self.ready);
             state = self.state.lock();
             if state.queued.is_empty() && !state.shut_down {
                 state.sleepers += 1;
@@ -212,20 +205,6 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
             }
         }
         self.pop(&mut state)
-    }
-
-    fn spin(&self) {
-        for look in 0..SPINS + YIELDS {
-            // Ordering: Relaxed; a hint.
-            if self.ready.load(Ordering::Relaxed) {
-                return;
-            }
-            if look < SPINS {
-                (0..PAUSES).for_each(|_| hint::spin_loop());
-            } else {
-                thread::yield_now();
-            }
-        }
     }
 
     /// Ends the processing of a key, whose values are handled. What they leave is used again.

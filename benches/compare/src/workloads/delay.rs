@@ -7,9 +7,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rig::heap::Meter;
+
 use super::quantiles;
 use crate::keys::{Key, Tally};
-use crate::memory::Meter;
 use crate::queue::Delays;
 use crate::workload::{Kind, Round};
 

@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use keyqueue::limiter::{
-    Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, default_controller,
-};
+use keyqueue::limiter::{Bucket, ItemExponentialFailure, MaxOf, RateLimiter, default_controller};
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
 
@@ -20,18 +18,15 @@ use crate::workload::{Kind, Round};
 
 pub(crate) const BASE: Duration = Duration::from_millis(5);
 pub(crate) const MAX: Duration = Duration::from_secs(1000);
-const FAST_RETRIES: u32 = 3;
 const PER_SECOND: u32 = 10;
 const BURST: u32 = 100;
 
 /// The crate's limiters.
 pub(crate) fn keyqueue(round: &Round<'_>) -> Option<Vec<f64>> {
     let exponential = ItemExponentialFailure::new(BASE, MAX).expect("in range");
-    let fast_slow = ItemFastSlow::new(BASE, MAX, FAST_RETRIES).expect("in range");
     let bucket = Bucket::new(f64::from(PER_SECOND), BURST).expect("in range");
     Some(match round.kind {
         Kind::LimiterExponential => measure(round, exponential),
-        Kind::LimiterFastSlow => measure(round, fast_slow),
         Kind::LimiterBucket => measure(round, bucket),
         Kind::LimiterController => measure(round, default_controller()),
         _ => return None,
@@ -41,11 +36,9 @@ pub(crate) fn keyqueue(round: &Round<'_>) -> Option<Vec<f64>> {
 /// The same, each behind a mutex.
 pub(crate) fn locked(round: &Round<'_>) -> Option<Vec<f64>> {
     let exponential = LockedMap::new(|n| BASE * 1_u32.checked_shl(n).unwrap_or(u32::MAX));
-    let fast_slow = LockedMap::new(|n| if n < FAST_RETRIES { BASE } else { MAX });
     let bucket = LockedBucket::default();
     Some(match round.kind {
         Kind::LimiterExponential => measure(round, exponential),
-        Kind::LimiterFastSlow => measure(round, fast_slow),
         Kind::LimiterBucket => measure(round, bucket),
         Kind::LimiterController => {
             let both: [Box<dyn RateLimiter<u64>>; 2] = [Box::new(exponential), Box::new(bucket)];

@@ -41,10 +41,6 @@ pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
         Kind::Start => unique::start::<C>(count),
         Kind::Hot => hot::run::<u64, C>(&u64::first(HOT), count, threads, round.work),
         Kind::Latency => paced::latency::<C>(count, round.interval),
-        Kind::LatencyOwn => {
-            let saturated = unique::flow::<u64, C>(count, 1, Work::NONE);
-            paced::latency::<C>(count, 2.0 * saturated)
-        }
         Kind::Wake => paced::wake::<C>(count),
         _ => return None,
     })

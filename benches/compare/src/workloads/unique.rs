@@ -4,9 +4,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use rig::heap::Meter;
+
 use super::cores;
 use crate::keys::{Key, Tally};
-use crate::memory::Meter;
 use crate::queue::Queue;
 use crate::work::Work;
 use crate::workload::Round;

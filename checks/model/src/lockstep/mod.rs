@@ -8,6 +8,7 @@ mod looking;
 mod waiting;
 
 use std::collections::BTreeSet;
+use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,9 +16,10 @@ use std::time::Duration;
 
 use crate::ledger::Key;
 use crate::{Naive, Op, Policy, Setup, Spreading};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Added, Batch, Clock, DelayPolicy, DrainEnd, GetAsync, GetTimeoutError, Item, KeyHandle,
-    MockClock, TryGetError, WorkQueue,
+    Added, Batch, Builder, Clock, DelayPolicy, DrainEnd, GetAsync, GetTimeoutError, Item,
+    KeyHandle, MockClock, TryGetError, WorkQueue,
 };
 
 use limiter::Limiter;
@@ -36,20 +38,8 @@ type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[Op]) {
     let (clock, time) = Clock::mock();
-    let builder = WorkQueue::<Key>::builder()
-        .hasher(Spreading(setup.spread))
-        .shards(setup.shards())
-        .ring(setup.ring())
-        .rate_limiter(limiter::build(&setup.limits(), &clock))
-        .clock(clock)
-        .manual_timers()
-        .tick(Duration::from_millis(setup.tick()))
-        .delay_policy(delay_policy(setup.policy))
-        .supersede_delays(setup.supersede)
-        .drain_delays(setup.drain_delays)
-        .timing(setup.timed())
-        .levels(setup.levels())
-        .starvation_limit(setup.starvation_limit());
+    let limiter = limiter::build(&setup.limits(), &clock);
+    let builder = settings::<Key>(&setup, clock).rate_limiter(limiter);
     let queue = match setup.groups() {
         0 => builder,
         groups => builder.group_by(move |key: &Key| key.number % groups),
@@ -463,12 +453,28 @@ pub(crate) fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
     Some(things.remove(at))
 }
 
-/// The policy in the words of the crate.
-pub(crate) fn delay_policy(policy: Policy) -> DelayPolicy {
-    match policy {
+/// The settings of a queue that do not depend on what its keys are.
+pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, NoLimit, Spreading>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+{
+    let policy = match setup.policy {
         Policy::Earliest => DelayPolicy::Earliest,
         Policy::Latest => DelayPolicy::Latest,
         Policy::Replace => DelayPolicy::Replace,
         Policy::KeepFirst => DelayPolicy::KeepFirst,
-    }
+    };
+    WorkQueue::<K>::builder()
+        .hasher(Spreading(setup.spread))
+        .shards(setup.shards())
+        .ring(setup.ring())
+        .clock(clock)
+        .manual_timers()
+        .tick(Duration::from_millis(setup.tick()))
+        .delay_policy(policy)
+        .supersede_delays(setup.supersede)
+        .drain_delays(setup.drain_delays)
+        .timing(setup.timed())
+        .levels(setup.levels())
+        .starvation_limit(setup.starvation_limit())
 }

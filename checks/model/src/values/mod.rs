@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::Span;
-use crate::lockstep::{choose, delay_policy, take_one};
+use crate::lockstep::{choose, settings, take_one};
 use crate::{Setup, Spreading};
 use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Clock, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue, Valued, WorkQueue,
-    merge,
+    Clock, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue, Valued, merge,
 };
 
 use model::Model;
@@ -34,20 +33,7 @@ type Held<'q> = ValueItem<'q, u16, Value, NoLimit, Spreading>;
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[ValueOp]) {
     let (clock, time) = Clock::mock();
-    let builder = WorkQueue::<u16>::builder()
-        .hasher(Spreading(setup.spread))
-        .shards(setup.shards())
-        .ring(setup.ring())
-        .clock(clock)
-        .manual_timers()
-        .tick(Duration::from_millis(setup.tick()))
-        .delay_policy(delay_policy(setup.policy))
-        .supersede_delays(setup.supersede)
-        .drain_delays(setup.drain_delays)
-        .timing(setup.timed())
-        .levels(setup.levels())
-        .starvation_limit(setup.starvation_limit())
-        .merge(merge::append);
+    let builder = settings::<u16>(&setup, clock).merge(merge::append);
     // A limiter has no meaning here, so its number chooses the bound.
     let capacity = (setup.limiter % 2 == 1).then_some(usize::from(setup.limiter / 2 % 4) + 1);
     let builder = match capacity {

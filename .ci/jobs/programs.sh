@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|nats|kube|soak|compare|apiserver.
+#
+# `build` builds their tests and programs with one call, so that each dependency is compiled once; the others run what it has
+# built, without cargo, so that they wait for no build. Alone, each builds first.
+source "$(dirname "$0")/../lib.sh"
+
+packages=(keyqueue-nats dispatch keyqueue-kube bookkeeper keyqueue-servers keyqueue-soak compare)
+built=$target/ci/programs
+
+build() {
+    local selected=("${packages[@]/#/--package=}" --all-features --profile test)
+    mkdir -p "$target/ci"
+    cargo build "${selected[@]}" --tests --bins --examples --message-format json-render-diagnostics >"$built.json"
+    # A line for each: its package, `test` or its kind, its name, the package's directory, the program.
+    python3 - "$built.json" >"$built.partial" <<'END'
+import json, os, sys
+for line in open(sys.argv[1]):
+    message = json.loads(line)
+    if message.get("executable"):
+        directory = os.path.dirname(message["manifest_path"])
+        kind = "test" if message["profile"]["test"] else message["target"]["kind"][0]
+        package = message["package_id"].split("#")[-1].split("@")[0]
+        package = package if not package[0].isdigit() else os.path.basename(directory)
+        print(package, kind, message["target"]["name"], directory, message["executable"])
+END
+    cargo test "${selected[@]}" --doc
+    mv "$built.partial" "$built"
+}
+
+# run PACKAGE KIND NAME [ARGUMENT]...: a program, or the tests of any name: `*`.
+run() {
+    local found=0 failed=0 package kind name directory program
+    while read -r package kind name directory program; do
+        [[ $package == "$1" && $kind == "$2" && $name == $3 ]] || continue
+        found=1
+        echo "+ $package $kind $name"
+        (cd "$directory" && CARGO_MANIFEST_DIR=$directory "$program" "${@:4}") </dev/null || failed=1
+    done <"$built"
+    [[ $found -eq 1 && $failed -eq 0 ]]
+}
+
+[[ $1 == build || -e $built ]] || build
+case $1 in
+build)
+    build
+    ;;
+nats)
+    nats/server.sh
+    run keyqueue-nats test '*'
+    run dispatch test '*'
+    run dispatch bin dispatch run
+    ;;
+# On a real API server, if it is built, which takes a quarter of an hour.
+kube)
+    run keyqueue-servers test '*'
+    run keyqueue-kube test '*'
+    run bookkeeper test '*'
+    ;;
+soak)
+    run keyqueue-soak bin keyqueue-soak --minutes "${SOAK_MINUTES:-1}"
+    ;;
+# The same on a real API server, which is built first, and which must be there.
+apiserver)
+    kube/apiserver.sh
+    CI_STRICT=1 "$0" kube
+    ;;
+# Runs every workload once, far too short to measure anything: they check what was delivered. Where there is a `go`
+# that can get its modules, the contenders in Go have to be among them.
+compare)
+    everybody=()
+    if ! command -v go >/dev/null || ! (cd benches/compare/go && go vet .); then
+        skip "contenders in Go" "there is no go, or it cannot get its modules"
+    else
+        everybody=(--everybody)
+    fi
+    run compare test '*'
+    run compare bin compare --smoke "${everybody[@]}"
+    ;;
+esac

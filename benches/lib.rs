@@ -1,0 +1,1 @@
+//! The benches beside this file are programs.

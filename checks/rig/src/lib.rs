@@ -1,0 +1,43 @@
+//! What the tests of all packages share: conditions to wait for, a watchdog, free ports, a way to skip a test, and a heap that
+//! counts.
+
+pub mod heap;
+mod wait;
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::TcpListener;
+use std::thread;
+
+pub use wait::{PATIENCE, Watchdog, eventually, found, patience, watchdog};
+
+/// Says that this test cannot run here. It is one of the passed for its harness, so its name is added to the file
+/// `$KEYQUEUE_SKIPPED`, whose lines `.ci/run` counts; with `CI_STRICT=1` it fails.
+#[track_caller]
+pub fn skipped(why: &str) {
+    let program = env::args().next().unwrap_or_default();
+    let program = program.rsplit(['/', '\\']).next().unwrap_or_default();
+    let thread = thread::current();
+    let line = format!("test {program} {}: {why}", thread.name().unwrap_or("main"));
+    println!("skipped: {line}");
+    if let Some(file) = env::var_os("KEYQUEUE_SKIPPED") {
+        let file = File::options().create(true).append(true).open(file);
+        let noted = file.and_then(|mut file| file.write_all((line + "\n").as_bytes()));
+        noted.expect("the file can be written");
+    }
+    let is_strict = env::var_os("CI_STRICT").is_some_and(|set| set == "1");
+    assert!(!is_strict, "{why}");
+}
+
+/// Ports of this machine that were free a moment ago.
+pub fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
+    let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0"));
+    // All are bound at once, so that they differ.
+    let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
