@@ -80,11 +80,15 @@ fn a_group_that_was_cleared_in_its_turn_can_be_forgotten_and_comes_again() {
 
 #[test] // T2 G2 G3
 fn clear_takes_a_key_that_waits_for_an_interval_and_whose_group_is_forgotten() {
-    let (queue, _) = grouped(|builder| builder.min_interval(HOUR).group_limit(1));
+    let (queue, time) = grouped(|builder| builder.min_interval(HOUR).group_limit(1));
     queue.add(("a", 1));
     queue.try_get().unwrap().done();
     queue.add(("a", 1));
     queue.shrink();
     assert_eq!((queue.clear(), queue.len()), (1, 0));
+    // The interval ends, and the key waits no longer.
+    time.advance(HOUR);
+    queue.fire_due();
     assert_eq!(queue.add(("a", 1)), Added::Queued);
+    assert_eq!(take_all(&queue), [("a", 1)]);
 }

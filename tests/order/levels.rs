@@ -82,6 +82,20 @@ fn a_queued_key_moves_to_the_tail_of_a_more_urgent_level_only() {
     assert_nothing_queued(&queue);
 }
 
+#[test] // P3 P1
+fn keys_that_become_more_urgent_leave_the_others_in_their_order() {
+    let queue = with(|builder| builder.levels(2));
+    queue.add_all(1..=5);
+    for key in [3, 4, 5] {
+        queue.add_at(0, key);
+    }
+    queue.add(6);
+    assert_eq!(
+        take_all(&queue),
+        [(3, 0), (4, 0), (5, 0), (1, 1), (2, 1), (6, 1)]
+    );
+}
+
 #[test] // P3 C5: an entry that was left behind is not taken for one of a later add
 fn a_key_can_be_queued_again_where_it_was_raised_from() {
     let queue = with(|builder| builder.levels(2));

@@ -215,7 +215,9 @@ fn the_groups_of_a_burst_are_forgotten_by_getters_that_find_nothing() {
     let count = Arc::clone(&alive);
     let (queue, time) =
         built(move |builder| builder.group_by(move |key: &u64| Counted(*key, Arc::clone(&count))));
-    queue.add_all(0..scaled(5000) as u64);
+    let keys = scaled(5000) as u64;
+    queue.add_all(0..keys);
+    assert_eq!(queue.groups::<Counted>().len() as u64, keys);
     while queue.try_get().is_ok() {}
     for _ in 0..9 {
         time.advance(secs(1));
