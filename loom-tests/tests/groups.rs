@@ -49,6 +49,21 @@ fn a_key_that_comes_as_its_group_becomes_empty_is_delivered() {
     });
 }
 
+/// C9. Interleaving: a getter takes the last key; another key comes; a second getter registers; the first one
+/// says that nothing is ready, and the second one looks.
+#[test]
+fn a_getter_that_registers_as_another_takes_the_last_key_is_not_told_that_nothing_is_ready() {
+    check("group_flag", 2, || {
+        let queue = grouped(|builder| builder);
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| queue.get().is_some());
+        let adder = spawn_with(&queue, |queue| queue.add(2));
+        assert!(queue.get().is_some());
+        assert!(getter.join().unwrap());
+        adder.join().unwrap();
+    });
+}
+
 /// G1. Two threads queue the first key of a group, and the same key, at the same time.
 #[test]
 fn two_threads_find_the_same_group() {
