@@ -27,7 +27,7 @@ use std::mem::needs_drop;
 
 use crossbeam_utils::CachePadded;
 pub(crate) use sweep::Swept;
-use sweep::{CLEAN, FEWEST_RESIDENTS, Next, RESIDENTS};
+use sweep::{CLEAN, FEWEST_SWEPT, Next, RESIDENTS};
 
 use crate::keys::ghosts::Ghosts;
 use crate::keys::hash::ShortHash;
@@ -85,10 +85,10 @@ pub(crate) struct PackedShard<'a, K> {
 impl<K> Keys<K> {
     /// `shards` must be a power of two above one. The nodes have `annex` beside them.
     pub(crate) fn new(shards: usize, annex: Annex) -> Self {
-        let residents = (RESIDENTS / shards).max(FEWEST_RESIDENTS);
+        let residents = (RESIDENTS / shards).max(1);
         let store = || Store {
             slab: Slab::new(annex),
-            limit: residents,
+            limit: residents.max(FEWEST_SWEPT),
             fresh: 0,
             ghosts: Ghosts::default(),
             sweeps: 0,
@@ -103,6 +103,11 @@ impl<K> Keys<K> {
             next: Mutex::new(Next::default()),
             residents,
         }
+    }
+
+    /// Returns the fewest nodes at which an adder sweeps a shard.
+    fn fewest_swept(&self) -> usize {
+        self.residents.max(FEWEST_SWEPT)
     }
 
     /// Locks the shard of keys with this hash.
@@ -168,7 +173,7 @@ impl<K> Keys<K> {
             let store = &mut **shard.store;
             store.slab.shrink();
             store.ghosts.clear();
-            store.limit = self.residents;
+            store.limit = self.fewest_swept();
             store.fresh = 0;
             drop(shard);
             drop(swept);

@@ -34,10 +34,13 @@ use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
 use crate::wait::catch_panic::catch_panic;
 
-/// The number of nodes that are always kept, shared equally among the shards, and the fewest in a
-/// shard.
+/// The number of nodes that are always kept, shared equally among the shards; one each if there are
+/// more shards.
 pub(super) const RESIDENTS: usize = 8192;
-pub(super) const FEWEST_RESIDENTS: usize = 32;
+
+/// With fewer nodes than this a shard is not swept by its adders, and does not call for a pass at
+/// once: of many shards, each has few nodes, and some always have more than their part.
+pub(super) const FEWEST_SWEPT: usize = 32;
 
 /// Before it sweeps, an adder samples this many nodes, or a few more.
 const SAMPLE: usize = 24;
@@ -227,7 +230,8 @@ impl<K> Shard<'_, K> {
     pub(super) fn note_interned(&mut self) {
         self.store.fresh += 1;
         if self.is_crowded() {
-            let burst = 2 * self.store.fresh >= self.table.len();
+            let len = self.table.len();
+            let burst = 2 * self.store.fresh >= len && len > FEWEST_SWEPT;
             self.keys.note(if burst { BURST } else { CROWDED });
         }
     }
@@ -287,7 +291,7 @@ impl<K> Shard<'_, K> {
         if self.table.capacity() > spare * room {
             self.shrink_table(2 * nodes);
         }
-        self.store.limit = (2 * nodes).max(self.keys.residents);
+        self.store.limit = (2 * nodes).max(self.keys.fewest_swept());
         self.store.fresh = 0;
     }
 
@@ -303,7 +307,9 @@ impl<K> Shard<'_, K> {
         // SAFETY: `Leave` means that no other thread can reach the node any more.
         let mut swept = unsafe { self.remove_if(leaves) };
         swept.changed += spared;
-        self.store.slab.settle(1);
+        // A spare chunk in each of many shards would take more than all residents.
+        let has_spare = self.keys.residents >= FEWEST_SWEPT;
+        self.store.slab.settle(usize::from(has_spare));
         swept
     }
 

@@ -8,6 +8,7 @@ mod iterate;
 mod lookup;
 mod owned;
 mod panics;
+mod reentry;
 mod settings;
 mod states;
 mod types;

@@ -10,6 +10,7 @@ mod delays;
 mod groups;
 mod order;
 mod queue;
+mod shards;
 mod steady;
 
 use rig::heap::{CountingHeap, held};

@@ -8,6 +8,7 @@ mod dropped;
 mod hooks;
 mod outcomes;
 mod panics;
+mod reentry;
 #[cfg(feature = "tokio")]
 mod runtime;
 mod tasks;

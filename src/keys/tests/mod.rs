@@ -332,7 +332,7 @@ fn a_locked_shard_is_left_to_the_next_pass() {
 fn a_burst_leaves_whatever_the_number_of_shards() {
     for shards in [2, 64, 128, 1024] {
         let keys = Keys::new(shards, Annex::default());
-        let many = 4 * shards * keys.residents;
+        let many = 4 * shards * keys.fewest_swept();
         let entries: Vec<_> = (0..many as u64)
             .map(|key| {
                 let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -366,10 +366,10 @@ fn the_cache_is_as_large_for_many_shards_as_for_few() {
         let residents = keys.residents;
         assert!(keys.shards().all(|shard| shard.store.limit == residents));
     }
-    assert_eq!(
-        Keys::<u64>::new(1024, Annex::default()).residents,
-        FEWEST_RESIDENTS
-    );
+    for (shards, residents) in [(1024, 8), (8192, 1), (65_536, 1)] {
+        let keys = Keys::<u64>::new(shards, Annex::default());
+        assert_eq!(keys.residents, residents);
+    }
 }
 
 /// Passes `count` keys with sampled hashes through the first shard, in order.
