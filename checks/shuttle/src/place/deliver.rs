@@ -39,15 +39,23 @@ struct InPlace<K> {
     condvar: Condvar,
 }
 
+/// Counts a panic that drops it.
+struct CountsPanics<'a>(&'a AtomicUsize);
+
+impl Drop for CountsPanics<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(usize::from(std::thread::panicking()), R);
+    }
+}
+
 impl<K: Kind> Wake for InPlace<K> {
     fn wake(self: Arc<Self>) {
         if let Some(place) = self.place.upgrade() {
             // A lock that this thread has already is a panic here, which the queue catches.
-            place.in_wakers.fetch_add(1, R);
+            let _counts = CountsPanics(&place.panics_in_wakers);
             place.queue.fire_due();
             let _ = place.queue.counts();
             let _ = place.queue.is_empty();
-            place.in_wakers.fetch_sub(1, R);
         }
         *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.condvar.notify_one();

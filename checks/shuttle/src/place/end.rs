@@ -53,8 +53,8 @@ impl<K: Kind> Place<K> {
     /// Checks what is left when all threads have ended.
     pub fn check_rest(&self, dropped: usize) {
         let Place { plan, queue, .. } = self;
-        let in_wakers = self.in_wakers.load(R);
-        assert_eq!(in_wakers, 0, "S15: a waker was called under a lock");
+        let panics = self.panics_in_wakers.load(R);
+        assert_eq!(panics, 0, "S15: a waker was called under a lock");
         self.check_delays(dropped as u64);
         let counts = queue.counts();
         let left = (counts.queued, counts.processing, counts.delayed);

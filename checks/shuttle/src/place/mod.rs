@@ -52,8 +52,8 @@ pub struct Place<K> {
     unbounded: AtomicUsize,
     /// Delays and retries of keys that all add.
     delays: AtomicU64,
-    /// Calls of the queue by wakers that have not returned.
-    in_wakers: AtomicUsize,
+    /// Calls of the queue by wakers that have panicked.
+    panics_in_wakers: AtomicUsize,
     /// Whether the clock may stand still.
     over: AtomicBool,
 }
@@ -94,7 +94,7 @@ impl<K: Kind> Place<K> {
             asked: array::from_fn(|_| AtomicU64::new(0)),
             unbounded: AtomicUsize::new(0),
             delays: AtomicU64::new(0),
-            in_wakers: AtomicUsize::new(0),
+            panics_in_wakers: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         }
     }
