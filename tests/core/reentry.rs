@@ -51,7 +51,7 @@ const SETS: [Set; 4] = [
             .group_limit(100)
             .timing(true)
     },
-    |builder| builder.dispatch_rate(1.0, u32::MAX).supersede_delays(true),
+    |builder| builder.dispatch_rate(2.0, u32::MAX).supersede_delays(true),
 ];
 
 /// Runs `step` with a queue and a function that makes keys, whose drops have to call the queue `calls` times at least.

@@ -47,7 +47,7 @@ const SETS: [Set; 4] = [
             .group_limit(50)
             .capacity(1000)
     },
-    |builder| builder.dispatch_rate(1.0, u32::MAX).supersede_delays(true),
+    |builder| builder.dispatch_rate(2.0, u32::MAX).supersede_delays(true),
 ];
 
 #[test] // S15 V2
