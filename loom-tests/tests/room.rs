@@ -235,7 +235,7 @@ fn what_is_seen_queued_is_counted() {
     check("room_seen", 3, || {
         let queue = queue_of(|builder| builder.capacity(1));
         let handle = queue.handle(1);
-        let adder = loom::thread::spawn(move || handle.add());
+        let adder = spawn_with(&queue, move |_| handle.add());
         if queue.state(&1) == State::Queued {
             assert_eq!(queue.try_add(2), Err(Full(2)));
         }
