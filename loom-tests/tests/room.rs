@@ -242,3 +242,20 @@ fn what_is_seen_queued_is_counted() {
         assert_eq!(adder.join().unwrap(), Added::Queued);
     });
 }
+
+/// B2. A delay that ends for a key in processing needs no room any more: what its worker requeues is all that waits.
+#[test]
+fn a_delay_that_ends_for_a_key_in_processing_leaves_room() {
+    check("room_ended", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(2));
+        queue.add(1);
+        let item = queue.get().unwrap();
+        queue.add_after(1, Duration::from_secs(1));
+        time.advance(Duration::from_secs(1));
+        let timer = spawn_with(&queue, |queue| _ = queue.fire_due());
+        item.done();
+        assert!(queue.try_add(2).is_ok());
+        timer.join().unwrap();
+        assert_eq!(queue.len(), 2);
+    });
+}

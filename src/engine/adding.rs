@@ -106,7 +106,7 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Ok(Added::ShutDown);
         }
-        if !share.admit(false) {
+        if !share.admit(true, false) {
             return Err(key);
         }
         let (entry, swept) = shard.insert_queued(hash, key);
@@ -194,7 +194,9 @@ impl<K> Core<K> {
             share.receive();
         }
         // SAFETY: as above.
-        let added = unsafe { node::add_locked_at(node, level, || share.admit(is_delayed)) }?;
+        let added = unsafe {
+            node::add_locked_at(node, level, |is_idle| share.admit(is_idle, is_delayed))
+        }?;
         if let node::Added::Queued(_) = added {
             share.spend();
         }
@@ -255,7 +257,7 @@ impl<K> Core<K> {
         level: Level,
         share: &mut Share<'_>,
     ) -> node::Added<K> {
-        let added = pin.add_at(level, || share.admit(true));
+        let added = pin.add_at(level, |is_idle| share.admit(is_idle, true));
         let added = added.unwrap_or(node::Added::Closed);
         if let node::Added::Queued(_) = added {
             share.spend();

@@ -131,7 +131,6 @@ impl<K> Core<K> {
                 false => queued += usize::from(self.settle_unannounced(added)),
             }
         });
-        share.give_back();
         for added in waiting {
             queued += usize::from(self.settle_unannounced(added));
         }

@@ -237,7 +237,7 @@ impl<K> Core<K> {
             return added;
         }
         let mut share = Share::exceeding(self.room());
-        let begin = || _ = share.admit(true);
+        let begin = || _ = share.admit(true, true);
         let registered = self.timer.delay(pin, level, delay, begin);
         if registered == Registered::New {
             share.spend();

@@ -155,7 +155,7 @@ pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
 pub(crate) unsafe fn add_locked_at<K>(
     node: NodeRef<K>,
     level: Level,
-    admit: impl FnMut() -> bool,
+    admit: impl FnMut(bool) -> bool,
 ) -> Option<Added<K>> {
     // SAFETY: by the caller's promise.
     let marked = unsafe { node.get() }.state.add_locked_at(level, admit)?;
@@ -307,7 +307,7 @@ impl<K> Pin<K> {
 
     /// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
     /// [`KeyState::add_at`].
-    pub(crate) fn add_at(&self, level: Level, admit: impl FnMut() -> bool) -> Option<Added<K>> {
+    pub(crate) fn add_at(&self, level: Level, admit: impl FnMut(bool) -> bool) -> Option<Added<K>> {
         // SAFETY: pinned.
         let marked = unsafe { self.0.get() }.state.add_at(level, admit)?;
         // SAFETY: pinned.

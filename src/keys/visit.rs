@@ -66,7 +66,7 @@ impl<K> Shard<'_, K> {
             let node = unsafe { node_ref.get() };
             if deliver && let Some(level) = node.delay.close() {
                 // SAFETY: as above.
-                let added = unsafe { node::add_locked_at(node_ref, level, || true) };
+                let added = unsafe { node::add_locked_at(node_ref, level, |_| true) };
                 added.map(&mut owed);
             }
             if let Some(phase) = node.state.close() {

@@ -6,9 +6,10 @@
 //!
 //! * In a queue without values, each queued key and each pending delay weighs 1. The thread that makes
 //!   the key queued, or sets the delay, raises `used` *before* the change of the key's word ([`Share`]):
-//!   so what a thread sees queued or delayed is counted (B1). If another thread was faster, it
-//!   lowers `used` again. A delay that ends, or that an add supersedes, passes its room on to the entry of its
-//!   key. The thread that begins a delivery, or cancels a delay, lowers `used` after.
+//!   so what a thread sees queued or delayed is counted (B1). A delay that ends, or that an add supersedes,
+//!   passes its room on to the entry of its key. If the key turns out to be queued or processing, it needs no
+//!   room: the thread lowers `used` again *before* it merges into the key, so that nobody is refused for that
+//!   room afterwards (B2). The thread that begins a delivery, or cancels a delay, lowers `used` after.
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
 //!   lock, adds the difference to `used`.
 //!
@@ -179,7 +180,10 @@ impl Room {
 /// keys that it makes queued. Gives the rest back when it is dropped, which may run wakers.
 pub(crate) struct Share<'r> {
     room: Option<&'r Room>,
+    /// Room of a delay that has ended or was cancelled, or that was taken for a key which was idle then.
     has: usize,
+    /// Room that the add has waited for. It keeps this until it has happened.
+    granted: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
     /// Whether it has given room back that nobody was offered yet.
@@ -193,6 +197,7 @@ impl<'r> Share<'r> {
         Share {
             room,
             has: 0,
+            granted: 0,
             exceeds: true,
             owes: false,
         }
@@ -203,17 +208,25 @@ impl<'r> Share<'r> {
         Share {
             room: Some(room),
             has: 0,
+            granted: 0,
             exceeds: false,
             owes: false,
         }
     }
 
-    /// Returns whether one key may become queued or delayed, and takes room for it. `is_known` says that the
-    /// key is there already, and needs no room.
+    /// Decides about a key that is to become queued or delayed. If it is idle, returns whether it may, and
+    /// takes room for it; `is_known` says that it is there already, and is not refused. If it is not idle, it
+    /// needs no room: gives back what nobody has waited for, and returns `false` if that was any, as the key may
+    /// be idle by now.
     #[inline]
-    pub(crate) fn admit(&mut self, is_known: bool) -> bool {
+    pub(crate) fn admit(&mut self, is_idle: bool, is_known: bool) -> bool {
         let Some(room) = self.room else { return true };
-        if self.has == 0 {
+        if !is_idle {
+            let has = mem::take(&mut self.has);
+            self.lower(has);
+            return has == 0;
+        }
+        if self.has + self.granted == 0 {
             if self.exceeds || is_known {
                 room.add(1);
             } else if !room.try_take(1) {
@@ -227,26 +240,27 @@ impl<'r> Share<'r> {
     /// Notes that a key has become queued or delayed, with room of this share.
     #[inline]
     pub(crate) fn spend(&mut self) {
-        self.has = self.has.saturating_sub(1);
+        match self.has {
+            0 => self.granted = self.granted.saturating_sub(1),
+            _ => self.has -= 1,
+        }
     }
 
-    /// Gives back the room that is left. Those who wait for it are offered it when the share is dropped.
+    /// Gives room back. Those who wait for it are offered it when the share is dropped.
     #[inline]
-    pub(crate) fn give_back(&mut self) {
-        if let Some(room) = self.room
-            && self.has > 0
-        {
-            room.lower(std::mem::take(&mut self.has));
+    fn lower(&mut self, amount: usize) {
+        if let (Some(room), true) = (self.room, amount > 0) {
+            room.lower(amount);
             self.owes = true;
         }
     }
 
     /// Keeps the room that is left, for good: the queue is shut down.
     pub(crate) fn forget(mut self) {
-        self.has = 0;
+        (self.has, self.granted) = (0, 0);
     }
 
-    /// Takes the room of a delay that has ended.
+    /// Takes the room of a delay that has ended, or was cancelled.
     #[inline]
     pub(crate) fn receive(&mut self) {
         self.has += usize::from(self.room.is_some());
@@ -256,7 +270,7 @@ impl<'r> Share<'r> {
 impl Drop for Share<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.give_back();
+        self.lower(self.has + self.granted);
         if let (true, Some(room)) = (self.owes, self.room) {
             room.offer();
         }
@@ -296,7 +310,8 @@ impl<'r> Turn<'r> {
     pub(crate) fn share(mut self) -> Share<'r> {
         Share {
             room: Some(self.room),
-            has: self.take(),
+            has: 0,
+            granted: self.take(),
             exceeds: true,
             owes: false,
         }

@@ -1,10 +1,11 @@
 //! How a scenario is run: under which schedulers, how often, and again if it failed.
 
+use std::cell::RefCell;
 use std::env;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use shuttle::scheduler::{RandomScheduler, ReplayScheduler, Scheduler};
@@ -21,13 +22,14 @@ const REPLAY: &str = "KEYQUEUE_REPLAY";
 /// A run with this many steps does not end: fifty times those that the longest take.
 const ENDLESS: usize = 100_000;
 
-/// What the run in progress has drawn.
-static DRAWN: Mutex<String> = Mutex::new(String::new());
+thread_local! {
+    /// What the run in progress has drawn. All threads of a run are one for the system.
+    static DRAWN: RefCell<String> = const { RefCell::new(String::new()) };
+}
 
 /// Notes what a run has drawn, which is printed if it fails.
 pub fn note(drawn: &impl Debug) {
-    let mut noted = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
-    *noted = format!("{drawn:?}");
+    DRAWN.set(format!("{drawn:?}"));
 }
 
 /// Runs `scenario` under many schedules of each scheduler, and prints how long that took.
@@ -78,7 +80,7 @@ fn run(name: &str, how: &str, scheduler: impl Scheduler + 'static, scenario: fn(
         })
     }));
     let runs = ran.unwrap_or_else(|panic| {
-        let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let drawn = DRAWN.take();
         println!("scenario {name}, {how}: failed in schedule {begun:?} {drawn}");
         resume_unwind(panic)
     });

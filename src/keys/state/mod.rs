@@ -265,17 +265,17 @@ impl KeyState {
     pub(crate) fn add_locked_at(
         &self,
         level: Level,
-        mut admit: impl FnMut() -> bool,
+        mut admit: impl FnMut(bool) -> bool,
     ) -> Option<Marked> {
         // Ordering: SeqCst; as in `add_locked`.
         fence_after_rmw();
         // Ordering: Acquire; as in `add_locked`.
         let seen = Word(self.0.load(Ordering::Acquire));
-        if seen.is(DIRTY) && !seen.is(CLOSED) && level >= seen.level() {
+        if seen.is(DIRTY) && !seen.is(CLOSED) && level >= seen.level() && admit(false) {
             return Some(Marked::Merged);
         }
         if seen.phase() == State::Idle && seen.0 < PIN && !seen.is(CLOSED) {
-            if !admit() {
+            if !admit(true) {
                 return None;
             }
             // Ordering: Release; as in `add_locked`.
@@ -288,9 +288,13 @@ impl KeyState {
 
     /// Adds to a node at a level, 0 in a queue without levels. The caller holds a pin or the shard's lock.
     ///
-    /// Before the key becomes queued, `admit` decides whether it may. It may be called more often, and in
-    /// vain, if other threads add the key at the same time. Returns `None` if it refuses.
-    pub(crate) fn add_at(&self, level: Level, mut admit: impl FnMut() -> bool) -> Option<Marked> {
+    /// Before each change, `admit` is told whether the key is idle. If it is, `admit` decides whether it may become
+    /// queued; returns `None` if not. If it is not idle, `admit` returns whether what it was told may still be so.
+    pub(crate) fn add_at(
+        &self,
+        level: Level,
+        mut admit: impl FnMut(bool) -> bool,
+    ) -> Option<Marked> {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
@@ -298,8 +302,16 @@ impl KeyState {
                 return Some(Marked::Closed);
             }
             let raises = level < seen.level();
+            let is_idle = seen.phase() == State::Idle;
+            if !admit(is_idle) {
+                if is_idle {
+                    return None;
+                }
+                // Ordering: Relaxed; as above.
+                seen = Word(self.0.load(Ordering::Relaxed));
+                continue;
+            }
             let (next, marked) = match seen.phase() {
-                State::Idle if !admit() => return None,
                 State::Idle => (seen.dirty_at(level) | RECURRING, Marked::Queued),
                 State::Processing => (seen.dirty_at(level), Marked::Deferred),
                 State::Queued if raises => (seen.dirty_at(level), Marked::Raised),
