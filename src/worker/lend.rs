@@ -4,9 +4,10 @@
 //! outcome or lets the key go. So what the call leaves in it goes with a retry.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use super::{Key, Loop};
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 use crate::{Ended, Item, RetryOnDrop, Valued};
 
 /// The function of these [`Workers`](super::Workers) gets the key alone.
@@ -25,18 +26,18 @@ pub(super) trait Lend<K> {
     fn lend<L, S>(item: &mut Item<'_, K, L, S>) -> Self::Loan;
 
     /// Ends the call.
-    fn take_back<'q, L, S>(lent: Lent<'q, K, L, S, Self>) -> Item<'q, K, L, S>;
+    fn take_back<'q, L, S>(lent: Lending<'q, K, L, S, Self>) -> Item<'q, K, L, S>;
 }
 
 /// An item during a call.
-type Lent<'q, K, L, S, M> = (Item<'q, K, L, S>, <M as Lend<K>>::Loan);
+type Lending<'q, K, L, S, M> = (Item<'q, K, L, S>, <M as Lend<K>>::Loan);
 
 impl<K> Lend<K> for KeyOnly {
     type Loan = ();
 
     fn lend<L, S>(_: &mut Item<'_, K, L, S>) {}
 
-    fn take_back<'q, L, S>((item, ()): Lent<'q, K, L, S, Self>) -> Item<'q, K, L, S> {
+    fn take_back<'q, L, S>((item, ()): Lending<'q, K, L, S, Self>) -> Item<'q, K, L, S> {
         item
     }
 }
@@ -50,7 +51,7 @@ impl<K, V: Send> Lend<Valued<K, V>> for WithValue {
     }
 
     fn take_back<'q, L, S>(
-        (mut item, loan): Lent<'q, Valued<K, V>, L, S, Self>,
+        (mut item, loan): Lending<'q, Valued<K, V>, L, S, Self>,
     ) -> Item<'q, Valued<K, V>, L, S> {
         let owned = || loan.place?.lock().take();
         *item.loaded() = loan.value.or_else(owned);
@@ -79,7 +80,7 @@ impl<K: Key, L, S: BuildHasher, E> Loop<'_, K, L, S, E> {
     pub(super) fn lend<'q, M: Lend<K>>(
         &self,
         mut item: Item<'q, K, L, S>,
-    ) -> RetryOnDrop<Lent<'q, K, L, S, M>> {
+    ) -> RetryOnDrop<Lending<'q, K, L, S, M>> {
         let loan = M::lend(&mut item);
         // The key is processing, so the drop of its item queues it.
         let cancelled: fn(_) = match self.requeue_cancelled {

@@ -1,9 +1,10 @@
 //! A value that the task of a key owns while it works on the key.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use super::lend::Loan;
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 
 /// The value of a delivery, for a task: it derefs to the value, and gives it back to the worker when
 /// it is dropped.

@@ -144,7 +144,7 @@ use settle::Lost;
 pub use values::ValueWorkers;
 
 use crate::limiter::{ItemFastSlow, NoLimit};
-use crate::{ConfigError, DefaultHasher, KeyHandle, WorkQueue};
+use crate::{ConfigError, DefaultHasher, KeyHandle, Valued, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures. The
 /// [module](self) shows the loop they run.
@@ -268,6 +268,26 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         E: Send + 'a,
     {
         let hook = move |lost: Lost<'_, '_, _, _, _>, given_up| hook(lost.key(), given_up);
+        self.report_to(Hook::Sync(Box::new(hook)))
+    }
+}
+
+impl<'a, K, V, L, S, E> ValueWorkers<'a, K, V, L, S, E> {
+    /// Calls `hook` with every key that is given up, its value and the reason, like
+    /// [the other](Workers::on_give_up), which it replaces: for a dead letter.
+    ///
+    /// The value is `None` if it was taken back with [`remove`](crate::ValueQueue::remove), which only
+    /// happens to a retry that a shut-down has dropped.
+    pub fn on_give_up(self, hook: impl Fn(&K, Option<V>, GivenUp<E>) + Send + Sync + 'a) -> Self
+    where
+        K: Send + Sync + 'static,
+        V: Send + 'static,
+        E: Send + 'a,
+    {
+        let hook = move |mut lost: Lost<'_, '_, Valued<K, V>, _, _>, given_up| {
+            let value = lost.take_value();
+            hook(lost.key(), value, given_up);
+        };
         self.report_to(Hook::Sync(Box::new(hook)))
     }
 }

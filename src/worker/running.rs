@@ -1,12 +1,12 @@
 //! The handle to workers that run in the background, as threads or as tasks of a runtime.
 
 use std::fmt;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::Source;
 use super::stop::StopFlag;
 use crate::limiter::NoLimit;
-use crate::sync::Arc;
 use crate::{DefaultHasher, Remaining};
 
 /// A handle to workers in the background: to threads, from [`Workers::spawn`](super::Workers::spawn), or

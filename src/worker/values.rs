@@ -6,8 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
 use super::lend::{Loan, WithValue};
-use super::settle::Lost;
-use super::{GivenUp, Hook, IntoVerdict, Running, Workers};
+use super::{IntoVerdict, Running, Workers};
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::{ConfigError, DefaultHasher, Valued};
 
@@ -56,28 +55,6 @@ impl<'a, K, V, L, S, E> Workers<'a, Valued<K, V>, L, S, E> {
             inner: self.inner,
             lends: PhantomData,
         }
-    }
-}
-
-impl<'a, K, V, L, S, E> ValueWorkers<'a, K, V, L, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + 'static,
-{
-    /// Calls `hook` with every key that is given up, its value and the reason, like
-    /// [the other](Workers::on_give_up), which it replaces: for a dead letter.
-    ///
-    /// The value is `None` if it was taken back with [`remove`](crate::ValueQueue::remove), which only
-    /// happens to a retry that a shut-down has dropped.
-    pub fn on_give_up(self, hook: impl Fn(&K, Option<V>, GivenUp<E>) + Send + Sync + 'a) -> Self
-    where
-        E: Send + 'a,
-    {
-        let hook = move |mut lost: Lost<'_, '_, Valued<K, V>, _, _>, given_up| {
-            let value = lost.take_value();
-            hook(lost.key(), value, given_up);
-        };
-        self.report_to(Hook::Sync(Box::new(hook)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Async workers with values: cancelled work puts its value back (V3, W6).
 
-use std::future::pending;
+use std::future::{pending, ready};
+use std::sync::Mutex;
 
 use super::{Alive, Counted, deliveries, lists};
 use crate::common::{Task, watchdog};
@@ -86,6 +87,40 @@ fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
     assert_eq!(receipt.ended(), None);
     assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);
     assert_eq!(receipt.ended(), Some(Ended::Done));
+}
+
+#[test] // W2 W7
+fn every_setting_can_follow_values() {
+    let _watchdog = watchdog(60);
+    let queue = lists::<&str>();
+    let receipt = queue.put_tracked("a", vec![1]);
+    let reports = Mutex::new(Vec::new());
+    let report = |text: String| reports.lock().unwrap().push(text);
+    let workers = Workers::new(&queue)
+        .values()
+        .tasks(1)
+        .max_retries(1)
+        .requeue_cancelled(false)
+        .on_error(|key, failed| report(format!("{key}: {failed}")))
+        .on_give_up_async(|key, given_up| {
+            report(format!("{}: {given_up}", *key));
+            queue.shut_down();
+            ready(())
+        });
+    let work = async |_: &&str, value: &mut Vec<u32>| {
+        value.push(0);
+        Err::<(), _>(value.len())
+    };
+    pollster::block_on(workers.run_async(work)).unwrap();
+    assert_eq!(
+        reports.into_inner().unwrap(),
+        [
+            "a: 2 (attempt 1, the next in 0ns)",
+            "a: 3 (attempt 2, given up)",
+            "a: 3 (retries: 1)"
+        ]
+    );
+    assert_eq!(receipt.ended(), Some(Ended::GivenUp));
 }
 
 #[test] // V3 W2
