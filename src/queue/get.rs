@@ -205,10 +205,7 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for GetAsync<'_, K, L,
     }
 }
 
-impl<K, L, S, Q> fmt::Debug for GetAsync<'_, K, L, S, Q>
-where
-    Q: Deref<Target = WorkQueue<K, L, S>>,
-{
+impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> fmt::Debug for GetAsync<'_, K, L, S, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GetAsync")
             .field("waiting", &self.waiter.is_some())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::Added;
 use crate::engine::Core;
-use crate::keys::node::Pin;
+use crate::keys::node::{Pin, Pinned};
 use crate::sync::Arc;
 
 /// A handle to one key of a queue, created by [`WorkQueue::handle`](crate::WorkQueue::handle)
@@ -34,13 +34,14 @@ use crate::sync::Arc;
 #[must_use = "a handle adds nothing by itself"]
 pub struct KeyHandle<K> {
     core: Arc<Core<K>>,
-    pin: Pin<K>,
+    pin: Pinned<K>,
     /// The key's hash, by the queue's hasher.
     hash: u64,
 }
 
 impl<K> KeyHandle<K> {
     pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>, hash: u64) -> Self {
+        let pin = Pinned(pin);
         KeyHandle { core, pin, hash }
     }
 
@@ -48,7 +49,7 @@ impl<K> KeyHandle<K> {
     #[doc(alias = "push")]
     #[inline]
     pub fn add(&self) -> Added {
-        self.core.add_pinned(&self.pin, self.hash)
+        self.core.add_pinned(self.pin(), self.hash)
     }
 
     /// Adds the key after `delay`; see [`WorkQueue::add_after`](crate::WorkQueue::add_after).
@@ -57,22 +58,22 @@ impl<K> KeyHandle<K> {
         K: Send + Sync + 'static,
     {
         let core = &self.core;
-        core.delay(self.pin.clone(), self.hash, core.default_level(), delay)
+        core.delay(self.pin().clone(), self.hash, core.default_level(), delay)
     }
 
     pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>, u64) {
-        (&self.core, &self.pin, self.hash)
+        (&self.core, self.pin(), self.hash)
     }
 
     pub(crate) fn pin(&self) -> &Pin<K> {
-        &self.pin
+        &self.pin.0
     }
 
     /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &K {
-        self.pin.key()
+        self.pin().key()
     }
 }
 
@@ -85,7 +86,7 @@ impl<K> Clone for KeyHandle<K> {
     ///
     /// Panics if 2^27 handles to the key are alive.
     fn clone(&self) -> Self {
-        KeyHandle::new(Arc::clone(&self.core), self.pin.clone(), self.hash)
+        KeyHandle::new(Arc::clone(&self.core), self.pin().clone(), self.hash)
     }
 }
 
@@ -98,17 +99,11 @@ impl<K> Deref for KeyHandle<K> {
     }
 }
 
-impl<K> Drop for KeyHandle<K> {
-    fn drop(&mut self) {
-        self.pin.unpin();
-    }
-}
-
 impl<K: fmt::Debug> fmt::Debug for KeyHandle<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyHandle")
             .field("key", self.key())
-            .field("phase", &self.pin.phase())
+            .field("phase", &self.pin().phase())
             .finish()
     }
 }

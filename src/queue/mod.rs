@@ -266,12 +266,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     }
 }
 
-impl<K, L, S> WorkQueue<K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Send + Sync + 'static, L: RateLimiter<K>, S: BuildHasher> WorkQueue<K, L, S> {
     /// Adds a key after the delay that the rate limiter returns: [`add_after`](Self::add_after) of
     /// `limiter.when(&key)` (L1).
     ///

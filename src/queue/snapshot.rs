@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::WorkQueue;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::keys::node::Pin;
+use crate::keys::node::{Pin, Pinned};
 use crate::keys::state::State;
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
@@ -19,25 +19,35 @@ use crate::limiter::RateLimiter;
 /// One key in a [`snapshot`](WorkQueue::snapshot), as it was at some moment during the call.
 ///
 /// The key stays interned while this lives, and may be in another state by now.
+#[derive(Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeySnapshot<'q, K> {
-    pin: Pin<K>,
+    key: Known<'q, K>,
     state: State,
     level: Option<usize>,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     age: Option<Duration>,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     held: Option<Duration>,
     requeues: u32,
-    /// The tick in which the pending delay ends.
-    due: Option<u64>,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     due_in: Option<Duration>,
-    /// The pin must not outlive the queue.
-    _queue: PhantomData<&'q Core<K>>,
+}
+
+/// A key that stays interned. The pin must not outlive the queue.
+struct Known<'q, K>(Pinned<K>, PhantomData<&'q Core<K>>);
+
+impl<K: fmt::Debug> fmt::Debug for Known<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.0.key().fmt(f)
+    }
 }
 
 impl<K> KeySnapshot<'_, K> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        self.pin.key()
+        self.key.0.0.key()
     }
 
     /// Returns its state.
@@ -77,26 +87,6 @@ impl<K> KeySnapshot<'_, K> {
     #[must_use]
     pub fn due_in(&self) -> Option<Duration> {
         self.due_in
-    }
-}
-
-impl<K> Drop for KeySnapshot<'_, K> {
-    fn drop(&mut self) {
-        self.pin.unpin();
-    }
-}
-
-impl<K: fmt::Debug> fmt::Debug for KeySnapshot<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeySnapshot")
-            .field("key", self.key())
-            .field("state", &self.state)
-            .field("level", &self.level)
-            .field("age", &self.age)
-            .field("held", &self.held)
-            .field("requeues", &self.requeues)
-            .field("due_in", &self.due_in)
-            .finish()
     }
 }
 
@@ -186,9 +176,10 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     State::Idle | State::Processing => seen.held,
                 };
                 let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
+                // SAFETY: as above.
+                let pin = Pinned(unsafe { Pin::new(node) });
                 keys.push(KeySnapshot {
-                    // SAFETY: as above.
-                    pin: unsafe { Pin::new(node) },
+                    key: Known(pin, PhantomData),
                     state: seen.phase,
                     level: core
                         .has_levels()
@@ -198,16 +189,13 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     age: age(since),
                     held: age(seen.held),
                     requeues: 0,
-                    due,
-                    due_in: None,
-                    _queue: PhantomData,
+                    due_in: due.map(|tick| core.timer.until(tick)),
                 });
             });
         }
         // No lock is held from here on: the limiter is user code.
         for key in &mut keys {
-            key.requeues = self.limiter.num_requeues(key.pin.key());
-            key.due_in = key.due.map(|tick| core.timer.until(tick));
+            key.requeues = self.limiter.num_requeues(key.key());
         }
         keys
     }
@@ -253,21 +241,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
     }
 }
 
-/// Serialises every field, times in seconds.
 #[cfg(feature = "serde")]
-impl<K: serde::Serialize> serde::Serialize for KeySnapshot<'_, K> {
+impl<K: serde::Serialize> serde::Serialize for Known<'_, K> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct;
-
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let mut fields = serializer.serialize_struct("KeySnapshot", 7)?;
-        fields.serialize_field("key", self.key())?;
-        fields.serialize_field("state", &self.state)?;
-        fields.serialize_field("level", &self.level)?;
-        fields.serialize_field("age", &seconds(self.age))?;
-        fields.serialize_field("held", &seconds(self.held))?;
-        fields.serialize_field("requeues", &self.requeues)?;
-        fields.serialize_field("due_in", &seconds(self.due_in))?;
-        fields.end()
+        self.0.0.key().serialize(serializer)
     }
+}
+
+#[cfg(feature = "serde")]
+fn seconds<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&time.map(|time| time.as_secs_f64()), to)
 }

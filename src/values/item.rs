@@ -5,10 +5,7 @@ use std::ops::Deref;
 use super::Valued;
 use crate::{Item, ValueQueue};
 
-impl<K, V, L, S, Q> Item<'_, Valued<K, V>, L, S, Q>
-where
-    Q: Deref<Target = ValueQueue<K, V, L, S>>,
-{
+impl<K, V, L, S, Q: Deref<Target = ValueQueue<K, V, L, S>>> Item<'_, Valued<K, V>, L, S, Q> {
     /// Returns the value: all that was put for the key since its last delivery began, merged.
     ///
     /// When the item is dropped, the value is dropped, too. When the key is [retried](Self::retry),

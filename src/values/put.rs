@@ -255,11 +255,7 @@ where
     }
 }
 
-impl<K, L, S> ValueQueue<K, (), L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> ValueQueue<K, (), L, S> {
     /// Adds a key without a value, and returns a [`Receipt`], which ends when the delivery that covers
     /// this add has ended: [`put_tracked`](Self::put_tracked) of `()`.
     ///
@@ -280,11 +276,7 @@ where
     }
 }
 
-impl<K, V> KeyHandle<Valued<K, V>>
-where
-    K: Send + Sync + 'static,
-    V: Send + 'static,
-{
+impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
     /// Puts a value for the key, without hashing and without the table; see
     /// [`ValueQueue::put`](crate::ValueQueue::put).
     ///
