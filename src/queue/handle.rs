@@ -33,8 +33,9 @@ use crate::sync::Arc;
 /// ```
 #[must_use = "a handle adds nothing by itself"]
 pub struct KeyHandle<K> {
-    core: Arc<Core<K>>,
+    /// Before `core`, so that it ends before the table may be dropped.
     pin: Pinned<K>,
+    core: Arc<Core<K>>,
     /// The key's hash, by the queue's hasher.
     hash: u64,
 }
@@ -42,7 +43,7 @@ pub struct KeyHandle<K> {
 impl<K> KeyHandle<K> {
     pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>, hash: u64) -> Self {
         let pin = Pinned(pin);
-        KeyHandle { core, pin, hash }
+        KeyHandle { pin, core, hash }
     }
 
     /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what it returns.

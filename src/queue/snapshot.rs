@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::WorkQueue;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::keys::node::{Pin, Pinned};
+use crate::keys::node::Pin;
 use crate::keys::state::State;
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
@@ -34,12 +34,29 @@ pub struct KeySnapshot<'q, K> {
     due_in: Option<Duration>,
 }
 
-/// A key that stays interned. The pin must not outlive the queue.
-struct Known<'q, K>(Pinned<K>, PhantomData<&'q Core<K>>);
+/// A key that stays interned. Its drop must not outlive the queue:
+///
+/// ```compile_fail,E0597
+/// # use keyqueue::WorkQueue;
+/// let snapshot;
+/// {
+///     let queue = WorkQueue::from_iter(["a"]);
+///     snapshot = queue.snapshot();
+/// }
+/// // Here it would be dropped.
+/// ```
+struct Known<'q, K>(Pin<K>, PhantomData<&'q Core<K>>);
+
+// Not by a field that unpins: only a drop of this type keeps the queue borrowed until then.
+impl<K> Drop for Known<'_, K> {
+    fn drop(&mut self) {
+        self.0.unpin();
+    }
+}
 
 impl<K: fmt::Debug> fmt::Debug for Known<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.0.key().fmt(f)
+        self.0.key().fmt(f)
     }
 }
 
@@ -47,7 +64,7 @@ impl<K> KeySnapshot<'_, K> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        self.key.0.0.key()
+        self.key.0.key()
     }
 
     /// Returns its state.
@@ -177,7 +194,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                 };
                 let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
                 // SAFETY: as above.
-                let pin = Pinned(unsafe { Pin::new(node) });
+                let pin = unsafe { Pin::new(node) };
                 keys.push(KeySnapshot {
                     key: Known(pin, PhantomData),
                     state: seen.phase,
@@ -244,7 +261,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
 #[cfg(feature = "serde")]
 impl<K: serde::Serialize> serde::Serialize for Known<'_, K> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.0.key().serialize(serializer)
+        self.0.key().serialize(serializer)
     }
 }
 
