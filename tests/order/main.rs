@@ -5,7 +5,6 @@ mod common;
 
 mod bounds;
 mod clear;
-mod group_races;
 mod groups;
 mod levels;
 mod pace;

@@ -1,62 +1,9 @@
-//! The promises of levels beside other threads.
+//! The promises of levels beside other threads, but for those that the lives of `checks/soak` check.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::common::{Config, scaled, with_these_queues};
-use keyqueue::{Added, WorkQueue};
-
-#[test] // C2 C3 C5 P3: raised by many threads, while it is delivered
-fn racing_raises_neither_lose_nor_double_a_key() {
-    const KEYS: usize = 8;
-    let adds = scaled(40_000);
-    with_these_queues(&[Config::usual(), Config::tiny()], |config| {
-        let config = Config {
-            levels: 4,
-            ..config.clone()
-        };
-        let queue = config.queue::<usize>();
-        let held: [AtomicUsize; KEYS] = Default::default();
-        // What the last add of each key was told about, and what its last delivery saw.
-        let (told, seen): ([AtomicUsize; KEYS], [AtomicUsize; KEYS]) = Default::default();
-        thread::scope(|scope| {
-            let _end = queue.shut_down_on_drop();
-            let adders: Vec<_> = (0..3_usize)
-                .map(|adder| {
-                    let (queue, told) = (&queue, &told);
-                    scope.spawn(move || {
-                        for n in 0..adds {
-                            let key = n * 7 % KEYS;
-                            told[key].fetch_add(1, Ordering::Relaxed);
-                            assert_ne!(queue.add_at((n / KEYS + adder) % 5, key), Added::ShutDown);
-                        }
-                    })
-                })
-                .collect();
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while let Some(item) = queue.get() {
-                        let key = *item;
-                        assert!(item.level() < 4);
-                        assert_eq!(held[key].fetch_add(1, Ordering::Relaxed), 0, "two holders");
-                        seen[key].store(told[key].load(Ordering::Relaxed), Ordering::Relaxed);
-                        held[key].fetch_sub(1, Ordering::Relaxed);
-                    }
-                });
-            }
-            adders.into_iter().for_each(|adder| adder.join().unwrap());
-            queue.shut_down_with_drain();
-        });
-        for key in 0..KEYS {
-            let [told, seen] = [&told[key], &seen[key]].map(|n| n.load(Ordering::Relaxed));
-            assert_eq!(
-                seen, told,
-                "the last add of {key} was not followed by a delivery"
-            );
-        }
-        assert!(queue.is_empty());
-    });
-}
+use crate::common::scaled;
+use keyqueue::WorkQueue;
 
 #[test] // P2: with any number of getters, counted over all of them
 fn no_level_starves_with_many_getters() {

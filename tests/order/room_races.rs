@@ -1,171 +1,19 @@
-//! The bound among threads and in random runs: no add waits while there is room, and none is refused for room
-//! that is counted twice (B1 to B3).
+//! The bound beside another thread and in random runs: none is refused for room that is counted twice (B1 to B3).
+//! What a crowd of threads does to it is for the lives of `checks/soak`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms};
 use crate::common::{scaled, watchdog};
-use keyqueue::{Added, Builder, DelayPolicy, Full, State, WorkQueue};
+use keyqueue::{Added, Builder, DelayPolicy, Full, WorkQueue};
 
 const ROUNDS: usize = scaled(20_000);
-const THREADS: usize = 4;
-
-fn bounded(capacity: usize, levels: usize) -> WorkQueue<usize> {
-    let builder = WorkQueue::builder().capacity(capacity).levels(levels);
-    builder.build().unwrap()
-}
-
-#[test] // B1
-fn a_try_succeeds_while_there_is_room() {
-    let _watchdog = watchdog(120);
-    for levels in [1, 2] {
-        // Each thread has one key in the queue at most.
-        let queue = bounded(THREADS, levels);
-        thread::scope(|scope| {
-            for key in 0..THREADS {
-                let queue = &queue;
-                scope.spawn(move || {
-                    for _ in 0..ROUNDS {
-                        assert_eq!(queue.try_add(key), Ok(Added::Queued));
-                        while queue.state(&key) != State::Idle {
-                            drop(queue.try_get());
-                        }
-                    }
-                });
-            }
-        });
-    }
-}
-
-#[test] // B2
-fn the_bound_is_never_exceeded_by_adds_that_keep_it() {
-    let _watchdog = watchdog(120);
-    const CAPACITY: usize = 3;
-    let queue = bounded(CAPACITY, 1);
-    thread::scope(|scope| {
-        let adders: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let queue = &queue;
-                scope.spawn(move || {
-                    for round in 0..ROUNDS {
-                        queue.add_wait(round * THREADS + thread);
-                        let len = queue.len();
-                        assert!(len <= CAPACITY, "{len} keys are queued");
-                    }
-                })
-            })
-            .collect();
-        let worker = scope.spawn(|| queue.iter().count());
-        adders.into_iter().for_each(|adder| adder.join().unwrap());
-        queue.shut_down();
-        assert_eq!(worker.join().unwrap(), THREADS * ROUNDS);
-    });
-}
-
-/// Adds by every kind of wait, delays and cancellations, while some deliveries are retried.
-#[test] // B1 B2 B3
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
-fn no_add_waits_forever_and_all_room_is_there_again() {
-    let _watchdog = watchdog(120);
-    for (capacity, levels) in [(1, 1), (16, 1), (2, 3)] {
-        let queue = bounded(capacity, levels);
-        let accepted = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            let adders: Vec<_> = (0..THREADS)
-                .map(|thread| {
-                    let (queue, accepted) = (&queue, &accepted);
-                    scope.spawn(move || {
-                        for round in 0..ROUNDS {
-                            let key = (round * 7 + thread) % 64;
-                            let added = match (round + thread) % 8 {
-                                0 => queue.try_add(key).ok(),
-                                1 => queue.add_wait_timeout(key, Duration::from_micros(50)).ok(),
-                                2 => Some(pollster::block_on(queue.add_async(key))),
-                                3 => {
-                                    // Cancelled after one poll, unless it was ready.
-                                    let add = Box::pin(queue.add_async(key));
-                                    pollster::block_on(futures_lite::future::or(
-                                        async { Some(add.await) },
-                                        std::future::ready(None),
-                                    ))
-                                }
-                                4 if round % 32 == 0 => Some(queue.add(key)),
-                                5 => Some(queue.add_after(key, Duration::from_micros(200))),
-                                6 => {
-                                    queue.cancel(&((round * 5) % 64));
-                                    None
-                                }
-                                _ => Some(queue.add_wait(key)),
-                            };
-                            if let Some(added) = added {
-                                assert!(added.is_accepted());
-                                accepted.fetch_add(1, Ordering::Relaxed);
-                            }
-                        }
-                    })
-                })
-                .collect();
-            for thread in 0..2 {
-                let queue = &queue;
-                scope.spawn(move || {
-                    for (n, item) in queue.iter().enumerate() {
-                        if (n + thread) % 5 == 0 {
-                            assert!(item.retry().is_accepted());
-                        }
-                    }
-                });
-            }
-            adders.into_iter().for_each(|adder| adder.join().unwrap());
-            crate::common::eventually("nothing waits", || {
-                let counts = queue.counts();
-                counts.queued + counts.delayed + counts.processing == 0
-            });
-            queue.shut_down();
-        });
-        assert!(accepted.load(Ordering::Relaxed) > 0);
-    }
-}
-
-#[test] // B1
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
-fn all_room_is_there_again_after_a_crowd() {
-    let _watchdog = watchdog(120);
-    let queue = bounded(8, 1);
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let queue = &queue;
-            scope.spawn(move || {
-                for round in 0..ROUNDS {
-                    let _ = queue.try_add((round + thread) % 16);
-                    if let Ok(item) = queue.try_get() {
-                        match round % 3 {
-                            0 => _ = item.retry(),
-                            _ => item.done(),
-                        }
-                    }
-                    queue.add_after((round * 3) % 16, Duration::from_micros(100));
-                    queue.cancel(&((round * 5) % 16));
-                    let _ = queue.try_get();
-                }
-            });
-        }
-    });
-    for key in 0..16 {
-        queue.cancel(&key);
-    }
-    while queue.try_get().is_ok() {}
-    for key in 100..108 {
-        assert_eq!(queue.try_add(key), Ok(Added::Queued));
-    }
-    assert_eq!(queue.try_add(108), Err(Full(108)));
-}
 
 #[test] // B1 B2
 fn a_merged_add_takes_no_room_for_a_moment() {
     let _watchdog = watchdog(120);
-    let queue = bounded(1, 1);
+    let queue = WorkQueue::builder().capacity(1).build().unwrap();
     queue.add(0);
     let _item = queue.try_get().unwrap();
     queue.add(0); // dirty, which takes no room

@@ -11,13 +11,11 @@ mod ends;
 mod forgotten;
 mod memory;
 mod merging;
-mod order;
 mod panics;
 mod put_back;
 mod random;
 mod receipts;
 mod reentry;
-mod room_races;
 #[cfg(feature = "tokio")]
 mod runtime;
 mod tasks;

@@ -27,9 +27,9 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// shutdown`, `miri visibility canceller`, `nats ownership`, `model`. The second word is the test
-/// binary, or for unit tests and those of keyqueue-nats the filter; the third selects the tests that
-/// have it in their name.
+/// shutdown`, `miri visibility canceller`, `nats ownership`, `stress values`, `model`. The second word
+/// is the test binary, or for unit tests, those of keyqueue-nats and the lives of keyqueue-soak the
+/// filter; the third selects the tests that have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checker<'a> {
     kind: &'a str,
@@ -44,7 +44,7 @@ impl<'a> Checker<'a> {
         let (kind, part, filter) = (word(), word(), word());
         let known = match kind {
             "model" => part.is_empty(),
-            "loom" | "shuttle" | "unit" | "test" | "miri" | "nats" => !part.is_empty(),
+            "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" => !part.is_empty(),
             _ => false,
         };
         ensure!(known && words.next().is_none(), "`{text}` is no checker");
@@ -101,6 +101,7 @@ impl<'a> Checker<'a> {
                 let tests = match kind {
                     "unit" => format!("keyqueue --lib {part}"),
                     "test" => format!("keyqueue --test {part}"),
+                    "stress" => format!("keyqueue-soak --bins {part}"),
                     _ => "keyqueue-model".to_owned(),
                 };
                 ("real", format!("test --profile=mutants -p {tests}"))

@@ -1,4 +1,4 @@
-//! Consumers of every kind, until the queue is at its end.
+//! Consumers of every kind, until the queue is at its end. Those that poll leave when nothing is added any more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -201,14 +201,16 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
             }
             assert!(queue.get().is_none(), "S1: `None` is forever");
         }
-        Taking::Timeout => loop {
-            let limit = Duration::from_micros(fastrand::u64(0..2000));
-            match queue.get_timeout(limit) {
-                Ok(item) => take(life, item),
-                Err(GetTimeoutError::Timeout) => {}
-                Err(GetTimeoutError::ShutDown) => break,
+        Taking::Timeout => {
+            while !life.only_waits() {
+                let limit = Duration::from_micros(fastrand::u64(0..2000));
+                match queue.get_timeout(limit) {
+                    Ok(item) => take(life, item),
+                    Err(GetTimeoutError::Timeout) => {}
+                    Err(GetTimeoutError::ShutDown) => break,
+                }
             }
-        },
+        }
         Taking::Batch => loop {
             let most = fastrand::usize(1..64);
             let Some(batch) = queue.get_batch(most) else {
@@ -228,13 +230,15 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
         }),
         Taking::Fickle => waver(life, 200),
         Taking::Idle => waver(life, 3000),
-        Taking::Try => loop {
-            match queue.try_get() {
-                Ok(item) => take(life, item),
-                Err(TryGetError::Empty) => thread::yield_now(),
-                Err(TryGetError::ShutDown) => break,
+        Taking::Try => {
+            while !life.only_waits() {
+                match queue.try_get() {
+                    Ok(item) => take(life, item),
+                    Err(TryGetError::Empty) => thread::yield_now(),
+                    Err(TryGetError::ShutDown) => break,
+                }
             }
-        },
+        }
         Taking::Workers => {
             let crew = Workers::new(queue).threads(2).max_retries(3);
             K::run(crew, |key, value| {
@@ -277,7 +281,7 @@ async fn yield_once() {
 /// dropped then. A wake-up that comes meanwhile is not seen for up to this many microseconds.
 fn waver<K: Carried>(life: &Life<K>, longest: u64) {
     let mut futures = [(); 4].map(|()| life.queue.get_async());
-    loop {
+    while !life.only_waits() {
         for future in &mut futures {
             if fastrand::bool() {
                 *future = life.queue.get_async();

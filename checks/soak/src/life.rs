@@ -25,8 +25,9 @@ use crate::settings::{Queue, Rate};
 /// How long a queue that is left alone may take to deliver what it has, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most keys that are added to a queue at rest, to see whether there is room.
-const MOST_ROOM: usize = 64;
+/// The most room that is filled in a queue at rest, to see whether it is there.
+const MOST_ROOM: u64 = 64;
+const HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Life<K: Carried> {
     pub(crate) plan: Plan,
@@ -89,6 +90,13 @@ impl<K: Carried> Life<K> {
         self.stop.load(Ordering::Relaxed) || self.queue.is_shutting_down()
     }
 
+    /// Whether consumers that poll are to leave: they would make up for a wake-up that was lost, and no add does
+    /// that any more.
+    pub(crate) fn only_waits(&self) -> bool {
+        // Ordering: Relaxed; a hint.
+        self.plan.end == End::AtRest && self.stop.load(Ordering::Relaxed)
+    }
+
     /// Whether the key is added at once, and not an owner's or a holder's.
     pub(crate) fn is_plain(&self, number: u64) -> bool {
         number < self.plan.keys
@@ -98,7 +106,9 @@ impl<K: Carried> Life<K> {
     pub(crate) fn source(&self, thread: usize) -> Source {
         let delays =
             self.plan.producers.len()..self.plan.producers.len() + self.plan.owners as usize;
-        self.pieces.source(thread, delays.contains(&thread))
+        // The bound of keys is known only if all weigh the same.
+        let most = if self.plan.apart { 1 } else { 3 };
+        self.pieces.source(thread, most, delays.contains(&thread))
     }
 
     /// Whether the end delivers what is delayed.
@@ -135,16 +145,40 @@ impl<K: Carried> Life<K> {
         idle.then_some(keys.len())
     }
 
-    /// B2: all room is there again in a queue at rest without delays.
+    /// B1, B2, D6: in a queue at rest without delays all room is there again, and no more than that.
     fn check_room(&self) {
-        let Some(room) = self.plan.settings.room() else {
+        let room = self.plan.settings.room().map(|room| room as u64);
+        let Some(room) = room.filter(|room| *room <= MOST_ROOM) else {
             return;
         };
-        let mut producer = Producer::new(self, self.plan.adders());
-        for key in 0..self.plan.keys.min(room.min(MOST_ROOM) as u64) {
-            let added = producer.add(key, Adding::Try);
-            assert!(added.is_accepted(), "B2: no room for {key} beside nothing");
+        let place = self.plan.adders();
+        let mut producer = Producer::new(self, place);
+        producer.source = self.pieces.source(place, 1, false);
+        let mut lost = self.pieces.source(place, 1, true);
+        // Delays take room, and no consumer gives it back.
+        let last = self.plan.keys - 1;
+        let mut delayed: Vec<_> = (0..last.min(room)).collect();
+        for key in &delayed {
+            let added = K::delay(&self.queue, &mut lost, self.ledger.key(*key), None, HOUR);
+            self.ledger.count(*key, added);
         }
+        if delayed.len() as u64 == room {
+            let added = producer.add(last, Adding::Try);
+            assert!(!added.is_accepted(), "B1: an add beside {room} delays");
+        }
+        let cancel = |key| {
+            let cancelled = self.queue.cancel(&self.ledger.key(key));
+            assert!(cancelled, "D6: the delay of {key}");
+            self.ledger.cancelled(key);
+        };
+        delayed.pop().into_iter().for_each(cancel);
+        let added = producer.add(last, Adding::Try);
+        assert!(
+            added.is_accepted(),
+            "B2: no room beside {} of {room}",
+            delayed.len()
+        );
+        delayed.into_iter().for_each(cancel);
     }
 
     /// All threads at work, until the end. `tasks` are the consumers that are tasks.
@@ -215,13 +249,6 @@ impl<K: Carried> Life<K> {
 
     /// C10, G3, S8: nothing is kept after the end.
     fn check_memory(&self) {
-        // The queue remembers keys until their interval is over (T2).
-        if let Some(interval) = self.plan.settings.interval {
-            let over = self.clock.now() + interval;
-            while self.clock.now() <= over {
-                thread::sleep(interval);
-            }
-        }
         self.queue.shrink();
         let alive = self.ledger.alive();
         assert_eq!(alive, 0, "C10: keys alive after the end and `shrink`");

@@ -48,26 +48,33 @@ pub(crate) struct Ends {
 pub(crate) struct Source {
     thread: usize,
     next: u32,
+    /// The most pieces of a value.
+    most: u32,
+    /// The pieces of the last value.
+    last: u32,
     ends: Arc<Ends>,
 }
 
 impl Source {
-    /// A value of one new piece.
+    /// A value of new pieces.
     pub(crate) fn value(&mut self) -> Value {
-        self.next += 1;
-        self.ends.made.fetch_add(1, R);
-        vec![Piece {
+        self.last = fastrand::u32(1..=self.most);
+        self.ends.made.fetch_add(self.last.into(), R);
+        let first = self.next + 1;
+        self.next += self.last;
+        let piece = |number| Piece {
             thread: self.thread,
-            number: self.next,
+            number,
             done: false,
             ends: Arc::clone(&self.ends),
-        }]
+        };
+        (first..=self.next).map(piece).collect()
     }
 
-    /// Notes what became of the put of the last piece.
+    /// Notes what became of the put of the last value.
     pub(crate) fn put(&self, reply: Reply) {
         if !reply.is_accepted() {
-            self.ends.refused.fetch_add(1, R);
+            self.ends.refused.fetch_add(self.last.into(), R);
         }
     }
 }
@@ -96,11 +103,14 @@ impl Pieces {
         }
     }
 
-    /// The pieces of a thread; whether they may be lost when the queue ends, as those of delays are.
-    pub(crate) fn source(&self, thread: usize, may_be_lost: bool) -> Source {
+    /// The pieces of a thread, of which a value has this many at `most`; whether they may be lost when the queue
+    /// ends, as those of delays are.
+    pub(crate) fn source(&self, thread: usize, most: u32, may_be_lost: bool) -> Source {
         Source {
             thread,
             next: 0,
+            most,
+            last: 0,
             ends: Arc::clone(&self.ends[usize::from(may_be_lost)]),
         }
     }

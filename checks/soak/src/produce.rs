@@ -150,7 +150,6 @@ impl<'l, K: Carried> Producer<'l, K> {
     /// one of this life.
     fn add_own(&mut self, place: usize, how: Adding) -> bool {
         let life = self.life;
-        let settings = &life.plan.settings;
         let (place, step) = (place as u64, life.plan.producers.len() as u64);
         // Its keys are those whose numbers have this rest.
         let own = (life.plan.keys - place).div_ceil(step);
@@ -160,15 +159,9 @@ impl<'l, K: Carried> Producer<'l, K> {
             return true;
         }
         let added = self.add(key.number, how);
-        let Some(room) = settings.room() else {
-            return added.is_accepted();
-        };
-        if settings.counts_at_once() {
+        if let Some(room) = life.plan.settings.room() {
             let len = life.queue.len();
-            assert!(
-                len <= room,
-                "B1: {len} keys are queued, beside room for {room}"
-            );
+            assert!(len <= room, "B1: {len} keys, beside room for {room}");
         }
         added.is_accepted()
     }

@@ -240,12 +240,6 @@ impl Settings {
         let weight = self.values.as_ref().and_then(|values| values.weight);
         Some((self.capacity? / weight.unwrap_or(1)).max(1))
     }
-
-    /// Whether `len` counts all keys at one moment, so that it never counts one that has left and
-    /// another that has come since.
-    pub(crate) fn counts_at_once(&self) -> bool {
-        self.levels == 1 && self.groups.is_none() && self.interval.is_none()
-    }
 }
 
 /// A rate by which this many keys take no longer than [`LONGEST`], although getters are woken only once in a tick.
