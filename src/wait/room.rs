@@ -255,9 +255,10 @@ impl<'r> Share<'r> {
         }
     }
 
-    /// Keeps the room that is left, for good: the queue is shut down.
+    /// Keeps the room that is left, for good, and offers none: the queue is being shut down, and whoever waits
+    /// is let in once nothing is locked.
     pub(crate) fn forget(mut self) {
-        (self.has, self.granted) = (0, 0);
+        (self.has, self.granted, self.owes) = (0, 0, false);
     }
 
     /// Takes the room of a delay that has ended, or was cancelled.

@@ -119,3 +119,20 @@ fn a_waker_of_an_add_that_gets_room_may_shut_down_while_another_abandons() {
     queue.shut_down();
     assert_eq!((ends.returned(), waits.returned()), (1, 1));
 }
+
+#[test] // S15 B2 S7 S10
+fn a_waker_of_an_add_may_call_the_queue_when_a_drain_merges_a_delay() {
+    let _watchdog = watchdog(30);
+    for call in CALLS {
+        let (queue, _time) = built(|builder: Builder<u64>| builder.capacity(2).drain_delays(true));
+        let queue = Arc::new(queue);
+        queue.add(1);
+        queue.add_after(1, secs(1));
+        let (calls, waker) = Calls::new(&queue, call);
+        let mut add = Box::pin(queue.add_async(2));
+        assert!(poll(&mut add, &waker).is_pending());
+        // The delay merges into the queued key, so its room is free while the queue is being closed.
+        let _ = queue.drain_timeout(Duration::ZERO);
+        assert_eq!(calls.returned(), 1);
+    }
+}
