@@ -81,6 +81,28 @@ fn a_getter_wakes_no_other_for_keys_that_have_woken_theirs() {
     assert_eq!(tasks.each_ref().map(Task::wakes), [1, 1, 0]);
 }
 
+#[test] // C9 G5 G6
+fn an_add_that_finds_the_end_of_a_wait_wakes_a_getter_for_each_key() {
+    let held: fn(Builder<Key>) -> Builder<Key> = |builder| builder;
+    for set in [held, |builder| builder.group_rate(1.0, 3)] {
+        let (queue, time) = grouped(set);
+        queue.add_all(keys("a", 0..3));
+        drop(take_all(&queue)); // and the tokens
+        queue.hold_group(&"a", secs(3));
+        queue.add_all(keys("a", 1..3));
+        let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
+        time.advance(secs(3));
+        // Comes before the timer, which finds nothing to do after it.
+        queue.add(("a", 3));
+        queue.fire_due();
+        let mut items = Vec::new();
+        for (number, task) in tasks.iter_mut().enumerate() {
+            assert_eq!(task.wakes(), 1, "task {number} sleeps while there is a key");
+            items.extend(task.output());
+        }
+    }
+}
+
 #[test] // C9 T1
 fn each_token_wakes_a_getter() {
     let (queue, time) = grouped(|builder| builder.dispatch_rate(10.0, 1));

@@ -186,10 +186,14 @@ impl<K, G> Schedule<K, G> {
         let group = self.groups.get(number);
         group.push(entry, &self.seated);
         self.queued += 1;
-        match group.whereabouts {
-            Whereabouts::Ready => true,
-            _ => self.settle(number),
+        if group.whereabouts == Whereabouts::Ready {
+            return true;
         }
+        // The others have waited for a time that has come meanwhile: no getter was notified for them.
+        let has_others = group.queued > 1;
+        let is_ready = self.settle(number);
+        self.catches_up |= is_ready && has_others;
+        is_ready
     }
 
     /// Takes the next key, if one may be delivered now. Returns also whether another getter is to be
