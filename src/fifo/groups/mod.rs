@@ -340,13 +340,16 @@ where
 
     fn visit(&self, in_flight: &[Pinned<K>], f: &mut dyn FnMut(&dyn Any)) {
         for Pinned(pin) in in_flight {
-            let is_known = |schedule: &mut Schedule<K, G>| {
-                let seat = pin.seat(&self.seated);
-                schedule.number_of(seat).is_some()
-            };
+            let seat = pin.seat(&self.seated);
+            let is_known = |schedule: &mut Schedule<K, G>| schedule.number_of(seat).is_some();
             if !self.with(is_known) {
                 let id = self.find_of(pin.key());
-                self.with(|_| pin.seat(&self.seated).set_group(id));
+                self.with(|schedule| {
+                    // If it is known now, the key may be in the list of that group, or counted in flight.
+                    if !is_known(schedule) {
+                        seat.set_group(id);
+                    }
+                });
             }
         }
         let groups = self.with(|schedule| {

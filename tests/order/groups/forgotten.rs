@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -225,4 +225,37 @@ fn the_groups_of_a_burst_are_forgotten_by_getters_that_find_nothing() {
     }
     let left = Arc::strong_count(&alive);
     assert!(left < 1100, "{left} groups are left");
+}
+
+/// What `group_by` does, once, before it panics.
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+#[test] // P3 G1 G4
+fn a_key_that_is_queued_while_groups_are_listed_is_in_the_group_that_it_was_queued_in() {
+    let hook = Hook::default();
+    let of_queue = Arc::clone(&hook);
+    let (queue, _time) = built(move |builder| {
+        builder.levels(2).group_by(move |key: &u64| {
+            let armed = of_queue.lock().unwrap().take();
+            if let Some(call) = armed {
+                call();
+                resume_unwind(Box::new("this call panics"));
+            }
+            key % 10
+        })
+    });
+    let queue = Arc::new(queue);
+    queue.add(1);
+    let item = queue.get_owned().unwrap();
+    queue.shrink(); // forgets the group, which has no limit
+    let again = Arc::clone(&queue);
+    *hook.lock().unwrap() = Some(Box::new(move || {
+        drop(item);
+        again.add_all([1, 11, 21]);
+    }));
+    assert_eq!(queue.groups::<u64>()[0].queued, 3);
+    assert!(hook.lock().unwrap().is_none(), "nothing was queued meanwhile");
+    queue.add_at(0, 21);
+    queue.add_at(0, 1);
+    assert_eq!(take_all(&queue), [21, 1, 11]);
 }
