@@ -179,11 +179,11 @@ where
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
     pub(crate) fn hold_group(&mut self, hold: Duration) -> Added {
         let core = &self.queue.core;
-        let Some(groups) = core.groups() else {
-            return self.add_after(hold);
-        };
-        groups.hold_of(&self.held, core.hold_until(hold));
-        self.add_after(Duration::ZERO)
+        let until = core.hold_until(hold);
+        match core.groups() {
+            Some(groups) if groups.hold_of(&self.held, until) => self.add_after(Duration::ZERO),
+            _ => self.add_after(hold),
+        }
     }
 
     /// Refuses a retry, because the queue is shut down.

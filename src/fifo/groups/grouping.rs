@@ -72,8 +72,9 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// have another type. Runs user code.
     fn hold(&self, group: &dyn Any, until: u64) -> Option<bool>;
 
-    /// Holds the group of a key in flight, unless it is held for longer. May run user code.
-    fn hold_of(&self, held: &Held<K>, until: u64);
+    /// Holds the group of a key in flight, unless it is held for longer. Returns false, and does nothing, if
+    /// there is only the group without a name. May run user code.
+    fn hold_of(&self, held: &Held<K>, until: u64) -> bool;
 
     /// Calls `f` with each group that has keys or is held, as a `GroupCounts<G>`. `in_flight` has the keys in
     /// flight. Runs user code.

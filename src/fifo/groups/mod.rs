@@ -327,7 +327,10 @@ where
         }
     }
 
-    fn hold_of(&self, held: &Held<K>, until: u64) {
+    fn hold_of(&self, held: &Held<K>, until: u64) -> bool {
+        if self.by.is_none() {
+            return false;
+        }
         let longer = |before: u64| before.max(until);
         let mut id = held.seat(&self.seated).group();
         while id
@@ -336,6 +339,7 @@ where
         {
             id = Some(self.find_of(held.key()));
         }
+        true
     }
 
     fn visit(&self, in_flight: &[Pinned<K>], f: &mut dyn FnMut(&dyn Any)) {

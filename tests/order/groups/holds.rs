@@ -1,14 +1,13 @@
 //! Groups that are held for a time (G6).
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{grouped, groups_of, keys, turns};
 use crate::common::timed::{HOUR, built, secs};
-use crate::common::{Task, take_all};
+use crate::common::{Task, take_all, watchdog};
 use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::{Added, Builder, WorkQueue};
 
 #[test] // G6
 fn a_group_is_held_until_its_time_and_the_others_go_on() {
@@ -121,28 +120,36 @@ fn the_hold_of_an_outcome_does_not_shorten_another_one() {
 
 #[test] // G6
 fn without_groups_a_worker_puts_off_the_key() {
-    let (queue, time) = built::<&str, _>(|builder| builder);
-    queue.add("a");
-    let runs = Cell::new(0);
-    let runs_of = AtomicUsize::new(0);
-    Workers::new(&queue)
-        .threads(1)
-        .run(|_| match runs_of.fetch_add(1, Ordering::Relaxed) {
-            0 => {
-                queue.add("b");
-                Outcome::HoldGroup(secs(30))
-            }
-            1 => {
-                time.advance(secs(30));
-                assert_eq!(queue.fire_due(), 1);
-                Outcome::Done
-            }
-            _ => {
-                queue.shut_down();
-                Outcome::Done
-            }
-        })
-        .unwrap();
-    runs.set(runs_of.into_inner());
-    assert_eq!(runs.get(), 3);
+    type Set = fn(Builder<&'static str>) -> Builder<&'static str>;
+    let sets: [Set; 4] = [
+        |builder| builder,
+        |builder| builder.levels(2),
+        |builder| builder.dispatch_rate(1000.0, 1000),
+        |builder| builder.min_interval(secs(1)),
+    ];
+    let _watchdog = watchdog(30);
+    for set in sets {
+        let (queue, time) = built(set);
+        queue.add("a");
+        let runs = AtomicUsize::new(0);
+        Workers::new(&queue)
+            .threads(1)
+            .run(|_| match runs.fetch_add(1, Ordering::Relaxed) {
+                0 => {
+                    queue.add("b");
+                    Outcome::HoldGroup(secs(30))
+                }
+                1 => {
+                    time.advance(secs(30));
+                    assert_eq!(queue.fire_due(), 1);
+                    Outcome::Done
+                }
+                _ => {
+                    queue.shut_down();
+                    Outcome::Done
+                }
+            })
+            .unwrap();
+        assert_eq!(runs.into_inner(), 3);
+    }
 }
