@@ -91,3 +91,32 @@ fn a_removed_key_leaves_the_turn_to_its_own_level() {
         [("urgent", 0), ("usual", 1), ("urgent", 1), ("other", 0)]
     );
 }
+
+#[test] // P2
+fn a_removed_key_of_the_most_urgent_level_leaves_the_turns_of_the_others() {
+    let (queue, _time) = values(|builder| builder.levels(4).starvation_limit(2));
+    for n in 0..4 {
+        queue.put_at(1, ("urgent", n), 0);
+        queue.put_at(2, ("usual", n), 0);
+        queue.put_at(3, ("other", n), 0);
+    }
+    queue.remove(&("urgent", 1));
+    let order = [(); 4].map(|()| next(&queue).unwrap());
+    assert_eq!(
+        order,
+        [("urgent", 0), ("usual", 0), ("urgent", 2), ("other", 0)]
+    );
+}
+
+#[test] // G1
+fn a_group_whose_only_key_was_removed_has_its_whole_turn_when_it_comes_back() {
+    let group_by = |builder: Settings| builder.group_by(|key| key.key().0);
+    let (queue, _time) = values(|builder| group_by(builder).group_weight(|_: &&str| 2));
+    queue.put(("a", 0), 0);
+    queue.remove(&("a", 0));
+    assert_eq!(next(&queue), None);
+    (1..=2).for_each(|n| _ = queue.put(("a", n), 0));
+    (1..=2).for_each(|n| _ = queue.put(("b", n), 0));
+    let order: Vec<_> = std::iter::from_fn(|| next(&queue)).collect();
+    assert_eq!(order, [("a", 1), ("a", 2), ("b", 1), ("b", 2)]);
+}

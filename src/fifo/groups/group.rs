@@ -21,6 +21,13 @@ pub(super) struct Rules {
     pub(super) starvation_limit: usize,
 }
 
+impl Rules {
+    /// Returns whether the delivery of this number goes to a less urgent level.
+    fn relieves(&self, number: u32) -> bool {
+        number as usize % self.starvation_limit == self.starvation_limit - 1
+    }
+}
+
 /// Where a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whereabouts {
@@ -168,11 +175,14 @@ impl<K, G> Group<K, G> {
         if let Some(rate) = rules.rate {
             self.full = self.full.saturating_sub(rate.interval());
         }
-        self.turn = self.turn.saturating_add(1).min(self.weight);
+        // A group that has left the line has a whole turn when it comes back.
+        if self.whereabouts == Whereabouts::Ready {
+            self.turn = self.turn.saturating_add(1).min(self.weight);
+        }
         if counted && self.queued > 0 {
             self.number = self.number.wrapping_sub(1);
-            if level > 0 {
-                self.relieved = level - 1;
+            if rules.relieves(self.number) {
+                self.relieved = level.saturating_sub(1);
             }
         }
     }
@@ -207,9 +217,9 @@ impl<K, G> Group<K, G> {
         if others == 0 {
             return (first, false);
         }
-        let number = self.number as usize;
-        self.number = self.number.wrapping_add(1);
-        if number % rules.starvation_limit != rules.starvation_limit - 1 {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        if !rules.relieves(number) {
             return (first, true);
         }
         let behind = others & (u8::MAX << self.relieved << 1);
