@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
+use std::thread;
 
 use crate::common::timed::{HOUR, ms, secs};
 use crate::common::{Task, poll, take_all, watchdog};
@@ -100,6 +101,23 @@ fn an_add_that_finds_the_end_of_a_wait_wakes_a_getter_for_each_key() {
             assert_eq!(task.wakes(), 1, "task {number} sleeps while there is a key");
             items.extend(task.output());
         }
+    }
+}
+
+#[test] // C9 G6
+#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
+fn the_timers_thread_that_sleeps_until_a_hold_ends_is_woken_for_an_earlier_one() {
+    let _watchdog = watchdog(30);
+    let builder = WorkQueue::builder().group_by(|key: &Key| key.0);
+    let queue = builder.build().unwrap();
+    queue.hold_group(&"a", HOUR);
+    queue.add(("a", 1));
+    for n in 0..3 {
+        // Time for the thread to fall asleep. If it has not, it looks by itself.
+        thread::sleep(ms(20));
+        queue.hold_group(&"b", ms(20));
+        queue.add(("b", n));
+        assert_eq!(*queue.get().unwrap(), ("b", n));
     }
 }
 

@@ -411,3 +411,6 @@ impl<K, G> Drop for Groups<K, G> {
         drop_names(names);
     }
 }
+
+#[cfg(test)]
+mod tests;

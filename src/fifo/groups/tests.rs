@@ -1,0 +1,33 @@
+//! What getters and the timer's thread read without the lock.
+
+use std::time::Duration;
+
+use super::NEVER;
+use super::grouping::Grouping;
+use crate::{Clock, WorkQueue};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+// C9: the timer's thread would not sleep if the time stayed in the past.
+#[test] // G6
+fn a_time_that_has_come_and_that_of_a_hold_that_was_ended_are_waited_for_no_longer() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = builder.group_by(|key: &u64| *key).build().unwrap();
+    let next = || queue.core.groups().map(Grouping::next);
+    queue.add(1);
+    assert_eq!(next(), Some(NEVER));
+    for _ in 0..2 {
+        queue.hold_group(&1_u64, SECOND);
+        assert_ne!(next(), Some(NEVER));
+        time.advance(SECOND);
+        queue.fire_due();
+        assert_eq!(next(), Some(NEVER));
+        queue.hold_group(&1_u64, SECOND);
+        let earlier = next();
+        queue.hold_group(&1_u64, 2 * SECOND);
+        assert!(next() > earlier && next() < Some(NEVER));
+        queue.release_group(&1_u64);
+        assert_eq!(next(), Some(NEVER));
+    }
+}
