@@ -259,3 +259,22 @@ fn a_delay_that_ends_for_a_key_in_processing_leaves_room() {
         assert_eq!(queue.len(), 2);
     });
 }
+
+/// B2. A key that comes back after its delivery is counted before another getter can take it.
+#[test]
+fn a_key_that_comes_back_is_counted_before_it_is_taken() {
+    check("room_back", 3, || {
+        let queue = queue_of(|builder| builder.capacity(1));
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        assert_eq!(queue.add(1), Added::Deferred);
+        let getter = spawn_with(&queue, |queue| {
+            if let Ok(_item) = queue.try_get() {
+                assert_eq!(queue.try_add(2), Ok(Added::Queued));
+            }
+        });
+        item.done();
+        getter.join().unwrap();
+        assert_eq!(queue.len(), 1);
+    });
+}

@@ -337,3 +337,14 @@ fn a_waiting_add_is_woken_while_no_lock_is_held() {
         while queue.try_get().is_ok() {}
     }
 }
+
+#[test] // B2
+fn an_add_that_waits_wakes_the_task_that_polled_it_last() {
+    let queue = bounded(1);
+    queue.add("a");
+    let mut add = Box::pin(queue.add_async("b"));
+    assert!(poll(&mut add, Waker::noop()).is_pending());
+    let mut task = Task::waiting(add);
+    drop(queue.try_get());
+    assert_eq!((task.wakes(), task.output()), (1, Added::Queued));
+}

@@ -121,6 +121,20 @@ fn the_timers_thread_that_sleeps_until_a_hold_ends_is_woken_for_an_earlier_one()
     }
 }
 
+#[test] // C9 G3 T2
+fn a_key_whose_group_was_forgotten_in_its_interval_wakes_a_getter() {
+    let (queue, time) = grouped(|builder| builder.min_interval(secs(1)));
+    queue.add(("a", 1));
+    queue.try_get().unwrap().done();
+    queue.shrink();
+    queue.add(("a", 1));
+    let mut task = Task::waiting(Box::pin(queue.get_async()));
+    time.advance(secs(1));
+    queue.fire_due();
+    assert_eq!(task.wakes(), 1);
+    assert_eq!(*task.output().unwrap(), ("a", 1));
+}
+
 #[test] // C9 T1
 fn each_token_wakes_a_getter() {
     let (queue, time) = grouped(|builder| builder.dispatch_rate(10.0, 1));
