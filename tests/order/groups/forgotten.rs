@@ -254,7 +254,10 @@ fn a_key_that_is_queued_while_groups_are_listed_is_in_the_group_that_it_was_queu
         again.add_all([1, 11, 21]);
     }));
     assert_eq!(queue.groups::<u64>()[0].queued, 3);
-    assert!(hook.lock().unwrap().is_none(), "nothing was queued meanwhile");
+    assert!(
+        hook.lock().unwrap().is_none(),
+        "nothing was queued meanwhile"
+    );
     queue.add_at(0, 21);
     queue.add_at(0, 1);
     assert_eq!(take_all(&queue), [21, 1, 11]);
