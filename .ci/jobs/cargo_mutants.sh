@@ -16,12 +16,12 @@ command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants@27.1
 # cargo does not take would notice every change.
 parts() {
     cat <<'END'
-state|src/keys/state/mod.rs|--lib -- state::|--test=core
+state|src/keys/state/mod.rs|--lib -- state::|--test=queue -- core::
 table|src/keys/table.rs|--lib -- table::|--lib -- keys::
 slab|src/keys/slab/mod.rs|--lib -- slab::|--test=memory
-fifo|src/{fifo/*.rs,fifo/ring/mod.rs,keys/hash.rs}|--lib -- -- ring:: fifo:: overflow:: hash::|--test=core
-waiting|src/wait/mod.rs|--lib -- wait::|--test=waiting
-timer|src/timer/{wheel/mod,slot}.rs|--lib -- timer::|--test=delays --test=memory
+fifo|src/{fifo/*.rs,fifo/ring/mod.rs,keys/hash.rs}|--lib -- -- ring:: fifo:: overflow:: hash::|--test=queue -- core::
+waiting|src/wait/mod.rs|--lib -- wait::|--test=queue -- waiting::
+timer|src/timer/{wheel/mod,slot}.rs|--lib -- timer::|--test=queue -- delays::|--test=memory
 limiter|src/limiter/*.rs|--test=limits|--lib -- limiter::|-- --doc limiter::
 backoff|src/backoff/*.rs --features tokio|--test=limits|-- --doc backoff::
 END

@@ -2,4 +2,4 @@
 # Tests that `cargo test` leaves out, each for the reason beside it: they take long, or the whole machine.
 source "$(dirname "$0")/../lib.sh"
 
-cargo test --bins --test delays --test waiting -- --ignored --nocapture --test-threads=1
+cargo test --bins --test queue -- --ignored --nocapture --test-threads=1

@@ -9,8 +9,7 @@
 # It is some hundred times slower, so the tests do a hundredth of their work (`scaled` in
 # tests/common), and those that cannot are ignored there. The short run, for .ci/run, has the unit
 # tests of what is unsafe or concurrent, and races of few threads. `long` is all that it can run,
-# for an hour or more: not real clocks, as it knows no cycle counter, nor smol, as it knows too few
-# system calls.
+# for an hour or more: not real clocks, as it knows no cycle counter.
 #
 # Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. MIRI_SEEDS sets how
 # many seeds the races have, 2 by default, or 8 in the long run, and what checks the visibility of
@@ -57,8 +56,8 @@ races() {
         fifo::tests::none_is_answered_only_when_nothing_is_left \
         keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed \
         wait::tests::no_wake_up_is_lost_in_a_race_of_waiting_and_publishing
-    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --test shutdown -- --exact \
-        end::handles_race_with_the_end_of_their_queue
+    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --test queue -- --exact \
+        shutdown::end::handles_race_with_the_end_of_their_queue
 }
 
 # visibility SEEDS: data that only the queue orders. More threads are preempted than by default. Miri orders two
@@ -82,11 +81,9 @@ short)
 long)
     # Without the wheel, the limiters and numbers, which are safe code in one thread.
     miri --lib -- --skip wheel --skip limiter --skip nanos
-    miri --test core -- states:: owned::
-    miri --test shutdown
+    miri --test queue -- core::states:: core::owned:: shutdown::
     miri --test order
     stress
-    miri --test delays -- shutdown::
     races "${MIRI_SEEDS:-8}"
     visibility "${MIRI_SEEDS:-20}"
     ;;

@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
 # The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|nats|kube|soak|compare|apiserver.
 #
-# `build` builds their tests and programs with one call, so that each dependency is compiled once; the others run what it has
+# `build` builds their tests and programs with few calls, so that each dependency is compiled once; the others run what it has
 # built, without cargo, so that they wait for no build. Alone, each builds first.
 source "$(dirname "$0")/../lib.sh"
 
-packages=(keyqueue-nats dispatch keyqueue-kube bookkeeper keyqueue-servers keyqueue-soak compare)
+packages=(keyqueue-nats dispatch keyqueue-kube bookkeeper keyqueue-servers compare)
 built=$target/ci/programs
 
-build() {
-    local selected=("${packages[@]/#/--package=}" --all-features --profile test)
-    mkdir -p "$target/ci"
-    cargo build "${selected[@]}" --tests --bins --examples --message-format json-render-diagnostics >"$built.json"
-    # A line for each: its package, `test` or its kind, its name, the package's directory, the program.
-    python3 - "$built.json" >"$built.partial" <<'END'
+# programs ARGUMENT...: builds, and notes what: a line for each program with its package, `test` or its kind, its name, the
+# package's directory, the program.
+programs() {
+    cargo build --profile test --message-format json-render-diagnostics "$@" >"$built.json"
+    python3 - "$built.json" >>"$built.partial" <<'END'
 import json, os, sys
 for line in open(sys.argv[1]):
     message = json.loads(line)
@@ -24,6 +23,15 @@ for line in open(sys.argv[1]):
         package = package if not package[0].isdigit() else os.path.basename(directory)
         print(package, kind, message["target"]["name"], directory, message["executable"])
 END
+}
+
+build() {
+    local selected=("${packages[@]/#/--package=}" --all-features)
+    mkdir -p "$target/ci"
+    : >"$built.partial"
+    programs "${selected[@]}" --tests --bins --examples
+    # With the features of `cargo test`, for which it is a part of what that builds; and so with one of its tests.
+    programs --bin keyqueue-soak --test queue
     cargo test "${selected[@]}" --doc
     mv "$built.partial" "$built"
 }

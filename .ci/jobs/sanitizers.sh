@@ -7,7 +7,7 @@
 #         fences are right is checked by loom and Miri.
 # address: use after free, out of bounds; and leaks, at the end of each test binary.
 #
-#     SANITIZER_TESTS      only these: "stress shutdown". By default the crate's tests but memory and
+#     SANITIZER_TESTS      only these: "stress queue". By default the crate's tests but memory and
 #                          visibility, those in src/ (`unit`), the linearizability of checks/model/,
 #                          and the `stress` of checks/soak/.
 #     SANITIZER_SECONDS    how long the stress tests last, 10 by default.
@@ -18,8 +18,7 @@
 # sees into that, too; without it .ci/jobs/tsan-std.txt has what is suppressed.
 source "$(dirname "$0")/../lib.sh"
 
-read -ra tests <<<"${SANITIZER_TESTS:-unit core stress waiting shutdown delays limits workers order values metrics \
-linearizability}"
+read -ra tests <<<"${SANITIZER_TESTS:-unit queue stress limits workers order values metrics linearizability}"
 host=$(rustc -vV | sed -n 's/^host: //p')
 builds=${CARGO_TARGET_DIR:-target}
 

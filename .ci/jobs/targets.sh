@@ -2,10 +2,12 @@
 # Checks that the crate compiles for other processors and systems, with all features.
 source "$(dirname "$0")/../lib.sh"
 
+targets=()
 for triple in i686-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-pc-windows-msvc aarch64-apple-darwin; do
-    if ! rustup target add "$triple"; then
+    if rustup target add "$triple"; then
+        targets+=("--target=$triple")
+    else
         skip "$triple" "rustup cannot add the target"
-        continue
     fi
-    cargo check -p keyqueue --all-features --target "$triple"
 done
+[[ ${#targets[@]} -eq 0 ]] || cargo check -p keyqueue --all-features "${targets[@]}"

@@ -1,4 +1,5 @@
-//! Groups: a key is delivered once, and no getter sleeps while one may be delivered (G1, G2, G4, G6, C2, C9).
+//! Groups and levels: a key is delivered once, and no getter sleeps while one may be delivered (G1, G2, G4, G6, P3, T1, C2, C3,
+//! C5, C9). Both are behind one lock, and a queue with levels or a pace has one group.
 //!
 //! A lost wake-up shows as a deadlock, which loom reports.
 #![cfg(keyqueue_loom)]
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, WorkQueue};
+use keyqueue::{Added, TryGetError, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Settings, check, queue_of, spawn_with};
 use loom::sync::Arc;
 
@@ -19,11 +20,11 @@ fn grouped(set: impl FnOnce(Settings) -> Settings) -> Queue {
     queue_of(|builder| set(builder.group_by(|key| key / 10)))
 }
 
-/// G1, C9. Interleaving: a getter has the group in hand; the other one finds nothing and goes to sleep; the first
-/// puts the group back.
+/// G1, C9. Interleaving: a getter has taken a key of the group; the other one looks, and registers, before the first
+/// has said whether there are more.
 #[test]
-fn a_getter_that_finds_a_group_in_anothers_hand_is_woken() {
-    check("group_in_hand", 2, || {
+fn two_getters_of_a_group_get_a_key_each() {
+    check("group_two_getters", 2, || {
         let queue = grouped(|builder| builder);
         queue.add(1);
         queue.add(2);
@@ -113,7 +114,7 @@ fn two_getters_do_not_exceed_a_limit() {
 
 /// G4, P3. Interleaving: a key is raised while its group is popped, or before it is in a list.
 #[test]
-fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
+fn a_key_of_a_group_that_is_raised_beside_a_getter_is_delivered_once() {
     check("group_raise", 3, || {
         let queue = grouped(|builder| builder.levels(2));
         let adder = spawn_with(&queue, |queue| queue.add_at(1, 1));
@@ -131,6 +132,78 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
         levels.retain(Option::is_some);
         // Of key 1, raised, and of key 2.
         assert_eq!(levels, [Some(0), Some(0)]);
+    });
+}
+
+/// P3, C3, C5. Interleaving: a getter has taken the key from the list of its old level, and not yet begun its delivery,
+/// when the key is raised; or it has begun it.
+#[test]
+fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
+    check("raise_beside_get", 3, || {
+        let queue = queue_of::<u8>(|builder| builder.levels(2));
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| {
+            queue.try_get().map(|item| (*item, item.level()))
+        });
+        let added = queue.add_at(0, 1);
+        let got = getter.join().unwrap();
+        let rest = queue.try_get().map(|item| (*item, item.level()));
+        match added {
+            // The getter may have looked at level 0 before and at level 1 after the raise.
+            Added::Merged => assert!(
+                matches!((got, rest), (Ok((1, _)), Err(_)) | (Err(_), Ok((1, 0)))),
+                "{got:?}, {rest:?}"
+            ),
+            Added::Deferred | Added::Queued => assert_eq!((got, rest), (Ok((1, 1)), Ok((1, 0)))),
+            added => panic!("{added:?}"),
+        }
+        assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
+        assert_eq!(queue.len_by_level(), [0, 0]);
+        // Nothing is counted that is not there.
+        for level in [1, 0] {
+            assert_eq!(queue.add_at(level, 1), Added::Queued);
+            assert_eq!(queue.try_get().map(|item| item.level()), Ok(level));
+        }
+    });
+}
+
+/// P3. Interleaving: the key is raised before the thread that has queued it has pushed its entry, or while another add
+/// raises it further.
+#[test]
+fn a_key_raised_twice_has_the_more_urgent_level() {
+    check("raise_twice", 3, || {
+        let queue = queue_of::<u8>(|builder| builder.levels(3));
+        let first = spawn_with(&queue, |queue| queue.add_at(2, 1));
+        let second = spawn_with(&queue, |queue| queue.add_at(1, 1));
+        queue.add_at(0, 1);
+        let added = [first.join().unwrap(), second.join().unwrap()];
+        assert!(
+            added
+                .iter()
+                .all(|added| matches!(added, Added::Queued | Added::Merged))
+        );
+        assert_eq!(queue.len_by_level(), [1, 0, 0]);
+        assert_eq!(
+            queue.try_get().map(|item| (*item, item.level())),
+            Ok((1, 0))
+        );
+        assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
+    });
+}
+
+/// C9. Interleaving: one getter takes the key, and another one goes to sleep, while the key moves to another level.
+#[test]
+fn a_getter_of_a_key_that_is_raised_is_woken() {
+    check("raise_wakes", 3, || {
+        let queue = queue_of::<u8>(|builder| builder.levels(2));
+        queue.add(1);
+        let raiser = spawn_with(&queue, |queue| queue.add_at(0, 1));
+        // A getter that keeps nothing, and one that waits.
+        let other = spawn_with(&queue, |queue| queue.try_get().map(|item| *item));
+        if other.join().unwrap().is_err() {
+            assert_eq!(queue.get().map(|item| *item), Some(1));
+        }
+        raiser.join().unwrap();
     });
 }
 
@@ -168,11 +241,11 @@ fn a_getter_is_woken_when_there_is_a_token() {
     });
 }
 
-/// T1, C9. Interleaving: one getter has the group in hand and misses a token; another one finds nothing and
-/// goes to sleep; the time comes, and the driver finds no group; the first puts the group back, and leaves.
+/// T1, C9. Interleaving: one getter is about to miss a token, or has missed it, when another one does so and goes to
+/// sleep; the time comes, and the driver looks; the first leaves, with the token or without one.
 #[test]
 fn a_getter_sleeps_beside_one_that_misses_a_token_and_leaves() {
-    check("pace_in_hand", 4, || {
+    check("pace_missed", 4, || {
         let (clock, time) = keyqueue::Clock::mock();
         let queue: Queue =
             queue_of(|builder| builder.clock(clock).manual_timers().dispatch_rate(1.0, 1));
@@ -193,10 +266,10 @@ fn a_getter_sleeps_beside_one_that_misses_a_token_and_leaves() {
     });
 }
 
-/// G3, C2. Interleaving: a getter has the group in hand; its keys are cleared and swept; the getter puts the group
-/// back.
+/// G3, C2. Interleaving: a getter has taken a key, and not yet begun its delivery, when the others of its group are
+/// cleared and swept.
 #[test]
-fn a_group_that_is_cleared_in_the_hand_of_a_getter_stays_valid() {
+fn a_group_that_is_cleared_beside_a_getter_stays_valid() {
     check("group_clear", 3, || {
         let queue = grouped(|builder| builder);
         queue.add(1);

@@ -15,8 +15,10 @@
 )]
 
 pub(crate) mod calls;
+pub(crate) mod counted;
 pub(crate) mod timed;
 
+use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -190,6 +192,17 @@ impl Config {
     }
 }
 
+/// Says what a test was about that panics.
+pub(crate) struct Note<T: Debug>(pub(crate) T);
+
+impl<T: Debug> Drop for Note<T> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("failed with {:?}", self.0);
+        }
+    }
+}
+
 /// Runs `body` over every configuration, and says which one it failed with.
 pub(crate) fn with_queues(body: impl Fn(&Config)) {
     with_these_queues(&Config::all(), body);
@@ -198,14 +211,6 @@ pub(crate) fn with_queues(body: impl Fn(&Config)) {
 /// Runs `body` over the given configurations, under a [`watchdog`], and says which one it failed
 /// with.
 pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
-    struct Note<'a>(&'a Config);
-    impl Drop for Note<'_> {
-        fn drop(&mut self) {
-            if thread::panicking() {
-                eprintln!("failed with {:?}", self.0);
-            }
-        }
-    }
     let _watchdog = watchdog(120);
     for config in configs {
         let _note = Note(config);
@@ -220,7 +225,7 @@ pub(crate) fn take_all<K: Clone, L, S>(queue: &WorkQueue<K, L, S>) -> Vec<K> {
 
 /// Fails if a key is queued, or if the queue is shut down.
 #[track_caller]
-pub(crate) fn assert_nothing_queued<K: std::fmt::Debug, S>(queue: &WorkQueue<K, NoLimit, S>) {
+pub(crate) fn assert_nothing_queued<K: Debug, S>(queue: &WorkQueue<K, NoLimit, S>) {
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
     assert_eq!(queue.len(), 0);
 }

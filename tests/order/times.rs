@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::common::scaled;
 use crate::common::timed::{HOUR, MS, NS, built, secs};
+use crate::common::{Note, scaled};
 use keyqueue::{Added, Builder, Clock, MockClock, WorkQueue};
 
 type Queue = WorkQueue<u32>;
@@ -376,14 +376,6 @@ impl Run {
     }
 
     fn assert_agrees_after(&self, ops: &[Op]) {
-        struct Note<'a>(&'a [Op]);
-        impl Drop for Note<'_> {
-            fn drop(&mut self) {
-                if std::thread::panicking() {
-                    eprintln!("after {:?}", self.0);
-                }
-            }
-        }
         let _note = Note(ops);
         self.assert_agrees();
     }

@@ -1,33 +1,14 @@
 //! What an ended queue keeps in memory: nothing, whatever its keys have waited for (C10, S8).
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, built};
 use crate::common::{figures, scaled};
 use keyqueue::{Builder, DrainEnd, TryGetError, WorkQueue};
 
-/// A key, or a group, that is counted while it lives.
-#[derive(Clone)]
-struct Key(
-    u64,
-    #[allow(dead_code, reason = "counted by its reference count")] Arc<()>,
-);
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
+/// A key, or a group.
+type Key = Counted<u64>;
 
 type Queue = WorkQueue<Key>;
 
@@ -79,9 +60,9 @@ const KEYS: usize = scaled(1000);
 
 /// A queue with keys that wait, keys that were done, one that is dirty again, and delayed ones; with `hold`, its groups
 /// are held, if it has some.
-fn waiting(set: Set, hold: Option<Duration>) -> (Queue, Arc<()>) {
-    let alive = Arc::new(());
-    let key = |n: usize| Key(n as u64, Arc::clone(&alive));
+fn waiting(set: Set, hold: Option<Duration>) -> (Queue, Alive) {
+    let alive = Alive::default();
+    let key = |n: usize| alive.of(n as u64);
     let (queue, _time) = built(set);
     queue.add_all((0..10).map(key));
     queue.try_iter().take(10).for_each(drop);
@@ -99,10 +80,10 @@ fn waiting(set: Set, hold: Option<Duration>) -> (Queue, Arc<()>) {
 const HOLDS: [Option<Duration>; 3] = [None, Some(HOUR), Some(Duration::MAX)];
 
 #[track_caller]
-fn assert_forgotten(alive: &Arc<()>, what: &str, hold: Option<Duration>) {
-    let left = Arc::strong_count(alive) - 1;
+fn assert_forgotten(alive: &Alive, what: &str, hold: Option<Duration>) {
     assert_eq!(
-        left, 0,
+        alive.count(),
+        0,
         "keys are alive of a queue with {what}, held for {hold:?}"
     );
 }
@@ -132,14 +113,13 @@ fn keys_that_were_held_at_an_abort_are_forgotten_once_they_are_done() {
         let (queue, alive) = waiting(set, None);
         let mut items: Vec<_> = queue.try_get_batch(3).into_iter().flatten().collect();
         if let Some(item) = items.first() {
-            queue.add(Key(item.0, Arc::new(())));
+            queue.add(Alive::default().of(item.0));
         }
         let held = items.len();
         let left = queue.shut_down_now();
         assert_eq!(left.processing, held, "{what}");
         queue.shrink();
-        let left = Arc::strong_count(&alive) - 1;
-        assert_eq!(left, held, "keys are alive of a queue with {what}");
+        assert_eq!(alive.count(), held, "keys are alive of a queue with {what}");
         items.clear();
         assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::Finished);
         queue.shrink();
@@ -166,9 +146,9 @@ fn a_queue_that_is_dropped_forgets_all_keys() {
 #[test] // C10 S1 T2
 fn keys_that_are_delivered_after_a_shut_down_are_forgotten_though_their_interval_is_not_over() {
     for (what, set) in SETS {
-        let alive = Arc::new(());
+        let alive = Alive::default();
         let (queue, time) = built(set);
-        queue.add_all((0..12).map(|n| Key(n, Arc::clone(&alive))));
+        queue.add_all((0..12).map(|n| alive.of(n)));
         queue.shut_down();
         for _ in 0..1000 {
             queue.try_iter().for_each(drop);
@@ -184,24 +164,26 @@ fn keys_that_are_delivered_after_a_shut_down_are_forgotten_though_their_interval
 #[test] // C10 S8 G3
 fn a_discarded_key_does_not_keep_its_group() {
     for hold in HOLDS {
-        let alive = Arc::new(());
+        let alive = Alive::default();
         let (queue, _time) = built(|builder| {
-            let count = Arc::clone(&alive);
-            builder.group_by(move |key: &u64| Key(*key, Arc::clone(&count)))
+            let alive = alive.clone();
+            builder.group_by(move |key: &u64| alive.of(*key))
         });
         queue.add_all(0..KEYS as u64);
         for n in 0..KEYS as u64 {
-            queue.hold_group(&Key(n, Arc::clone(&alive)), hold.unwrap_or_default());
+            queue.hold_group(&alive.of(n), hold.unwrap_or_default());
         }
         queue.shut_down_now();
         queue.shrink();
         assert!(queue.groups::<Key>().iter().all(|group| group.queued == 0));
         for n in 0..KEYS as u64 {
-            queue.release_group(&Key(n, Arc::clone(&alive)));
+            queue.release_group(&alive.of(n));
         }
         queue.shrink();
-        // The function that groups has one.
-        let left = Arc::strong_count(&alive) - 2;
-        assert_eq!(left, 0, "groups are alive that were held for {hold:?}");
+        assert_eq!(
+            alive.count(),
+            0,
+            "groups are alive that were held for {hold:?}"
+        );
     }
 }

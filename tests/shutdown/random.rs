@@ -2,35 +2,14 @@
 //! room comes back, and nothing stays in memory (C5, C8, C10, B1, S1, S5, S8).
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, built, ms};
-use crate::common::{figures, scaled, watchdog};
+use crate::common::{Note, figures, scaled, watchdog};
 use keyqueue::{Builder, DelayPolicy, DrainEnd, Item, MockClock, State, TryGetError, WorkQueue};
 
-/// A key that is counted while it lives.
-#[derive(Clone, Debug)]
-struct Key(
-    u64,
-    #[allow(dead_code, reason = "counted by its reference count")] Arc<()>,
-);
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
+type Key = Counted<u64>;
 type Queue = WorkQueue<Key>;
 
 const CAPACITY: usize = 6;
@@ -90,14 +69,14 @@ fn settings(random: &mut fastrand::Rng, builder: Builder<Key>) -> (Builder<Key>,
 struct Run {
     queue: Queue,
     time: MockClock,
-    alive: Arc<()>,
+    alive: Alive,
     /// Whether the queue has a bound.
     is_bounded: bool,
 }
 
 impl Run {
     fn key(&self, n: u64) -> Key {
-        Key(n, Arc::clone(&self.alive))
+        self.alive.of(n)
     }
 
     /// The numbers of queued, processing and delayed keys.
@@ -208,10 +187,10 @@ fn run(seed: u64) {
     let run = Run {
         queue,
         time,
-        alive: Arc::new(()),
+        alive: Alive::default(),
         is_bounded,
     };
-    let _note = Note(seed, said);
+    let _note = Note((seed, said));
     let queue = &run.queue;
     let mut held = Vec::new();
     for _ in 0..random.usize(1..80) {
@@ -277,7 +256,7 @@ fn run(seed: u64) {
     drop(held);
     let Run { queue, alive, .. } = run;
     drop(queue);
-    assert_eq!(Arc::strong_count(&alive), 1);
+    assert_eq!(alive.count(), 0);
 }
 
 impl Run {
@@ -299,17 +278,7 @@ impl Run {
                 .all(|group| group.queued + group.in_flight == 0)
         );
         queue.shrink();
-        assert_eq!(Arc::strong_count(&self.alive) - 1, 0, "keys are alive");
-    }
-}
-
-struct Note(u64, String);
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}: {}", self.0, self.1);
-        }
+        assert_eq!(self.alive.count(), 0, "keys are alive");
     }
 }
 

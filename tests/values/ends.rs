@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Alive, Counted, assert_nothing_delivered, deliveries, lists, timed_lists};
+use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
+use crate::common::counted::{Alive, Counted};
 use crate::common::figures;
 use crate::common::timed::{HOUR, secs};
 use keyqueue::{Added, Clock, State, ValueQueue, WorkQueue, merge};
@@ -16,7 +17,7 @@ fn in_all_states(alive: &Alive, body: impl FnOnce(&Queue)) {
     let (clock, _time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     let queue: Queue = builder.merge(merge::append).build().unwrap();
-    let value = || vec![alive.value(), alive.value()];
+    let value = || vec![alive.of(()), alive.of(())];
     queue.put("a", value());
     let item = queue.get().unwrap();
     queue.put("a", value());
@@ -46,11 +47,11 @@ fn after_a_shut_down_each_value_is_delivered_or_dropped_once() {
         assert_eq!(queue.remove("b").map(|value| value.len()), Some(2));
         assert_eq!(alive.count(), 4);
         let refused: [&dyn Fn() -> Added; 5] = [
-            &|| queue.put("a", vec![alive.value()]),
-            &|| queue.put("new", vec![alive.value()]),
-            &|| queue.put_ref(&"a", vec![alive.value()]),
-            &|| queue.put_after("a", vec![alive.value()], HOUR),
-            &|| queue.update("a", |list| list.push(alive.value())),
+            &|| queue.put("a", vec![alive.of(())]),
+            &|| queue.put("new", vec![alive.of(())]),
+            &|| queue.put_ref(&"a", vec![alive.of(())]),
+            &|| queue.put_after("a", vec![alive.of(())], HOUR),
+            &|| queue.update("a", |list| list.push(alive.of(()))),
         ];
         for put in refused {
             assert_eq!(put(), Added::ShutDown);
@@ -101,16 +102,16 @@ fn a_dropped_queue_drops_its_values_once_also_if_a_handle_lives() {
 
     let queue: Queue = WorkQueue::builder().merge(merge::append).build().unwrap();
     let handle = queue.handle("a".into());
-    handle.put(vec![alive.value()]);
-    queue.put("b", vec![alive.value()]);
-    queue.put_after("c", vec![alive.value()], HOUR);
+    handle.put(vec![alive.of(())]);
+    queue.put("b", vec![alive.of(())]);
+    queue.put_after("c", vec![alive.of(())], HOUR);
     drop(queue);
-    assert_eq!(handle.put(vec![alive.value()]), Added::ShutDown);
+    assert_eq!(handle.put(vec![alive.of(())]), Added::ShutDown);
     assert_eq!(
-        handle.put_after(vec![alive.value()], Duration::ZERO),
+        handle.put_after(vec![alive.of(())], Duration::ZERO),
         Added::ShutDown
     );
-    assert_eq!(handle.put_after(vec![alive.value()], HOUR), Added::ShutDown);
+    assert_eq!(handle.put_after(vec![alive.of(())], HOUR), Added::ShutDown);
     assert_eq!(alive.count(), 3);
     drop(handle);
     assert_eq!(alive.count(), 0);
@@ -164,7 +165,7 @@ fn clear_drops_what_is_queued_and_nothing_else() {
         queue.add("d".into());
         assert_eq!(queue.clear(), 0);
         assert!(queue.is_empty());
-        queue.put("d", vec![alive.value()]);
+        queue.put("d", vec![alive.of(())]);
         assert_eq!(queue.clear(), 1);
     });
     assert_eq!(alive.count(), 0);
@@ -174,12 +175,12 @@ fn clear_drops_what_is_queued_and_nothing_else() {
 fn values_that_are_merged_replaced_or_taken_are_dropped_once() {
     let alive = Alive::default();
     let queue = WorkQueue::builder().merge(merge::latest).build().unwrap();
-    queue.put("a", alive.value());
-    queue.put("a", alive.value());
+    queue.put("a", alive.of(()));
+    queue.put("a", alive.of(()));
     assert_eq!(alive.count(), 1);
     let mut item = queue.get().unwrap();
-    queue.put("a", alive.value());
-    *item.value_mut() = alive.value();
+    queue.put("a", alive.of(()));
+    *item.value_mut() = alive.of(());
     assert_eq!(alive.count(), 2);
     item.retry(); // the newer one is kept
     assert_eq!(alive.count(), 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Alive, Counted};
+use crate::common::counted::{Alive, Counted};
 use crate::common::scaled;
 use crate::common::timed::HOUR;
 use keyqueue::{Builder, Clock, Ended, ValueQueue, Valued, WorkQueue};
@@ -52,12 +52,12 @@ fn values_that_an_abort_has_discarded_are_dropped_by_a_shrink() {
         for hold in [Duration::ZERO, HOUR, Duration::MAX] {
             let alive = Alive::default();
             let queue = queue(set);
-            let put = |key| queue.put_tracked(key, vec![alive.value()]);
+            let put = |key| queue.put_tracked(key, vec![alive.of(())]);
             let first: Vec<_> = (0..10).map(put).collect();
             queue.try_iter().take(10).for_each(drop);
             let mut receipts: Vec<_> = (0..KEYS).map(put).collect();
             for key in 0..20 {
-                queue.put_after(KEYS + key, vec![alive.value()], HOUR);
+                queue.put_after(KEYS + key, vec![alive.of(())], HOUR);
             }
             (0..4_u64).for_each(|group| _ = queue.hold_group(&group, hold));
             let mut items: Vec<_> = queue.try_iter().take(2).collect();
@@ -89,8 +89,8 @@ fn values_are_dropped_with_the_queue() {
         let alive = Alive::default();
         let queue = queue(set);
         for key in 0..KEYS {
-            queue.put(key, vec![alive.value()]);
-            queue.put_after(key, vec![alive.value()], HOUR);
+            queue.put(key, vec![alive.of(())]);
+            queue.put_after(key, vec![alive.of(())], HOUR);
         }
         queue.try_iter().take(10).for_each(drop);
         (0..4_u64).for_each(|group| _ = queue.hold_group(&group, Duration::MAX));

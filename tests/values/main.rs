@@ -23,8 +23,6 @@ mod types;
 mod workers;
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, TryGetError, ValueQueue, Valued, WorkQueue, merge};
@@ -67,29 +65,4 @@ where
     K: std::fmt::Debug,
 {
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
-}
-
-/// How many values are alive.
-#[derive(Clone, Default)]
-pub(crate) struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    pub(crate) fn value(&self) -> Counted {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Counted(Arc::clone(&self.0))
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// A value that is counted while it lives. A second drop would make the count wrap around.
-#[derive(Debug)]
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }

@@ -1,6 +1,7 @@
 //! What is kept, and what is reported: sweeps, `shrink`, and metrics with values (C10, M1).
 
-use super::{Alive, deliveries};
+use super::deliveries;
+use crate::common::counted::Alive;
 use keyqueue::{ValueQueue, WorkQueue, merge};
 
 const KEYS: u32 = crate::common::scaled(50_000) as u32;
@@ -12,9 +13,9 @@ fn values_of_many_keys_are_dropped_when_they_are_done() {
     for round in 0..3 {
         for key in 0..KEYS {
             // New keys in each round, so that sweeps run.
-            queue.put(round * KEYS + key, vec![alive.value()]);
+            queue.put(round * KEYS + key, vec![alive.of(())]);
             if key % 3 == 0 {
-                queue.put(round * KEYS + key, vec![alive.value()]);
+                queue.put(round * KEYS + key, vec![alive.of(())]);
             }
         }
         assert_eq!(alive.count() as u32, KEYS + KEYS.div_ceil(3));
@@ -36,14 +37,14 @@ fn a_sweep_keeps_what_waits() {
     let alive = Alive::default();
     let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let hour = crate::common::timed::HOUR;
-    queue.put(0, vec![alive.value()]);
-    queue.put_after(1, vec![alive.value()], hour);
+    queue.put(0, vec![alive.of(())]);
+    queue.put_after(1, vec![alive.of(())], hour);
     let handle = queue.handle(2.into());
-    queue.put(3, vec![alive.value()]);
+    queue.put(3, vec![alive.of(())]);
     let held = queue.get().unwrap();
     assert_eq!(**held, 0);
-    queue.put(0, vec![alive.value()]);
-    handle.put(vec![alive.value()]);
+    queue.put(0, vec![alive.of(())]);
+    handle.put(vec![alive.of(())]);
     queue.shrink();
     assert_eq!(alive.count(), 5);
     assert_eq!(queue.remove(&1).map(|value| value.len()), Some(1));

@@ -2,32 +2,26 @@
 //! and its receipt says so (V1 to V3, B1, S8, C10).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, ms};
-use crate::common::{poll, scaled, watchdog};
+use crate::common::{Note, poll, scaled, watchdog};
 use keyqueue::{
     Added, Builder, Clock, Ended, Full, MockClock, Receipt, State, ValueItem, ValueQueue, Valued,
     WorkQueue, merge,
 };
 
-/// A value with a number, that is counted while it lives.
-#[derive(Clone, Debug)]
-struct Tag(
-    u32,
-    #[allow(dead_code, reason = "counted by its reference count")] Arc<()>,
-);
-
-type Value = Vec<Tag>;
+/// Values with numbers.
+type Value = Vec<Counted<u32>>;
 type Queue = ValueQueue<u64, Value>;
 type QueueItem<'q> = ValueItem<'q, u64, Value>;
 
 const CAPACITY: usize = 5;
 const KEYS: u64 = 6;
 
-fn numbers(value: &[Tag]) -> Vec<u32> {
+fn numbers(value: &[Counted<u32>]) -> Vec<u32> {
     value.iter().map(|tag| tag.0).collect()
 }
 
@@ -78,7 +72,7 @@ fn settings(
 /// What ought to become of each value.
 struct Run {
     time: MockClock,
-    alive: Arc<()>,
+    alive: Alive,
     next: u32,
     /// The values that wait for the next delivery of each key.
     waiting: BTreeMap<u64, Vec<u32>>,
@@ -90,7 +84,7 @@ struct Run {
 impl Run {
     fn tag(&mut self) -> (u32, Value) {
         self.next += 1;
-        (self.next, vec![Tag(self.next, Arc::clone(&self.alive))])
+        (self.next, vec![self.alive.of(self.next)])
     }
 
     fn put(&mut self, key: u64, number: u32, added: Added) {
@@ -208,7 +202,7 @@ impl Run {
         // No value lives but those that wait or are delivered.
         let waiting: usize = self.waiting.values().map(Vec::len).sum();
         let loaded: usize = held.iter().map(|(_, numbers)| numbers.len()).sum();
-        assert_eq!(Arc::strong_count(&self.alive) - 1, waiting + loaded);
+        assert_eq!(self.alive.count(), waiting + loaded);
     }
 
     /// Asserts that there is as much room as the values that wait leave.
@@ -263,11 +257,11 @@ fn run(seed: u64) {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     let (builder, said) = settings(random, builder.merge(merge::append));
-    let _note = Note(seed, said.clone());
+    let _note = Note((seed, said.clone()));
     let queue = builder.build().unwrap();
     let run = &mut Run {
         time,
-        alive: Arc::new(()),
+        alive: Alive::default(),
         next: 0,
         waiting: BTreeMap::new(),
         receipts: BTreeMap::new(),
@@ -313,7 +307,7 @@ fn run(seed: u64) {
     // No value is left, nor a receipt that waits.
     run.assert_agrees(&Vec::new());
     drop(queue);
-    assert_eq!(Arc::strong_count(&run.alive), 1);
+    assert_eq!(run.alive.count(), 0);
 }
 
 #[test] // V1 V2 V3 B1 S1 S8 C10
@@ -321,15 +315,5 @@ fn each_value_is_delivered_or_taken_back_and_its_receipt_says_so() {
     let _watchdog = watchdog(120);
     for seed in 0..scaled(3000) as u64 {
         run(seed);
-    }
-}
-
-struct Note(u64, String);
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}: {}", self.0, self.1);
-        }
     }
 }

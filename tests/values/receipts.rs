@@ -4,7 +4,8 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::{Alive, deliveries, lists, timed_lists};
+use super::{deliveries, lists, timed_lists};
+use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, secs};
 use crate::common::{WakeCount, poll, watchdog};
 use keyqueue::worker::{Outcome, Verdict, Workers};
@@ -21,8 +22,8 @@ fn all_receipts_of_a_delivery_end_when_it_is_done() {
     let alive = Alive::default();
     let queue: ValueQueue<_, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let handle = queue.handle("a".into());
-    let put = || queue.put_tracked("a", vec![alive.value()]);
-    let first = [put(), put(), handle.put_tracked(vec![alive.value()])];
+    let put = || queue.put_tracked("a", vec![alive.of(())]);
+    let first = [put(), put(), handle.put_tracked(vec![alive.of(())])];
     let item = queue.get().unwrap();
     let second = [put(), put()];
     assert_ended(&first, None);

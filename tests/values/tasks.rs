@@ -3,7 +3,8 @@
 use std::future::{pending, ready};
 use std::sync::Mutex;
 
-use super::{Alive, Counted, deliveries, lists};
+use super::{deliveries, lists};
+use crate::common::counted::{Alive, Counted};
 use crate::common::{Task, watchdog};
 use keyqueue::worker::{Outcome, Verdict, Workers};
 use keyqueue::{Ended, State, ValueQueue, WorkQueue, merge};
@@ -58,7 +59,7 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
         let alive = Alive::default();
         let builder = WorkQueue::builder().merge(merge::append);
         let queue: ValueQueue<_, Vec<Counted>> = builder.build().unwrap();
-        let receipt = queue.put_tracked("a", vec![alive.value()]);
+        let receipt = queue.put_tracked("a", vec![alive.of(())]);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
         let work = async |_: &&str, _: &mut Vec<Counted>| pending::<()>().await;
         let task = Task::waiting(Box::pin(workers.values().run_async(work)));

@@ -4,7 +4,8 @@ use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Alive, assert_nothing_delivered, deliveries, lists, timed_lists};
+use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
+use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, ms};
 use crate::common::watchdog;
 use keyqueue::limiter::ItemExponentialFailure;
@@ -158,14 +159,14 @@ fn workers_drop_each_value_once() {
     let alive = Alive::default();
     let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     for key in 0..100 {
-        queue.put(key, vec![alive.value()]);
+        queue.put(key, vec![alive.of(())]);
     }
     let calls = AtomicUsize::new(0);
     let workers = Workers::new(&queue).threads(2).max_retries(1).values();
     workers
         .run(|key, value| {
             if key % 7 == 0 {
-                value.push(alive.value());
+                value.push(alive.of(()));
             }
             if calls.fetch_add(1, Ordering::SeqCst) == 119 {
                 queue.shut_down();

@@ -11,6 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Config, Queue, poll, scaled, waiting, with_these_queues};
+use async_executor::Executor;
+use futures_lite::future::block_on;
 use keyqueue::Added;
 use tokio::runtime::Runtime;
 
@@ -140,7 +142,7 @@ fn a_task_that_is_dropped_as_it_is_notified_loses_no_key() {
 }
 
 #[test] // C9 C12
-#[cfg_attr(miri, ignore = "smol needs system calls that Miri does not know")]
+#[cfg_attr(miri, ignore = "a crowd of threads, of which Miri runs one at a time")]
 fn threads_and_tasks_of_every_kind_share_a_queue_and_no_getter_is_forgotten() {
     const ROUNDS: usize = scaled(1500);
     with_these_queues(&Config::races(), |config| {
@@ -156,8 +158,16 @@ fn threads_and_tasks_of_every_kind_share_a_queue_and_no_getter_is_forgotten() {
         };
         let tokio = Runtime::new().unwrap();
         let on_tokio = [(); 3].map(|()| tokio.spawn(task()));
-        let on_smol = [(); 3].map(|()| smol::spawn(task()));
+        let smol = Executor::new();
+        let on_smol = [(); 3].map(|()| smol.spawn(task()));
         thread::scope(|scope| {
+            scope.spawn(|| {
+                block_on(smol.run(async {
+                    for task in on_smol {
+                        task.await;
+                    }
+                }));
+            });
             for _ in 0..2 {
                 let task = task();
                 scope.spawn(|| pollster::block_on(task));
@@ -188,7 +198,6 @@ fn threads_and_tasks_of_every_kind_share_a_queue_and_no_getter_is_forgotten() {
             assert_eq!(delivered.load(Ordering::SeqCst), added);
             queue.shut_down();
         });
-        on_smol.into_iter().for_each(smol::block_on);
         for task in on_tokio {
             tokio.block_on(task).unwrap();
         }

@@ -16,3 +16,14 @@ mod threads;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod verdicts;
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use keyqueue::{DrainEnd, WorkQueue};
+
+/// Asserts that no key is queued or processing, of a queue that takes no others from now on.
+#[track_caller]
+fn assert_all_done<K: Hash + Eq>(queue: &WorkQueue<K>) {
+    assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::Finished);
+}

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use crate::assert_all_done;
 use crate::common::{
     assert_nothing_queued, figures, poll, poll_until_idle, take_all, waiting, watchdog,
 };
-use futures_lite::future::yield_now;
+use futures_lite::future::{block_on, yield_now};
 use keyqueue::worker::{Failure, Outcome, Reason, Workers};
 use keyqueue::{Added, WorkQueue};
 
@@ -58,8 +59,11 @@ fn any_executor_will_do() {
         sum.into_inner()
     };
     assert_eq!(pollster::block_on(run()), 5050);
-    assert_eq!(smol::block_on(run()), 5050);
-    assert_eq!(futures_lite::future::block_on(run()), 5050);
+    assert_eq!(block_on(run()), 5050);
+    assert_eq!(
+        block_on(async_executor::LocalExecutor::new().run(run())),
+        5050
+    );
 }
 
 #[test] // W1
@@ -201,10 +205,7 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
     }
     gate.set(true);
     assert_eq!(poll_until_idle(&mut run), Poll::Ready(Ok(())));
-    assert_eq!(
-        queue.drain_timeout(Duration::ZERO).end,
-        keyqueue::DrainEnd::Finished
-    );
+    assert_all_done(&queue);
 }
 
 #[test] // W4 W6

@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::assert_all_done;
 use crate::common::{
     Task, alone, alone_under, eventually, figures, take_all, threads, waiting, watchdog,
 };
@@ -196,10 +197,7 @@ fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
     run.unwrap();
     assert!(worked.iter().all(|worked| worked.load(Ordering::SeqCst)));
     assert!(calls.into_inner() >= KEYS * 3 / 2 - 1);
-    assert_eq!(
-        queue.drain_timeout(Duration::ZERO).end,
-        keyqueue::DrainEnd::Finished
-    );
+    assert_all_done(&queue);
 }
 
 #[test] // W2
@@ -214,10 +212,7 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
     });
     workers.run(|_| Err::<(), _>("no")).unwrap();
     assert_eq!(told.into_inner(), 2);
-    assert_eq!(
-        queue.drain_timeout(Duration::ZERO).end,
-        keyqueue::DrainEnd::Finished
-    );
+    assert_all_done(&queue);
 }
 
 #[test] // W2
@@ -231,10 +226,7 @@ fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
     workers.run(|_| Err::<(), _>(Nasty)).unwrap();
     let told = told.into_inner().unwrap();
     assert_eq!(told, [(1, Reason::ShutDown), (2, Reason::ShutDown)]);
-    assert_eq!(
-        queue.drain_timeout(Duration::ZERO).end,
-        keyqueue::DrainEnd::Finished
-    );
+    assert_all_done(&queue);
 }
 
 // ---- W4 -------------------------------------------------------------------------------------
@@ -263,10 +255,7 @@ fn it_returns_only_after_the_keys_in_flight_are_finished() {
         assert_eq!(queue.shut_down().processing, 2);
         gate.wait();
     });
-    assert_eq!(
-        queue.drain_timeout(Duration::ZERO).end,
-        keyqueue::DrainEnd::Finished
-    );
+    assert_all_done(&queue);
 }
 
 #[test] // W4
@@ -292,6 +281,20 @@ fn two_that_wait(queue: &Arc<WorkQueue<u64>>) -> Running<u64> {
     let running = workers.spawn(|_: &u64| ());
     eventually("they wait", || waiting(queue) == 2);
     running.unwrap()
+}
+
+/// A worker that holds a key until the test passes the barrier.
+fn gated(queue: &Arc<WorkQueue<u64>>, end: Outcome) -> (Running<u64>, Arc<Barrier>) {
+    let gate = Arc::new(Barrier::new(2));
+    let passes = Arc::clone(&gate);
+    let workers = Workers::shared(Arc::clone(queue)).threads(1);
+    let running = workers.spawn(move |_: &u64| {
+        passes.wait(); // Begins.
+        passes.wait();
+        end
+    });
+    gate.wait();
+    (running.unwrap(), gate)
 }
 
 #[test] // W4
@@ -330,16 +333,7 @@ fn an_aborted_worker_finishes_its_key_and_gets_no_other() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     queue.add_all([1, 2, 3]);
-    let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&gate));
-    let workers = Workers::shared(Arc::clone(&queue)).threads(1);
-    let running = workers.spawn(move |_: &u64| {
-        begins.wait();
-        goes_on.wait();
-        Outcome::RequeueAfter(Duration::ZERO)
-    });
-    let running = running.unwrap();
-    begun.wait();
+    let (running, gate) = gated(&queue, Outcome::RequeueAfter(Duration::ZERO));
     running.abort();
     assert!(!running.is_finished());
     gate.wait();
@@ -353,15 +347,8 @@ fn dropping_the_handle_waits_for_no_worker_and_ends_them() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     queue.add_all([1, 2]);
-    let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&gate));
-    let workers = Workers::shared(Arc::clone(&queue)).threads(1);
-    let running = workers.spawn(move |_: &u64| {
-        begins.wait();
-        goes_on.wait();
-    });
-    begun.wait();
-    drop(running.unwrap());
+    let (running, gate) = gated(&queue, Outcome::Done);
+    drop(running);
     assert_eq!(queue.add(3), Added::Queued);
     gate.wait();
     eventually("the worker ends", || Arc::strong_count(&queue) == 1);
@@ -373,15 +360,7 @@ fn stop_within_drains_until_its_time_is_over_and_says_what_is_left() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     queue.add_all([1, 2, 3]);
-    let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&gate));
-    let workers = Workers::shared(Arc::clone(&queue)).threads(1);
-    let running = workers.spawn(move |_: &u64| {
-        begins.wait();
-        goes_on.wait();
-    });
-    let running = running.unwrap();
-    begun.wait();
+    let (running, gate) = gated(&queue, Outcome::Done);
     let drained = running.stop_within(Duration::from_millis(1));
     assert_eq!(drained.end, DrainEnd::TimedOut);
     assert_eq!(figures(drained.left), (2, 1, 0));

@@ -15,8 +15,8 @@
 //! * [`ledger`] is for more threads and adds: it counts what each key was promised, and what it got.
 
 mod delays;
-mod lanes;
 pub mod ledger;
+mod levels;
 pub mod limit;
 pub mod linear;
 pub mod lockstep;

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Setup;
-use crate::lanes::Lanes;
+use crate::levels::Levels;
 
 /// The queued keys. The group of a key is its number modulo the number of groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns<K> {
     setup: Setup,
-    groups: BTreeMap<u64, Lanes<K>>,
+    groups: BTreeMap<u64, Levels<K>>,
     /// The groups that have keys, in the order of their turns.
     ring: VecDeque<u64>,
 }
@@ -24,9 +24,9 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
         }
     }
 
-    fn lanes(&mut self, key: K) -> &mut Lanes<K> {
+    fn levels(&mut self, key: K) -> &mut Levels<K> {
         let setup = self.setup;
-        let new = || Lanes::new(setup.levels(), setup.starvation_limit());
+        let new = || Levels::new(setup.levels(), setup.starvation_limit());
         self.groups.entry(self.group(key)).or_insert_with(new)
     }
 
@@ -47,15 +47,15 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
         if !self.ring.contains(&group) {
             self.ring.push_back(group);
         }
-        self.lanes(key).push(key, level);
+        self.levels(key).push(key, level);
     }
 
     /// Takes the next key, and says of which level, and whether other levels of its group had keys, too.
     pub(crate) fn pop(&mut self) -> Option<(K, usize, bool)> {
         let group = self.ring.pop_front()?;
-        let lanes = self.groups.get_mut(&group)?;
-        let popped = lanes.pop();
-        if lanes.is_empty() {
+        let levels = self.groups.get_mut(&group)?;
+        let popped = levels.pop();
+        if levels.is_empty() {
             // What it has counted is forgotten.
             self.groups.remove(&group);
         } else {
@@ -67,9 +67,9 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
     /// Gives back the turn of a key that was taken and is not delivered, and what it has counted.
     pub(crate) fn refund(&mut self, key: K, level: usize, counted: bool) {
         let group = self.group(key);
-        if let Some(lanes) = self.groups.get_mut(&group) {
+        if let Some(levels) = self.groups.get_mut(&group) {
             if counted {
-                lanes.refund(level);
+                levels.refund(level);
             }
             self.ring.retain(|other| *other != group);
             self.ring.push_front(group);
@@ -77,13 +77,13 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.groups.values().map(Lanes::len).sum()
+        self.groups.values().map(Levels::len).sum()
     }
 
     pub(crate) fn by_level(&self) -> Vec<usize> {
         let mut sums = vec![0; self.setup.levels()];
-        for lanes in self.groups.values() {
-            let levels = lanes.by_level();
+        for group in self.groups.values() {
+            let levels = group.by_level();
             sums.iter_mut().zip(levels).for_each(|(sum, n)| *sum += n);
         }
         sums
@@ -102,11 +102,11 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
     pub(crate) fn take_all(&mut self) -> Vec<(K, usize)> {
         self.ring.clear();
         let groups = std::mem::take(&mut self.groups);
-        groups.into_values().flat_map(Lanes::into_keys).collect()
+        groups.into_values().flat_map(Levels::into_keys).collect()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &K> {
-        self.groups.values().flat_map(Lanes::iter)
+        self.groups.values().flat_map(Levels::iter)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -115,11 +115,11 @@ impl<K: Copy + PartialEq + Into<u64>> Turns<K> {
     }
 
     pub(crate) fn contains(&self, key: &K) -> bool {
-        self.groups.values().any(|lanes| lanes.contains(key))
+        self.groups.values().any(|levels| levels.contains(key))
     }
 
     /// Moves a queued key to the tail of a level of its group, if that is more urgent than its own; whether it is.
     pub(crate) fn raise(&mut self, key: K, level: usize) -> bool {
-        self.lanes(key).raise(key, level)
+        self.levels(key).raise(key, level)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// shutdown`, `miri visibility canceller`, `nats ownership`, `stress values`, `model`. The second word
+/// queue`, `miri visibility canceller`, `nats ownership`, `stress values`, `model`. The second word
 /// is the test binary, or for unit tests, those of keyqueue-nats and the lives of keyqueue-soak the
 /// filter; the third selects the tests that have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

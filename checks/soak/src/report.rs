@@ -1,21 +1,20 @@
 //! What is printed every few seconds and in the end: rates, and the memory of the process. What is
 //! allocated must be the same after every life (C10).
 
-use std::alloc::System;
 use std::time::{Duration, Instant};
 
 use memory_stats::memory_stats;
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use rig::heap::{CountingHeap, held};
 
 use crate::life::Done;
 
 #[global_allocator]
-static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static HEAP: CountingHeap = CountingHeap;
 
 /// Lives until everything that is made once has been made.
 const WARM_UP: u64 = 20;
 /// How much more than after the warm-up may be allocated: the runtime's own caches.
-const SLACK: usize = 1 << 20;
+const SLACK: isize = 1 << 20;
 
 pub(crate) struct Report {
     begun: Instant,
@@ -25,9 +24,9 @@ pub(crate) struct Report {
     adds: u64,
     deliveries: u64,
     /// The most that was allocated after a life of the warm-up.
-    base: usize,
+    base: isize,
     /// Allocated after the last life.
-    left: usize,
+    left: isize,
 }
 
 impl Report {
@@ -48,9 +47,7 @@ impl Report {
         self.lives += 1;
         self.adds += done.adds;
         self.deliveries += done.deliveries;
-        let heap = HEAP.stats();
-        // What a reallocation adds or takes is in both already.
-        self.left = heap.bytes_allocated.wrapping_sub(heap.bytes_deallocated);
+        self.left = held();
         if self.lives <= WARM_UP {
             self.base = self.base.max(self.left);
         }

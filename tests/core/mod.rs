@@ -1,8 +1,5 @@
 //! The core: every state of a key, in one thread and in many.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod client_go;
 mod iterate;
 mod lookup;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// The queued keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Lanes<K> {
+pub(crate) struct Levels<K> {
     levels: Vec<VecDeque<K>>,
     /// Of so many deliveries in a row, one goes to another level than the first that has keys.
     limit: usize,
@@ -14,15 +14,15 @@ pub(crate) struct Lanes<K> {
     last: usize,
 }
 
-impl<K> Default for Lanes<K> {
+impl<K> Default for Levels<K> {
     fn default() -> Self {
-        Lanes::new(1, 2)
+        Levels::new(1, 2)
     }
 }
 
-impl<K> Lanes<K> {
+impl<K> Levels<K> {
     pub(crate) fn new(levels: usize, limit: usize) -> Self {
-        Lanes {
+        Levels {
             levels: (0..levels).map(|_| VecDeque::new()).collect(),
             limit,
             contested: 0,
@@ -84,7 +84,7 @@ impl<K> Lanes<K> {
     }
 }
 
-impl<K: PartialEq> Lanes<K> {
+impl<K: PartialEq> Levels<K> {
     /// The level of a key that is queued.
     pub(crate) fn level(&self, key: &K) -> Option<usize> {
         self.levels.iter().position(|level| level.contains(key))

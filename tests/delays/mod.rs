@@ -1,8 +1,5 @@
 //! Keys that are added later.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod clock;
 mod rules;
 mod shutdown;
