@@ -10,10 +10,10 @@
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
+use crate::added::Added;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
-use crate::queue::added::Added;
 use crate::wait::room::Share;
 
 impl<K> Core<K> {

@@ -4,15 +4,14 @@
 //! without values has no [`Cargo`], and a queue with neither values nor times, an order of its own or a bound has no
 //! [`Extras`]: each operation checks whether there are any, and that is all.
 
+use crate::added::Added;
 use crate::engine::Core;
-use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::{Grouping, Ordered};
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
-use crate::queue::added::Added;
-use crate::values::Receipts;
-use crate::values::receipt::Ended;
+use crate::keys::visit::Census;
+use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::Room;
 
 /// What only some queues have.
@@ -129,13 +128,6 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn room(&self) -> Option<&Room> {
         self.extras.as_ref()?.room.as_ref()
-    }
-
-    /// Returns how many adds wait for room.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn waiting_adds(&self) -> usize {
-        let of_values = self.cargo().map_or(0, Cargo::waiting);
-        of_values + self.room().map_or(0, Room::waiting)
     }
 
     #[inline]

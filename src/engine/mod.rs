@@ -30,7 +30,7 @@ mod adding;
 pub(crate) mod cargo;
 pub(crate) mod driver;
 #[cfg(feature = "metrics")]
-pub(crate) mod scan;
+mod report;
 pub(crate) mod shutdown;
 pub(crate) mod taking;
 pub(crate) mod timing;
@@ -38,9 +38,10 @@ mod waiting;
 
 use std::time::Duration;
 
+use crate::added::Added;
 use crate::engine::cargo::{Cargo, Extras};
 use crate::engine::shutdown::Closing;
-use crate::engine::timing::{Event, Watch};
+use crate::engine::timing::Watch;
 use crate::fifo::Fifo;
 use crate::fifo::groups::grouping::Ordered;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
@@ -51,8 +52,7 @@ use crate::keys::node::{Node, Pin};
 use crate::keys::seat::Seated;
 use crate::keys::slab::Annex;
 use crate::keys::state::Level;
-use crate::metrics::{Recorder, Tally};
-use crate::queue::added::Added;
+use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;

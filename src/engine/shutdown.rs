@@ -47,8 +47,8 @@
 //! for it: a `None` is final.
 
 use super::Core;
-use crate::keys::state::State;
-use crate::queue::added::Remaining;
+use crate::added::Remaining;
+use crate::keys::visit::Census;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::wait::WaitList;
@@ -74,35 +74,6 @@ pub(crate) struct Closing {
     dropped: AtomicUsize,
     /// Those who wait for the begin of a shut-down, too.
     pub(crate) drainers: WaitList,
-}
-
-/// What a walk has counted.
-#[derive(Default)]
-pub(crate) struct Census {
-    pub(crate) queued: usize,
-    pub(crate) processing: usize,
-    pub(crate) dirty: usize,
-    /// Delays that were pending.
-    pub(crate) delayed: usize,
-}
-
-impl Census {
-    pub(crate) fn count(&mut self, phase: State) {
-        match phase {
-            State::Idle => {}
-            State::Queued => self.queued += 1,
-            State::Processing => self.processing += 1,
-            State::Dirty => self.dirty += 1,
-        }
-    }
-
-    pub(crate) fn remaining(&self) -> Remaining {
-        Remaining {
-            queued: self.queued,
-            processing: self.processing + self.dirty,
-            delayed: self.delayed,
-        }
-    }
 }
 
 impl Closing {

@@ -13,7 +13,7 @@
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;
-pub(crate) mod hasher;
+pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod seat;
 pub(crate) mod slab;
@@ -21,7 +21,7 @@ pub(crate) mod state;
 mod sweep;
 pub(crate) mod table;
 pub(crate) mod times;
-mod visit;
+pub(crate) mod visit;
 
 use std::mem::needs_drop;
 

@@ -17,9 +17,9 @@
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
+use crate::keys::link::Link;
 use crate::keys::seat::{Seat, Seated};
 use crate::keys::slab::Slab;
 use crate::keys::state::{Begun, KeyState, Level, Marked, State};

@@ -32,7 +32,7 @@ use super::{Keys, Shard, Store};
 use crate::keys::state::{KeyState, Residence, State};
 use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::catch_panic::catch_panic;
 
 /// The number of nodes that are always kept, shared equally among the shards; one each if there are
 /// more shards.

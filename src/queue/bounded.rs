@@ -5,9 +5,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::drain::deadline_in;
 use crate::keys::hash::hash_of;
 use crate::wait::blocking::block_until;
+use crate::wait::blocking::deadline_in;
 use crate::wait::room::{Share, Turn};
 use crate::{Added, WorkQueue};
 

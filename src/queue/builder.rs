@@ -12,8 +12,7 @@ use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
-use crate::values::Merger;
-use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, Valued, WorkQueue};
+use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
 
 const LARGEST_RING: usize = 1 << 24;
 const SHORTEST_TICK: Duration = Duration::from_micros(100);
@@ -31,13 +30,13 @@ const MOST_SHARDS: usize = 1 << 16;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
-    limiter: L,
-    hasher: S,
-    pub(super) settings: Settings,
+    pub(crate) limiter: L,
+    pub(crate) hasher: S,
+    pub(crate) settings: Settings,
     /// How values are merged, if the keys carry some.
-    cargo: Option<Box<dyn Cargo<K>>>,
+    pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
     /// How keys are grouped, if they are.
-    pub(super) grouping: Option<Box<dyn GroupBy<K>>>,
+    pub(crate) grouping: Option<Box<dyn GroupBy<K>>>,
     _keys: PhantomData<fn(K)>,
 }
 
@@ -53,7 +52,7 @@ impl<K, L, S> Builder<K, L, S> {
         }
     }
 
-    fn with(
+    pub(crate) fn with(
         mut self,
         cargo: Option<Box<dyn Cargo<K>>>,
         grouping: Option<Box<dyn GroupBy<K>>>,
@@ -61,41 +60,6 @@ impl<K, L, S> Builder<K, L, S> {
         self.cargo = cargo;
         self.grouping = grouping;
         self
-    }
-
-    /// Makes the queue a [`ValueQueue`](crate::ValueQueue), whose keys carry values: `merge` merges a
-    /// value that is put into the one of the same key that is not delivered yet.
-    ///
-    /// The first argument is the older value. [`keyqueue::merge`](crate::merge) has the usual
-    /// functions. `merge` runs under a lock of the key, so it should be short, and must not call the
-    /// queue. See [`ValueQueue::put`](crate::ValueQueue::put) for what a panic of it does.
-    ///
-    /// ```
-    /// use keyqueue::WorkQueue;
-    ///
-    /// let queue = WorkQueue::builder()
-    ///     .name("temperatures")
-    ///     .merge(|warmest: &mut i32, new| *warmest = new.max(*warmest))
-    ///     .build()?;
-    /// queue.put("kitchen", 20);
-    /// queue.put("kitchen", 24);
-    /// queue.put("kitchen", 19);
-    /// assert_eq!(*queue.get().unwrap().value(), 24);
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    pub fn merge<V: Send + 'static>(
-        self,
-        merge: impl Fn(&mut V, V) + Send + Sync + 'static,
-    ) -> Builder<Valued<K, V>, L, S>
-    where
-        K: Send + Sync + 'static,
-    {
-        let mut settings = self.settings;
-        if self.grouping.is_some() {
-            settings.pacing.misplaced = Some(("group_by", "must come after `merge`"));
-        }
-        Builder::new(self.limiter, self.hasher, settings)
-            .with(Some(Box::new(Merger::new(merge))), None)
     }
 
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
@@ -258,21 +222,6 @@ impl<K, L, S> Builder<K, L, S> {
             hasher: self.hasher,
             limiter: self.limiter,
         })
-    }
-}
-
-impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L, S> {
-    /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
-    ///
-    /// `weight` is called with each value that is put, and with what values are merged to, under the
-    /// lock of the key: it should be short, and must not call the queue. A weight above 2^40 counts as
-    /// 2^40. See
-    /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
-    pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
-        if let Some(cargo) = &mut self.cargo {
-            Merger::of_mut(&mut **cargo).weigh_by(weight);
-        }
-        self
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::engine::Core;
 use crate::wait::blocking::block_until;
@@ -117,10 +117,4 @@ impl<K> Future for Drain<'_, K> {
         });
         end.map(|end| self.drained(end))
     }
-}
-
-/// Returns the moment `limit` from now; `None` if the clock cannot represent it, so that there is
-/// no limit.
-pub(crate) fn deadline_in(limit: Duration) -> Option<Instant> {
-    Instant::now().checked_add(limit)
 }

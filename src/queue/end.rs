@@ -6,7 +6,8 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use crate::limiter::NoLimit;
-use crate::queue::drain::{Drain, Place, deadline_in};
+use crate::queue::drain::{Drain, Place};
+use crate::wait::blocking::deadline_in;
 use crate::{DefaultHasher, Drained, Remaining, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{Load, Merger, Valued, Waiting};
 use crate::Added;
 use crate::engine::Core;
-use crate::engine::timing::Event;
 use crate::keys::Shard;
 use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
+use crate::metrics::Event;
 use crate::sync::{Arc, SpinLockGuard};
 use crate::wait::room::Share;
 

@@ -4,14 +4,14 @@ use std::mem;
 use std::ptr;
 use std::thread;
 
-use super::receipt::Ended;
-use super::{Load, Receipts, Valued, Waiting};
+use super::{Load, Valued, Waiting};
 use crate::engine::cargo::Cargo;
 use crate::engine::timing::Watch;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{SpinLockGuard, assert_locks_held};
-use crate::wait::catch_panic::catch_panic;
+use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::{Room, countable};
 
 /// The values of a queue: how they are merged, and how much may wait.
@@ -75,7 +75,7 @@ impl<V> Merger<V> {
         }
         if let Some(newer) = newer.receipts {
             match &mut older.receipts {
-                Some(older) => older.obligations.extend(newer.obligations),
+                Some(older) => older.append(*newer),
                 None => older.receipts = Some(newer),
             }
         }
@@ -154,7 +154,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
 
     fn end_as(&self, held: &mut Held<Valued<K, V>>, end: Ended) {
         if let Some(receipts) = &mut held.values().1.receipts {
-            receipts.end = end;
+            receipts.end_as(end);
         }
     }
 
@@ -167,7 +167,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         let mut load = mem::take(loaded);
         if let Some(receipts) = &mut load.receipts {
             // A report that the key is given up may have been cancelled.
-            receipts.end = Ended::Done;
+            receipts.end_as(Ended::Done);
         }
         // A value that was taken cannot be delivered again.
         let gone = match load.value {

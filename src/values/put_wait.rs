@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use crate::keys::hash::hash_of;
-use crate::queue::drain::deadline_in;
 use crate::wait::blocking::block_until;
+use crate::wait::blocking::deadline_in;
 use crate::wait::room::Turn;
 use crate::{Added, Full, ValueQueue};
 

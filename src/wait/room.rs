@@ -40,8 +40,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked};
-use crate::wait::catch_panic::catch_panic;
 
 /// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
 /// the sum over 2^24 values fits in 64 bits.

@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, align_of, size_of};
 use std::ptr::{NonNull, null_mut};
 
-use crate::fifo::ring::has_room_for;
+use crate::keys::link::has_room_for;
 use crate::keys::node::{Node, NodeRef};
 use crate::keys::seat::Seat;
 use crate::keys::times::Times;
