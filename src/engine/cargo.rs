@@ -67,16 +67,7 @@ impl<K> Extras<K> {
     /// Begins the delivery of a key. Returns also whether it carries what it should.
     #[inline]
     pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
-        let begun = self.begin_unbounded(entry);
-        if let Some(room) = &self.room {
-            room.release(1);
-        }
-        begun
-    }
-
-    #[inline]
-    fn begin_unbounded(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
-        match (&self.cargo, &self.watch) {
+        let begun = match (&self.cargo, &self.watch) {
             (Some(cargo), watch) => cargo.begin(entry, watch.as_ref()),
             (None, Some(watch)) => {
                 let (held, begun) = watch.begin(entry);
@@ -86,7 +77,11 @@ impl<K> Extras<K> {
                 let (held, begun) = entry.begin();
                 (held, begun, true)
             }
+        };
+        if let Some(room) = &self.room {
+            room.release(1);
         }
+        begun
     }
 
     /// Ends the processing of a key; see [`Held::finish`]. Returns also whether the key's group has

@@ -194,22 +194,21 @@ impl<'r> Share<'r> {
     /// The share of an add that is never refused for lack of room.
     #[inline]
     pub(crate) fn exceeding(room: Option<&'r Room>) -> Self {
-        Share {
-            room,
-            has: 0,
-            granted: 0,
-            exceeds: true,
-            owes: false,
-        }
+        Self::new(room, 0, true)
     }
 
     /// The share of an add that is refused if there is no room, or if others wait for it.
     pub(crate) fn within(room: &'r Room) -> Self {
+        Self::new(Some(room), 0, false)
+    }
+
+    #[inline]
+    fn new(room: Option<&'r Room>, granted: usize, exceeds: bool) -> Self {
         Share {
-            room: Some(room),
+            room,
             has: 0,
-            granted: 0,
-            exceeds: false,
+            granted,
+            exceeds,
             owes: false,
         }
     }
@@ -308,13 +307,7 @@ impl<'r> Turn<'r> {
 
     /// Turns the room of a turn that has it into that of an add.
     pub(crate) fn share(mut self) -> Share<'r> {
-        Share {
-            room: Some(self.room),
-            has: 0,
-            granted: self.take(),
-            exceeds: true,
-            owes: false,
-        }
+        Share::new(Some(self.room), self.take(), true)
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.

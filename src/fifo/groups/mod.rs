@@ -54,7 +54,6 @@ mod cooling;
 mod group;
 pub(crate) mod grouping;
 mod list;
-mod rate;
 mod schedule;
 pub(crate) mod settings;
 mod table;

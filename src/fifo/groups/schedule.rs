@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 use super::NEVER;
 use super::cooling::Cooling;
 use super::group::{Rules, Whereabouts};
-use super::rate::Rate;
+use super::settings::Parts;
 use super::table::{Line, Table};
 use crate::Clock;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::seat::{GroupId, Seat, Seated};
 use crate::sync::Arc;
+use crate::time::nanos;
+use crate::time::rate::Rate;
 
 /// The number of idle groups that are always kept.
 const RESIDENTS: usize = 1024;
@@ -24,7 +26,7 @@ const REST: u64 = 100_000_000;
 /// The token bucket of the whole queue (T1).
 struct Pace {
     rate: Rate,
-    /// When it is full.
+    /// When it is full, in the units of the rate.
     full: u64,
     /// When it has a token again, if a getter has missed one; [`NEVER`] if not.
     missed: u64,
@@ -56,35 +58,37 @@ pub(super) struct Schedule<K, G> {
     next_look: u64,
 }
 
-/// The settings of a schedule.
-pub(super) struct Settings {
-    pub(super) rules: Rules,
-    pub(super) seated: Seated,
-    pub(super) clock: Clock,
-    pub(super) is_one: bool,
-    /// In nanoseconds.
-    pub(super) interval: Option<u64>,
-    pub(super) pace: Option<Rate>,
-}
-
 impl<K, G> Schedule<K, G> {
-    pub(super) fn new(settings: Settings) -> Self {
-        let (rules, seated) = (settings.rules, settings.seated);
+    /// `is_one` says that there is only the group without a name.
+    pub(super) fn new(parts: Parts, is_one: bool) -> Self {
+        let Parts {
+            order,
+            pacing,
+            seated,
+            clock,
+        } = parts;
+        let rate = |(per_second, burst)| Rate::new(per_second, burst);
+        let rules = Rules {
+            limit: pacing.group_limit.map(|limit| limit as u32),
+            rate: pacing.group_rate.map(rate),
+            levels: order.levels,
+            starvation_limit: order.starvation_limit,
+        };
+        let interval = pacing.min_interval.map(nanos::saturating);
+        let pace = pacing.dispatch_rate.map(rate);
         let mut groups = Table::new();
         groups.insert(None, 1, &rules);
         Schedule {
             rules,
             seated,
-            clock: settings.clock,
-            is_one: settings.is_one,
+            clock,
+            is_one,
             groups,
             ready: Line::new(),
             idle: Line::new(),
             waiting: BTreeSet::new(),
-            cooling: settings
-                .interval
-                .map(|interval| Cooling::new(interval, seated)),
-            pace: settings.pace.map(|rate| Pace {
+            cooling: interval.map(|interval| Cooling::new(interval, seated)),
+            pace: pace.map(|rate| Pace {
                 rate,
                 full: 0,
                 missed: NEVER,
@@ -199,11 +203,12 @@ impl<K, G> Schedule<K, G> {
         let clock = &self.clock;
         if let Some(pace) = &mut self.pace {
             let now = clock.nanos();
-            if pace.rate.next(pace.full) > now {
-                pace.missed = pace.rate.next(pace.full);
+            let next = pace.rate.nanos_after(pace.rate.next(pace.full));
+            if next > now {
+                pace.missed = next;
                 return None;
             }
-            pace.full = pace.rate.take(pace.full, now);
+            pace.full = pace.rate.take(pace.full, pace.rate.units(now));
         }
         let group = self.groups.get(number);
         let entry = group.take(&self.rules, || clock.nanos(), &self.seated);
@@ -235,7 +240,7 @@ impl<K, G> Schedule<K, G> {
         let mut unknown = Vec::new();
         for entry in waiting {
             let seat = entry.seat(&self.seated);
-            seat.deliver(entry.level(), false);
+            seat.deliver(entry.level().unwrap_or(0), false);
             match self.count_in_flight(&entry) {
                 true => all.push(entry),
                 false => unknown.push(entry),
@@ -268,7 +273,7 @@ impl<K, G> Schedule<K, G> {
     /// one.
     pub(super) fn refund(&mut self, held: &Held<K>) {
         if let Some(pace) = &mut self.pace {
-            pace.full = pace.full.saturating_sub(pace.rate.interval());
+            pace.full = pace.rate.put_back(pace.full);
         }
         let seat = held.seat(&self.seated);
         // A group that was forgotten meanwhile has a full bucket.
