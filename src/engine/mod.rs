@@ -117,7 +117,16 @@ impl<K> Core<K> {
         if groups.is_none() && (settings.order.has_levels() || settings.pacing.is_set()) {
             groups = Some(Box::new(Grouped::one()));
         }
-        let core = Self::build(settings, cargo, groups);
+        let is_timed = settings.timing.unwrap_or(settings.name.is_some());
+        let core = Arc::new_cyclic(|core| {
+            let watch = is_timed.then(|| {
+                let recorder = std::mem::take(&mut settings.recorder);
+                let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
+                // The core and its watch use the same clock.
+                Watch::new(settings.clock.get_or_insert_default().clone(), tally)
+            });
+            Self::with(settings, watch, cargo, groups)
+        });
         if let Some(groups) = core.groups() {
             let weak = Arc::downgrade(&core);
             groups.wake_by(Box::new(move |at| {
@@ -128,26 +137,6 @@ impl<K> Core<K> {
             }));
         }
         core
-    }
-
-    fn build(
-        mut settings: Settings,
-        cargo: Option<Box<dyn Cargo<K>>>,
-        groups: Option<Box<dyn GroupBy<K>>>,
-    ) -> Arc<Self>
-    where
-        K: Send + Sync + 'static,
-    {
-        if !settings.timing.unwrap_or(settings.name.is_some()) {
-            return Arc::new(Self::with(settings, None, cargo, groups));
-        }
-        Arc::new_cyclic(|core| {
-            let recorder = std::mem::take(&mut settings.recorder);
-            let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
-            // The core and its watch use the same clock.
-            let watch = Watch::new(settings.clock.get_or_insert_default().clone(), tally);
-            Self::with(settings, Some(watch), cargo, groups)
-        })
     }
 
     fn with(

@@ -10,7 +10,7 @@ use crate::engine::Core;
 use crate::fifo::groups::grouping::Grouping;
 use crate::keys::state::State;
 use crate::keys::times::Ticks;
-use crate::metrics::{Scan, Source, Tally};
+use crate::metrics::{Gauges, Scan, Source, Tally};
 use crate::wait::room::Room;
 
 /// The number of places of a shard's table that are visited at a time under its lock.
@@ -29,24 +29,17 @@ impl<K> Source for Core<K> {
         self.watch().map_or(0, |watch| watch.nanos(0, ticks))
     }
 
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    fn levels(&self) -> Vec<usize> {
-        match self.has_levels() {
-            true => self.len_by_level(),
-            false => Vec::new(),
-        }
-    }
-
-    fn waiting(&self) -> usize {
+    fn gauges(&self) -> Gauges {
         let of_values = self.cargo().map_or(0, Cargo::waiting);
-        of_values + self.room().map_or(0, Room::waiting)
-    }
-
-    fn parked(&self) -> usize {
-        self.groups().map_or(0, Grouping::parked)
+        Gauges {
+            queued: self.len(),
+            levels: match self.has_levels() {
+                true => self.len_by_level(),
+                false => Vec::new(),
+            },
+            waiting: of_values + self.room().map_or(0, Room::waiting),
+            parked: self.groups().map_or(0, Grouping::parked),
+        }
     }
 
     fn scan(&self) -> Scan {

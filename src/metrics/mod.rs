@@ -47,7 +47,7 @@ use std::time::Duration;
 pub(crate) use event::Event;
 pub(crate) use recorder::Recorder;
 pub use reporter::report_all;
-pub(crate) use series::{Scan, Source};
+pub(crate) use series::{Gauges, Scan, Source};
 pub(crate) use tally::Tally;
 
 /// The interval of reports, unless [`report`](crate::WorkQueue::report) is called.

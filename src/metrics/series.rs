@@ -35,16 +35,7 @@ pub(crate) trait Source {
     /// Converts a duration to nanoseconds.
     fn nanos(&self, ticks: Ticks) -> u64;
 
-    fn len(&self) -> usize;
-
-    /// Returns the number of queued keys of each level; none if the queue has no levels.
-    fn levels(&self) -> Vec<usize>;
-
-    /// Returns how many adds wait for room.
-    fn waiting(&self) -> usize;
-
-    /// Returns how many groups wait for a time.
-    fn parked(&self) -> usize;
+    fn gauges(&self) -> Gauges;
 
     fn scan(&self) -> Scan;
 }
@@ -65,18 +56,25 @@ pub(crate) struct Scan {
     pub(crate) sweeps: u64,
 }
 
+/// What a queue has, without a scan.
+#[derive(Default)]
+pub(crate) struct Gauges {
+    pub(crate) queued: usize,
+    /// The queued keys of each level; empty if the queue has no levels.
+    pub(crate) levels: Vec<usize>,
+    /// Adds that wait for room.
+    pub(crate) waiting: usize,
+    /// Groups that wait for a time.
+    pub(crate) parked: usize,
+}
+
 /// The values that a report exports, apart from the histograms.
 struct Totals<'a> {
     stripes: &'a Stripes,
     /// Deliveries, and keys that are not delivered yet.
     adds: u64,
     depth: u64,
-    /// The queued keys of each level; empty if the queue has no levels.
-    levels: Vec<usize>,
-    /// Adds that wait for room.
-    waiting: u64,
-    /// Groups that wait for a time.
-    parked: u64,
+    gauges: Gauges,
     scan: Scan,
 }
 
@@ -121,9 +119,9 @@ const SERIES: [(&str, Value, &str); 12] = [
         "Adds of keys that were queued or dirty already."),
     ("workqueue_cancelled_delays_total", |totals| totals.stripes.sum(Event::Cancelled),
         "Pending delays that were cancelled."),
-    ("workqueue_waiting_adds", |totals| totals.waiting,
+    ("workqueue_waiting_adds", |totals| totals.gauges.waiting as u64,
         "Adds and puts that wait for room in a queue with a capacity."),
-    ("workqueue_throttled_groups", |totals| totals.parked,
+    ("workqueue_throttled_groups", |totals| totals.gauges.parked as u64,
         "Groups that have queued keys, and are held or without a token."),
     ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
@@ -221,7 +219,7 @@ impl Series {
             }
         }
         let (name, help) = LEVELS;
-        for (level, depth) in totals.levels.iter().enumerate() {
+        for (level, depth) in totals.gauges.levels.iter().enumerate() {
             to.describe_gauge(name.into(), None, help.into());
             let label = vec![Label::new("level", level.to_string())];
             let key = self.key(name).with_extra_labels(label);
@@ -242,21 +240,19 @@ impl Series {
         self.name.recorder.clone().with(|to| {
             let delivered = self.report_durations(to, of, stripes);
             // Read after the deliveries: see the header.
-            let queued = of.len() as u64;
+            let gauges = of.gauges();
             let began = Instant::now();
             if now || self.next_scan.is_none_or(|next| began >= next) {
                 self.scan = of.scan();
                 self.next_scan = began.checked_add(began.elapsed() * SHARE);
             }
             let scan = self.scan;
-            let depth = queued + scan.dirty;
+            let depth = gauges.queued as u64 + scan.dirty;
             let totals = Totals {
                 stripes,
                 adds: delivered + depth,
                 depth,
-                levels: of.levels(),
-                waiting: of.waiting() as u64,
-                parked: of.parked() as u64,
+                gauges,
                 scan,
             };
             self.report_totals(to, &totals);
@@ -305,9 +301,10 @@ impl Tally {
                 stripes,
                 adds: 0,
                 depth: 0,
-                levels: vec![0; of.levels().len()],
-                waiting: 0,
-                parked: 0,
+                gauges: Gauges {
+                    levels: vec![0; of.gauges().levels.len()],
+                    ..Gauges::default()
+                },
                 scan: Scan::default(),
             };
             // The recorder is user code, which may panic, and this runs in a drop.
