@@ -5,7 +5,7 @@
 //! some microseconds at most. Each key is read as it is at some moment, and a key whose shard's
 //! table changes during the scan may be missed or counted twice.
 
-use super::cargo::Cargo;
+use super::values::Values;
 use crate::engine::Core;
 use crate::fifo::groups::grouping::Grouping;
 use crate::keys::state::State;
@@ -30,7 +30,7 @@ impl<K> Source for Core<K> {
     }
 
     fn gauges(&self) -> Gauges {
-        let of_values = self.cargo().map_or(0, Cargo::waiting);
+        let of_values = self.values().map_or(0, Values::waiting);
         Gauges {
             queued: self.len(),
             levels: match self.has_levels() {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::engine::cargo::Cargo;
+use crate::engine::values::Values;
 use crate::engine::{Core, Settings};
 use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
@@ -34,7 +34,7 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) hasher: S,
     pub(crate) settings: Settings,
     /// How values are merged, if the keys carry some.
-    pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
+    pub(crate) values: Option<Box<dyn Values<K>>>,
     /// How keys are grouped, if they are.
     pub(crate) grouping: Option<Box<dyn GroupBy<K>>>,
     _keys: PhantomData<fn(K)>,
@@ -46,7 +46,7 @@ impl<K, L, S> Builder<K, L, S> {
             limiter,
             hasher,
             settings,
-            cargo: None,
+            values: None,
             grouping: None,
             _keys: PhantomData,
         }
@@ -54,10 +54,10 @@ impl<K, L, S> Builder<K, L, S> {
 
     pub(crate) fn with(
         mut self,
-        cargo: Option<Box<dyn Cargo<K>>>,
+        values: Option<Box<dyn Values<K>>>,
         grouping: Option<Box<dyn GroupBy<K>>>,
     ) -> Self {
-        self.cargo = cargo;
+        self.values = values;
         self.grouping = grouping;
         self
     }
@@ -74,13 +74,13 @@ impl<K, L, S> Builder<K, L, S> {
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
-        Builder::new(self.limiter, hasher, self.settings).with(self.cargo, self.grouping)
+        Builder::new(self.limiter, hasher, self.settings).with(self.values, self.grouping)
     }
 
     /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time should use
     /// the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
-        Builder::new(limiter, self.hasher, self.settings).with(self.cargo, self.grouping)
+        Builder::new(limiter, self.hasher, self.settings).with(self.values, self.grouping)
     }
 
     /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
@@ -218,7 +218,7 @@ impl<K, L, S> Builder<K, L, S> {
             ConfigError::check_range("queue", "capacity", 1..=usize::MAX, capacity)?;
         }
         Ok(WorkQueue {
-            core: Core::new(self.settings, self.cargo, self.grouping),
+            core: Core::new(self.settings, self.values, self.grouping),
             hasher: self.hasher,
             limiter: self.limiter,
         })

@@ -48,8 +48,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L,
     /// 2^40. See
     /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
     pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
-        if let Some(cargo) = &mut self.cargo {
-            Merger::of_mut(&mut **cargo).weigh_by(weight);
+        if let Some(values) = &mut self.values {
+            Merger::of_mut(&mut **values).weigh_by(weight);
         }
         self
     }

@@ -5,8 +5,8 @@ use std::ptr;
 use std::thread;
 
 use super::{Load, Valued, Waiting};
-use crate::engine::cargo::Cargo;
 use crate::engine::timing::Watch;
+use crate::engine::values::Values;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
 use crate::sync::catch_panic::catch_panic;
@@ -39,14 +39,14 @@ impl<V> Merger<V> {
     /// Returns what the values of these keys have. A cast, because a checked one costs each put a
     /// tenth of its instructions.
     #[inline]
-    pub(super) fn of<K>(cargo: &dyn Cargo<Valued<K, V>>) -> &Self {
-        // SAFETY: `Cargo<Valued<K, V>>` is implemented by `Merger<V>` alone.
-        unsafe { &*ptr::from_ref(cargo).cast() }
+    pub(super) fn of<K>(values: &dyn Values<Valued<K, V>>) -> &Self {
+        // SAFETY: `Values<Valued<K, V>>` is implemented by `Merger<V>` alone.
+        unsafe { &*ptr::from_ref(values).cast() }
     }
 
-    pub(crate) fn of_mut<K>(cargo: &mut dyn Cargo<Valued<K, V>>) -> &mut Self {
+    pub(crate) fn of_mut<K>(values: &mut dyn Values<Valued<K, V>>) -> &mut Self {
         // SAFETY: as above.
-        unsafe { &mut *ptr::from_mut(cargo).cast() }
+        unsafe { &mut *ptr::from_mut(values).cast() }
     }
 
     pub(crate) fn weigh_by(&mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) {
@@ -119,7 +119,7 @@ impl<V> Merger<V> {
     }
 }
 
-impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger<V> {
+impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merger<V> {
     fn bound(&mut self, capacity: usize) {
         self.room = Some(Room::new(capacity));
     }
@@ -201,7 +201,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         }
     }
 
-    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) -> Option<Receipts> {
+    fn take_receipts(
+        &self,
+        key: &Valued<K, V>,
+        decide: &mut dyn FnMut() -> bool,
+    ) -> Option<Receipts> {
         let mut waiting = key.waiting.lock();
         let receipts = decide().then(|| waiting.load.receipts.take())?;
         receipts.map(|receipts| *receipts)

@@ -2,7 +2,7 @@
 //!
 //! A [`ValueQueue`] is a [`WorkQueue`] whose keys are
 //! [`Valued`]: the value is inside the key, and so in the key's node. The engine knows only the
-//! trait [`Cargo`](crate::engine::cargo::Cargo), which [`Merger`] implements.
+//! trait [`Values`](crate::engine::values::Values), which [`Merger`] implements.
 //!
 //! # The value of one key
 //!

@@ -43,7 +43,7 @@ where
         let Some(room) = &merger.room else {
             return Ok(self.put(key, value));
         };
-        // What a shut-down leaves behind takes room for good, so this would never be told.
+        // What a shut-down leaves behind takes room for good, so the caller would never learn of it.
         if self.is_shutting_down() {
             return Ok(Added::ShutDown);
         }

@@ -24,7 +24,8 @@
 //!
 //! *Grant* means: under the line's lock, as long as the first in the line fits, raise `used` by its
 //! weight, take it off the line and wake it. So room goes to the first in the line, whatever the
-//! others need (B2). An add that finds another in the line is not let past.
+//! others need (B2). An add that finds another in the line waits behind
+//! it, or is refused.
 //!
 //! The two fences guarantee that at least one side sees the other's store, so that no room is left
 //! unused while an add waits.
@@ -32,7 +33,7 @@
 //! A granted add that is cancelled gives the weight back, which grants to the next. One that happens
 //! turns it into the weight of its key or value.
 //!
-//! After a shut-down everybody in the line is let in, to be refused by the queue.
+//! A shut-down grants every request in the line, and the queue then refuses the adds.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -58,13 +59,13 @@ pub(crate) struct Room {
     used: AtomicU64,
     /// The length of the line.
     waiting: AtomicUsize,
-    line: Mutex<VecDeque<Arc<Place>>>,
-    /// Whether the queue is shut down. Then nobody waits.
+    line: Mutex<VecDeque<Arc<Request>>>,
+    /// Whether the queue is shut down. Then no add waits.
     closed: AtomicBool,
 }
 
-/// A place in the line.
-struct Place {
+/// A request for room, in the line.
+struct Request {
     weight: usize,
     granted: AtomicBool,
     waker: AtomicWaker,
@@ -98,7 +99,7 @@ impl Room {
             .is_ok()
     }
 
-    /// Takes room for a weight, if there is any and nobody waits for it.
+    /// Takes room for a weight, if there is any and no add waits for it.
     fn try_take(&self, weight: usize) -> bool {
         // Ordering: Relaxed; an add that comes at the same time may be before or behind this one.
         self.waiting.load(Ordering::Relaxed) == 0 && self.take(weight)
@@ -139,7 +140,7 @@ impl Room {
             let mut line = self.line.lock();
             // Ordering: Relaxed; written under the line's lock, or before it was locked.
             let closed = self.closed.load(Ordering::Relaxed);
-            let fits = |first: &Arc<Place>| {
+            let fits = |first: &Arc<Request>| {
                 if closed {
                     self.add(first.weight);
                 }
@@ -166,7 +167,7 @@ impl Room {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Lets everybody in: their adds are going to be refused.
+    /// Grants every request: the queue refuses the adds.
     pub(crate) fn close(&self) {
         let line = self.line.lock();
         // Ordering: Relaxed; written and read under the line's lock.
@@ -186,7 +187,7 @@ pub(crate) struct Share<'r> {
     granted: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
-    /// Whether it has given room back that nobody was offered yet.
+    /// Whether it has given room back that no waiting add was offered yet.
     owes: bool,
 }
 
@@ -286,7 +287,7 @@ pub(crate) struct Turn<'r> {
 
 enum State {
     New,
-    Waiting(Arc<Place>),
+    Waiting(Arc<Request>),
     /// The turn has room for its weight.
     Granted,
 }
@@ -331,27 +332,27 @@ impl Future for Turn<'_> {
                 self.state = State::Granted;
                 return Poll::Ready(());
             }
-            let place = Arc::new(Place {
+            let request = Arc::new(Request {
                 weight: self.weight,
                 granted: AtomicBool::new(false),
                 waker: AtomicWaker::new(),
             });
-            place.waker.register(context.waker());
+            request.waker.register(context.waker());
             let mut line = room.line.lock();
-            line.push_back(Arc::clone(&place));
+            line.push_back(Arc::clone(&request));
             // Ordering: Relaxed; ordered by the fence.
             room.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
-            self.state = State::Waiting(place);
+            self.state = State::Waiting(request);
             // Ordering: SeqCst; pairs with the fence in `release`: see the protocol in the header.
             fence(Ordering::SeqCst);
             room.grant();
         }
-        if let State::Waiting(place) = &self.state {
-            place.waker.register(context.waker());
+        if let State::Waiting(request) = &self.state {
+            request.waker.register(context.waker());
             // Ordering: Acquire; pairs with the Release in `grant`. The waker is stored first, so a
             // grant after this load finds it.
-            if !place.granted.load(Ordering::Acquire) {
+            if !request.granted.load(Ordering::Acquire) {
                 return Poll::Pending;
             }
             self.state = State::Granted;
@@ -363,10 +364,10 @@ impl Future for Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let room = self.room;
-        if let State::Waiting(place) = &self.state {
+        if let State::Waiting(request) = &self.state {
             let mut line = room.line.lock();
             let before = line.len();
-            line.retain(|other| !Arc::ptr_eq(other, place));
+            line.retain(|other| !Arc::ptr_eq(other, request));
             // Ordering: Relaxed; a decrease only spares others the lock.
             room.waiting.store(line.len(), Ordering::Relaxed);
             let was_waiting = line.len() < before;

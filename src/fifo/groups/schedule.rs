@@ -118,7 +118,7 @@ impl<K, G> Schedule<K, G> {
             }
         }
         let id = self.groups.insert(Some((hash, name)), weight, &self.rules);
-        self.settle(id.number);
+        self.relocate(id.number);
         (id, forgotten)
     }
 
@@ -132,7 +132,7 @@ impl<K, G> Schedule<K, G> {
     }
 
     /// Puts a group where it belongs. Returns whether it has become ready.
-    fn settle(&mut self, number: u32) -> bool {
+    fn relocate(&mut self, number: u32) -> bool {
         let clock = &self.clock;
         let group = self.groups.get(number);
         let from = group.whereabouts;
@@ -164,8 +164,8 @@ impl<K, G> Schedule<K, G> {
 
     /// Puts a group where it belongs that may have keys for which no getter will be notified. Returns
     /// whether it has become ready: then the caller notifies one.
-    fn settle_and_catch_up(&mut self, number: u32) -> bool {
-        let is_ready = self.settle(number);
+    fn relocate_and_catch_up(&mut self, number: u32) -> bool {
+        let is_ready = self.relocate(number);
         self.catches_up |= is_ready;
         is_ready
     }
@@ -192,7 +192,7 @@ impl<K, G> Schedule<K, G> {
         self.queued += 1;
         match group.whereabouts {
             Whereabouts::Ready => true,
-            _ => self.settle(number),
+            _ => self.relocate(number),
         }
     }
 
@@ -215,7 +215,7 @@ impl<K, G> Schedule<K, G> {
         let entry = entry.expect("a group that is ready has a key");
         self.queued -= 1;
         let goes_on = group.goes_on();
-        self.settle(number);
+        self.relocate(number);
         let others = self.ready.len > 0;
         if !goes_on && self.ready.len > 1 && self.ready.first() == Some(number) {
             self.ready.remove(&mut self.groups, number);
@@ -232,7 +232,7 @@ impl<K, G> Schedule<K, G> {
         for number in self.groups.numbers() {
             let group = self.groups.get(number);
             all.extend(group.take_all(&self.rules, &self.seated));
-            self.settle(number);
+            self.relocate(number);
         }
         self.queued = 0;
         let cooling = self.cooling.as_mut();
@@ -257,7 +257,7 @@ impl<K, G> Schedule<K, G> {
         let number = self.number_of(entry.seat(&self.seated));
         if let Some(number) = number {
             self.groups.get(number).in_flight += 1;
-            self.settle(number);
+            self.relocate(number);
         }
         number.is_some()
     }
@@ -282,7 +282,7 @@ impl<K, G> Schedule<K, G> {
         };
         let group = self.groups.get(number);
         group.refund(seat.delivered(), seat.counted(), &self.rules);
-        self.settle_and_catch_up(number);
+        self.relocate_and_catch_up(number);
         if self.groups.get(number).whereabouts == Whereabouts::Ready {
             self.ready.remove(&mut self.groups, number);
             self.ready.push_front(&mut self.groups, number);
@@ -296,7 +296,7 @@ impl<K, G> Schedule<K, G> {
             return false;
         };
         self.groups.get(number).in_flight -= 1;
-        self.settle_and_catch_up(number)
+        self.relocate_and_catch_up(number)
     }
 
     /// Moves a queued key whose level was raised.
@@ -315,7 +315,7 @@ impl<K, G> Schedule<K, G> {
         let number = self.groups.number_of(id)?;
         let group = self.groups.get(number);
         group.held_until = until(group.held_until);
-        Some(self.settle_and_catch_up(number))
+        Some(self.relocate_and_catch_up(number))
     }
 
     /// Puts what has waited long enough where it belongs. Returns whether a getter is to be notified, and
@@ -323,7 +323,7 @@ impl<K, G> Schedule<K, G> {
     pub(super) fn unpark(&mut self, now: u64) -> (bool, Vec<Queued<K>>) {
         let mut is_ready = false;
         while let Some(&(_, number)) = self.waiting.first().filter(|(until, _)| *until <= now) {
-            is_ready |= self.settle(number);
+            is_ready |= self.relocate(number);
             // The clock is read again, and may say less than `now` only if it is not monotonic.
             if self.waiting.first().is_some_and(|first| first.1 == number) {
                 break;

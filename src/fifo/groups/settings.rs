@@ -45,14 +45,14 @@ fn check_rate(field: &'static str, rate: Option<PerSecond>) -> Result<(), Config
     Ok(())
 }
 
-/// What [`Builder`](crate::Builder) was told, but for the function that groups keys.
+/// The settings of [`Builder`](crate::Builder), without the function that groups keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pacing {
     pub(crate) group_limit: Option<usize>,
     pub(crate) group_rate: Option<PerSecond>,
     pub(crate) dispatch_rate: Option<PerSecond>,
     pub(crate) min_interval: Option<Duration>,
-    /// The setting that was made in vain, and why.
+    /// The setting that cannot apply, and the reason.
     pub(crate) misplaced: Option<(&'static str, &'static str)>,
 }
 
