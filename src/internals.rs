@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 
 use loom::cell::UnsafeCell;
 
-use crate::fifo::overflow::Link;
 use crate::fifo::ring::Ring;
+use crate::keys::link::Link;
 use crate::sync::ThreadParker;
-use crate::values::receipt;
+use crate::wait::receipt;
 use crate::worker::stop::StopFlag;
 use crate::{Ended, Item, Receipt, WorkQueue};
 

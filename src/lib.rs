@@ -78,11 +78,13 @@
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod added;
 pub mod backoff;
 pub mod docs;
 mod engine;
 mod error;
 mod fifo;
+mod hasher;
 #[cfg(keyqueue_loom)]
 #[doc(hidden)]
 pub mod internals;
@@ -101,13 +103,13 @@ mod values;
 mod wait;
 pub mod worker;
 
+pub use added::{Added, DrainEnd, Drained, Remaining};
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
 pub use fifo::groups::grouping::GroupCounts;
+pub use hasher::DefaultHasher;
 pub use keys::delay::DelayPolicy;
-pub use keys::hasher::DefaultHasher;
 pub use keys::state::State;
 pub use queue::WorkQueue;
-pub use queue::added::{Added, DrainEnd, Drained, Remaining};
 pub use queue::batch::Batch;
 pub use queue::bounded::Full;
 pub use queue::builder::Builder;
@@ -122,8 +124,8 @@ pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};
-pub use values::receipt::{Ended, Receipt};
 pub use values::{ValueItem, ValueQueue, Valued, merge};
+pub use wait::receipt::{Ended, Receipt};
 
 #[cfg(test)]
 mod scaled {

@@ -10,10 +10,10 @@
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
+use crate::added::Added;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
-use crate::queue::added::Added;
 use crate::wait::room::Share;
 
 impl<K> Core<K> {
@@ -41,7 +41,7 @@ impl<K> Core<K> {
                 drop(shard);
                 // `key`, whose drop is user code, is dropped on return, after the push and the
                 // notification.
-                self.settle(added)
+                self.after_add(added)
             }
             None => self.add_new(shard.pack(), hash, key),
         }
@@ -100,7 +100,7 @@ impl<K> Core<K> {
             let added = self.add_found(&shard, node, level, share);
             drop(shard);
             // As in `add`, `key` is dropped after that.
-            return added.map(|added| self.settle_slow(added)).ok_or(key);
+            return added.map(|added| self.after_add_slow(added)).ok_or(key);
         }
         // As in `add_new`.
         if self.closing.has_begun() {
@@ -148,7 +148,7 @@ impl<K> Core<K> {
         let added = shard.add(hash, eq);
         drop(shard);
         match added {
-            Some(added) => self.settle(added),
+            Some(added) => self.after_add(added),
             None => unknown(self, hash),
         }
     }
@@ -171,7 +171,7 @@ impl<K> Core<K> {
             .and_then(|node| self.add_found(&shard, node, self.default_level(), &mut share));
         drop(shard);
         match added {
-            Some(added) => self.settle_slow(added),
+            Some(added) => self.after_add_slow(added),
             None => unknown(self, hash),
         }
     }
@@ -208,7 +208,7 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
         if self.closing.is_plain() {
-            self.settle(pin.add())
+            self.after_add(pin.add())
         } else {
             self.add_pinned_slow(pin, hash)
         }
@@ -225,7 +225,7 @@ impl<K> Core<K> {
         }
         let mut share = Share::exceeding(self.room());
         let added = self.mark_pinned(pin, hash, level, &mut share);
-        self.settle_slow(added)
+        self.after_add_slow(added)
     }
 
     /// Like [`add_found`](Self::add_found), for the pinned key of this hash, and with a share that exceeds
@@ -289,7 +289,7 @@ impl<K> Core<K> {
 
     // Always: a call that is not needed for a merged add costs handles a seventh.
     #[inline(always)]
-    pub(crate) fn settle(&self, added: node::Added<K>) -> Added {
+    pub(crate) fn after_add(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => self.push_apart(entry),
             node::Added::Deferred(_) => Added::Deferred,
@@ -310,14 +310,14 @@ impl<K> Core<K> {
         Added::Merged
     }
 
-    /// Like [`settle`](Self::settle), for a queue that may have extras.
-    fn settle_slow(&self, added: node::Added<K>) -> Added {
+    /// Like [`after_add`](Self::after_add), for a queue that may have extras.
+    fn after_add_slow(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {
                 self.enqueue(entry);
                 Added::Queued
             }
-            added => self.settle(added),
+            added => self.after_add(added),
         }
     }
 
@@ -373,11 +373,11 @@ impl<K> Core<K> {
     }
 
     /// Does what an add has left to do, without a notification. Returns whether a getter is to be notified.
-    pub(super) fn settle_unannounced(&self, added: node::Added<K>) -> bool {
+    pub(super) fn after_add_unannounced(&self, added: node::Added<K>) -> bool {
         match added {
             node::Added::Queued(entry) => self.enqueue_unannounced(entry),
             added => {
-                self.settle(added);
+                self.after_add(added);
                 false
             }
         }

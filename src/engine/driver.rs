@@ -128,11 +128,11 @@ impl<K> Core<K> {
             let added = self.end_delay(&pin, level, &mut share);
             match waits {
                 true => waiting.push(added),
-                false => queued += usize::from(self.settle_unannounced(added)),
+                false => queued += usize::from(self.after_add_unannounced(added)),
             }
         });
         for added in waiting {
-            queued += usize::from(self.settle_unannounced(added));
+            queued += usize::from(self.after_add_unannounced(added));
         }
         self.getters.notify(queued);
         if self.groups().is_some_and(Grouping::unpark) {

@@ -27,20 +27,21 @@
 //! lock and write nothing else.
 
 mod adding;
-pub(crate) mod cargo;
 pub(crate) mod driver;
 #[cfg(feature = "metrics")]
-pub(crate) mod scan;
+mod report;
 pub(crate) mod shutdown;
 pub(crate) mod taking;
 pub(crate) mod timing;
+pub(crate) mod values;
 mod waiting;
 
 use std::time::Duration;
 
-use crate::engine::cargo::{Cargo, Extras};
+use crate::added::Added;
 use crate::engine::shutdown::Closing;
-use crate::engine::timing::{Event, Watch};
+use crate::engine::timing::Watch;
+use crate::engine::values::{Extras, Values};
 use crate::fifo::Fifo;
 use crate::fifo::groups::grouping::Ordered;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
@@ -49,10 +50,9 @@ use crate::keys::Keys;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Node, Pin};
 use crate::keys::seat::Seated;
-use crate::keys::slab::Annex;
+use crate::keys::slab::SideData;
 use crate::keys::state::Level;
-use crate::metrics::{Recorder, Tally};
-use crate::queue::added::Added;
+use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;
@@ -103,21 +103,30 @@ pub(crate) struct Settings {
 impl<K> Core<K> {
     pub(crate) fn new(
         mut settings: Settings,
-        mut cargo: Option<Box<dyn Cargo<K>>>,
+        mut values: Option<Box<dyn Values<K>>>,
         mut groups: Option<Box<dyn GroupBy<K>>>,
     ) -> Arc<Self>
     where
         K: Send + Sync + 'static,
     {
-        if let Some(cargo) = &mut cargo
+        if let Some(values) = &mut values
             && let Some(capacity) = settings.capacity.take()
         {
-            cargo.bound(capacity);
+            values.bound(capacity);
         }
         if groups.is_none() && (settings.order.has_levels() || settings.pacing.is_set()) {
             groups = Some(Box::new(Grouped::one()));
         }
-        let core = Self::build(settings, cargo, groups);
+        let is_timed = settings.timing.unwrap_or(settings.name.is_some());
+        let core = Arc::new_cyclic(|core| {
+            let watch = is_timed.then(|| {
+                let recorder = std::mem::take(&mut settings.recorder);
+                let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
+                // The core and its watch use the same clock.
+                Watch::new(settings.clock.get_or_insert_default().clone(), tally)
+            });
+            Self::with(settings, watch, values, groups)
+        });
         if let Some(groups) = core.groups() {
             let weak = Arc::downgrade(&core);
             groups.wake_by(Box::new(move |at| {
@@ -130,42 +139,22 @@ impl<K> Core<K> {
         core
     }
 
-    fn build(
-        mut settings: Settings,
-        cargo: Option<Box<dyn Cargo<K>>>,
-        groups: Option<Box<dyn GroupBy<K>>>,
-    ) -> Arc<Self>
-    where
-        K: Send + Sync + 'static,
-    {
-        if !settings.timing.unwrap_or(settings.name.is_some()) {
-            return Arc::new(Self::with(settings, None, cargo, groups));
-        }
-        Arc::new_cyclic(|core| {
-            let recorder = std::mem::take(&mut settings.recorder);
-            let tally = Tally::new(settings.name.as_deref(), recorder, settings.manual, core);
-            // The core and its watch use the same clock.
-            let watch = Watch::new(settings.clock.get_or_insert_default().clone(), tally);
-            Self::with(settings, Some(watch), cargo, groups)
-        })
-    }
-
     fn with(
         mut settings: Settings,
         watch: Option<Watch>,
-        cargo: Option<Box<dyn Cargo<K>>>,
+        values: Option<Box<dyn Values<K>>>,
         groups: Option<Box<dyn GroupBy<K>>>,
     ) -> Self {
-        let annex = Annex {
+        let side_data = SideData {
             timed: watch.is_some(),
             seated: groups.is_some(),
         };
         let room = settings.capacity.map(Room::new);
-        let has_extras = !annex.is_empty() || cargo.is_some() || room.is_some();
+        let has_extras = !side_data.is_empty() || values.is_some() || room.is_some();
         let clock = settings.clock.get_or_insert_default().clone();
         let ordered = groups.map(|groups| {
-            // SAFETY: the nodes have what `annex` says.
-            let seated = unsafe { Seated::new(annex.timed) };
+            // SAFETY: the nodes have what `side_data` says.
+            let seated = unsafe { Seated::new(side_data.timed) };
             Ordered {
                 default_level: settings.order.usual_level(),
                 last_level: settings.order.last_level(),
@@ -181,14 +170,14 @@ impl<K> Core<K> {
             }
         });
         Core {
-            keys: Keys::new(settings.shards, annex),
+            keys: Keys::new(settings.shards, side_data),
             fifo: Fifo::new(if ordered.is_some() { 1 } else { settings.ring }),
             getters: WaitList::new(),
             closing: Closing::new(has_extras || settings.supersede),
             extras: has_extras.then(|| {
                 Box::new(Extras {
                     watch,
-                    cargo,
+                    values,
                     ordered,
                     room,
                 })
@@ -253,15 +242,15 @@ impl<K> Core<K> {
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
-        let cancelled = match self.cargo() {
+        let cancelled = match self.values() {
             None => {
                 let cancel = |node: &Node<K>| node.delay.cancel();
                 self.keys.lock(hash).read(hash, eq, cancel) == Some(true)
             }
-            Some(cargo) => {
+            Some(values) => {
                 let pin = self.keys.lock(hash).pin(hash, eq);
                 pin.is_some_and(|pin| {
-                    let cancelled = self.cancel_with_cargo(cargo, &pin);
+                    let cancelled = self.cancel_with_values(values, &pin);
                     pin.unpin();
                     cancelled
                 })

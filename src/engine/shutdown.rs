@@ -47,8 +47,8 @@
 //! for it: a `None` is final.
 
 use super::Core;
-use crate::keys::state::State;
-use crate::queue::added::Remaining;
+use crate::added::Remaining;
+use crate::keys::visit::Census;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::wait::WaitList;
@@ -74,35 +74,6 @@ pub(crate) struct Closing {
     dropped: AtomicUsize,
     /// Those who wait for the begin of a shut-down, too.
     pub(crate) drainers: WaitList,
-}
-
-/// What a walk has counted.
-#[derive(Default)]
-pub(crate) struct Census {
-    pub(crate) queued: usize,
-    pub(crate) processing: usize,
-    pub(crate) dirty: usize,
-    /// Delays that were pending.
-    pub(crate) delayed: usize,
-}
-
-impl Census {
-    pub(crate) fn count(&mut self, phase: State) {
-        match phase {
-            State::Idle => {}
-            State::Queued => self.queued += 1,
-            State::Processing => self.processing += 1,
-            State::Dirty => self.dirty += 1,
-        }
-    }
-
-    pub(crate) fn remaining(&self) -> Remaining {
-        Remaining {
-            queued: self.queued,
-            processing: self.processing + self.dirty,
-            delayed: self.delayed,
-        }
-    }
 }
 
 impl Closing {
@@ -237,7 +208,7 @@ impl<K> Core<K> {
         // Unlocked, because pushes may run user code. These keys are counted as undelivered, so getters
         // wait for them.
         for added in owed {
-            self.settle_unannounced(added);
+            self.after_add_unannounced(added);
         }
         // If every key is delivered, every getter must end. If not, there may be keys whose
         // delays ended just now; and a getter that was notified before may be a future that is
@@ -248,10 +219,10 @@ impl<K> Core<K> {
         if let Some(room) = self.room() {
             room.close();
         }
-        if let Some(cargo) = self.cargo() {
-            cargo.close();
+        if let Some(values) = self.values() {
+            values.close();
             if census.delayed > 0 {
-                self.strand_delayed(cargo);
+                self.drop_receipts_of_delayed(values);
             }
         }
         census.remaining()
@@ -265,18 +236,18 @@ impl<K> Core<K> {
         // finds them idle, would return before the getters can end.
         let walk = self.closing.walk.lock();
         let mut census = Census::default();
-        let stranded = match self.cargo() {
+        let receipts = match self.values() {
             None => {
                 for shard in self.keys.shards() {
                     shard.for_each(|node| census.count(node.state.abandon()));
                 }
                 Vec::new()
             }
-            Some(cargo) => self.abandon_with_cargo(cargo, &mut census),
+            Some(values) => self.abandon_with_values(values, &mut census),
         };
         self.closing.abandoned(&census);
         drop(walk);
-        drop(stranded); // ends the receipts, which runs wakers
+        drop(receipts); // ends the receipts, which runs wakers
         self.discard_abandoned();
         self.getters.notify_all();
         self.closing.drainers.notify_all();

@@ -137,23 +137,12 @@ impl<K> Core<K> {
     /// Takes all queued keys of a queue with groups, whatever they wait for.
     #[cold]
     pub(crate) fn take_groups(&self, groups: &dyn Grouping<K>) -> Vec<Held<K>> {
-        let mut all = Vec::new();
-        for entry in groups.take_all() {
-            match self.begin_one(entry) {
-                (held, Begun::Open, true) => all.push(held),
-                (held, Begun::Abandoned, _) => self.discard(held),
-                (held, begun, loaded) => {
-                    if begun == Begun::Closed && self.closing.delivered() {
-                        self.getters.notify_all();
-                    }
-                    match loaded {
-                        true => all.push(held),
-                        false => self.finish(held),
-                    }
-                }
-            }
-        }
-        all
+        let begin = |entry| {
+            let (held, begun, loaded) = self.begin_one(entry);
+            // No token is given back, because these deliveries have taken none.
+            self.deliverable(held, begun, loaded, |_| ())
+        };
+        groups.take_all().into_iter().filter_map(begin).collect()
     }
 
     /// Begins the delivery of a key. Returns also whether it carries what it should.
@@ -177,11 +166,8 @@ impl<K> Core<K> {
                 debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
             }
             Some(groups) => {
-                for entry in groups.take_all() {
-                    let (held, begun, _) = self.begin_one(entry);
-                    debug_assert_eq!(begun, Begun::Abandoned);
-                    self.discard(held);
-                }
+                let taken = self.take_groups(groups);
+                debug_assert!(taken.is_empty(), "a key is not abandoned");
             }
         }
     }
@@ -198,29 +184,42 @@ impl<K> Core<K> {
         }
     }
 
-    /// Finishes a key that is not delivered, and gives back what its delivery has taken.
-    fn finish_undelivered(&self, held: Held<K>) {
-        if let Some(groups) = self.groups() {
-            groups.refund(&held);
-        }
-        self.finish(held);
-    }
-
     /// Counts the delivery of a closed key. If there is nothing to deliver, because a shut-down has
     /// abandoned the key, or because it should carry a value but has none (not `loaded`), finishes
-    /// the key and takes the next one.
+    /// the key, in the latter case after `refund`.
+    fn deliverable(
+        &self,
+        held: Held<K>,
+        begun: Begun,
+        loaded: bool,
+        refund: impl FnOnce(&Held<K>),
+    ) -> Option<Held<K>> {
+        if begun == Begun::Closed && self.closing.delivered() {
+            self.getters.notify_all();
+        }
+        if begun == Begun::Abandoned {
+            self.discard(held);
+        } else if loaded {
+            return Some(held);
+        } else {
+            refund(&held);
+            self.finish(held);
+        }
+        None
+    }
+
+    /// Returns the key, or the next one if there is nothing to deliver; see
+    /// [`deliverable`](Self::deliverable).
     #[cold]
     fn begun_slow(&self, mut held: Held<K>, mut begun: Begun, mut loaded: bool) -> Taken<K> {
-        loop {
-            if begun == Begun::Closed && self.closing.delivered() {
-                self.getters.notify_all();
+        let refund = |held: &Held<K>| {
+            if let Some(groups) = self.groups() {
+                groups.refund(held);
             }
-            if begun == Begun::Abandoned {
-                self.discard(held);
-            } else if loaded {
+        };
+        loop {
+            if let Some(held) = self.deliverable(held, begun, loaded, refund) {
                 return Taken::Key(held);
-            } else {
-                self.finish_undelivered(held);
             }
             let Some(entry) = self.pop() else {
                 return self.nothing();

@@ -20,32 +20,8 @@ use crate::engine::Core;
 use crate::keys::node::{Added, Held, NodeRef, Queued};
 use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
-use crate::metrics::Tally;
+use crate::metrics::{Event, Tally};
 use crate::time::clock::Clock;
-
-/// What a named queue counts, apart from deliveries.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    /// An add of a key that was queued or dirty already.
-    Merged,
-    /// An accepted add with a delay or a rate limit.
-    Retried,
-    /// A pending delay was cancelled.
-    Cancelled,
-    /// A run of the worker loop's function ended like this.
-    Done,
-    /// Or with a delay that does not count as a failure.
-    RequeueAfter,
-    Error,
-    Panic,
-    /// The worker loop gave a key up.
-    GivenUp,
-}
-
-#[cfg(feature = "metrics")]
-impl Event {
-    pub(crate) const KINDS: usize = Event::GivenUp as usize + 1;
-}
 
 /// What a timed queue has in addition.
 pub(crate) struct Watch {

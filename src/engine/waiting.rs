@@ -68,7 +68,7 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn look(&self) -> bool {
         // What the keys carry stays after a shut-down, for a caller that asks for it.
-        let stays = self.extras.is_some() && self.closing.has_begun() && self.cargo().is_some();
+        let stays = self.extras.is_some() && self.closing.has_begun() && self.values().is_some();
         !stays
             && (self.keys.look(|| self.timer.clock().rough_nanos())
                 || self.groups().is_some_and(Grouping::look))

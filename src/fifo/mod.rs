@@ -42,8 +42,9 @@ pub(crate) mod ring;
 
 use std::ptr::NonNull;
 
-use crate::fifo::overflow::{Link, Overflow};
+use crate::fifo::overflow::Overflow;
 use crate::fifo::ring::{Missed, Ring};
+use crate::keys::link::Link;
 use crate::keys::node::Queued;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};

@@ -3,7 +3,7 @@
 use crate::ConfigError;
 use crate::keys::state::{Level, MOST_LEVELS};
 
-/// What [`Builder`](crate::Builder) was told.
+/// The settings of [`Builder`](crate::Builder) for levels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) levels: usize,

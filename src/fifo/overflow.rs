@@ -24,19 +24,9 @@
 
 use std::ptr::{self, NonNull};
 
+use crate::keys::link::Link;
 use crate::sync::Backoff;
 use crate::sync::atomic::{AtomicPtr, Ordering};
-
-/// The room in an entry for the address of the next one.
-#[derive(Default)]
-pub(crate) struct Link(AtomicPtr<Link>);
-
-impl Link {
-    /// Returns the room for an address, for an entry that is in another kind of list.
-    pub(crate) fn next(&self) -> &AtomicPtr<Link> {
-        &self.0
-    }
-}
 
 #[derive(Default)]
 pub(crate) struct Overflow {
@@ -54,7 +44,7 @@ impl Overflow {
         // SAFETY: by the caller's promise; no other thread can reach it before the swap.
         // Ordering: Relaxed; the swap releases it to the next pusher.
         unsafe { link.as_ref() }
-            .0
+            .next()
             .store(ptr::null_mut(), Ordering::Relaxed);
         // Ordering: AcqRel; pairs with the other pushers' swaps, and with the exchange in
         // `take_last`: this push stores to the previous entry's link, or the head, after it was
@@ -63,7 +53,7 @@ impl Overflow {
         let place = match NonNull::new(before) {
             None => &self.head,
             // SAFETY: it is in the list until its link is set, which only this push does.
-            Some(before) => &unsafe { before.as_ref() }.0,
+            Some(before) => unsafe { before.as_ref() }.next(),
         };
         // Ordering: Release; pairs with the Acquire in `pop` and in `behind`: a popper of the entry
         // sees what was written before the push.
@@ -83,7 +73,7 @@ impl Overflow {
         }
         let oldest = behind(&self.head);
         // SAFETY: the entry is in the list, and only this popper can take it out.
-        let next = unsafe { &oldest.as_ref().0 };
+        let next = unsafe { oldest.as_ref() }.next();
         // Ordering: Acquire; as in `behind`.
         match NonNull::new(next.load(Ordering::Acquire)) {
             // Ordering: Relaxed; the poppers' mutex orders them. A pusher writes the head only

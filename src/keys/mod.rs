@@ -13,7 +13,7 @@
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;
-pub(crate) mod hasher;
+pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod seat;
 pub(crate) mod slab;
@@ -21,7 +21,7 @@ pub(crate) mod state;
 mod sweep;
 pub(crate) mod table;
 pub(crate) mod times;
-mod visit;
+pub(crate) mod visit;
 
 use std::mem::needs_drop;
 
@@ -32,7 +32,7 @@ use sweep::{CLEAN, FEWEST_SWEPT, Next, RESIDENTS};
 use crate::keys::ghosts::Ghosts;
 use crate::keys::hash::ShortHash;
 use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
-use crate::keys::slab::{Annex, NodeIndex, Slab};
+use crate::keys::slab::{NodeIndex, SideData, Slab};
 use crate::keys::state::State;
 use crate::keys::table::{Table, Tables};
 use crate::sync::atomic::AtomicUsize;
@@ -83,11 +83,11 @@ pub(crate) struct PackedShard<'a, K> {
 }
 
 impl<K> Keys<K> {
-    /// `shards` must be a power of two above one. The nodes have `annex` beside them.
-    pub(crate) fn new(shards: usize, annex: Annex) -> Self {
+    /// `shards` must be a power of two above one. The nodes have `side_data` beside them.
+    pub(crate) fn new(shards: usize, side_data: SideData) -> Self {
         let residents = (RESIDENTS / shards).max(1);
         let store = || Store {
-            slab: Slab::new(annex),
+            slab: Slab::new(side_data),
             limit: residents.max(FEWEST_SWEPT),
             fresh: 0,
             ghosts: Ghosts::default(),

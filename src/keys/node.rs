@@ -15,11 +15,12 @@
 //! [`NodeRef`] gives access only under its shard's lock.
 
 use std::mem::offset_of;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::fifo::overflow::Link;
 use crate::keys::delay::Delay;
 use crate::keys::hash::ShortHash;
+use crate::keys::link::Link;
 use crate::keys::seat::{Seat, Seated};
 use crate::keys::slab::Slab;
 use crate::keys::state::{Begun, KeyState, Level, Marked, State};
@@ -122,16 +123,12 @@ pub(crate) enum Added<K> {
 }
 
 impl<K> Added<K> {
-    /// # Safety
-    ///
-    /// As for [`NodeRef::get`], during the call.
-    unsafe fn new(marked: Marked, node: NodeRef<K>) -> Self {
+    fn new(marked: Marked, node: &Interned<K>) -> Self {
         match marked {
-            Marked::Queued => Added::Queued(Queued(node)),
-            Marked::Deferred => Added::Deferred(node),
+            Marked::Queued => Added::Queued(Queued::of_new(node.0)),
+            Marked::Deferred => Added::Deferred(node.0),
             Marked::Merged => Added::Merged,
-            // SAFETY: by the caller's promise.
-            Marked::Raised => Added::Raised(unsafe { Pin::new(node) }),
+            Marked::Raised => Added::Raised(node.pin()),
             Marked::Closed => Added::Closed,
         }
     }
@@ -142,8 +139,8 @@ impl<K> Added<K> {
 /// The caller holds the node's shard's lock.
 #[inline]
 pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
-    // SAFETY: by the caller's promise.
-    unsafe { Added::new(node.get().state.add_locked(), node) }
+    let node = Interned(node);
+    Added::new(node.get().state.add_locked(), &node)
 }
 
 /// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
@@ -157,49 +154,92 @@ pub(crate) unsafe fn add_locked_at<K>(
     level: Level,
     admit: impl FnMut(bool) -> bool,
 ) -> Option<Added<K>> {
-    // SAFETY: by the caller's promise.
-    let marked = unsafe { node.get() }.state.add_locked_at(level, admit)?;
-    // SAFETY: by the caller's promise.
-    Some(unsafe { Added::new(marked, node) })
+    let node = Interned(node);
+    let marked = node.get().state.add_locked_at(level, admit)?;
+    Some(Added::new(marked, &node))
 }
 
-/// The one FIFO entry of a queued key.
-pub(crate) struct Queued<K>(NodeRef<K>);
+/// A node that stays interned as long as this is borrowed. It is in a token, which keeps the node: see the
+/// header. Here alone it is also made for a node whose shard's lock is held.
+pub(crate) struct Interned<K>(NodeRef<K>);
 
-impl<K> Queued<K> {
-    /// Creates the entry of a key that was interned as queued.
-    pub(crate) fn of_new(node: NodeRef<K>) -> Self {
-        Queued(node)
+impl<K> Interned<K> {
+    #[inline]
+    fn get(&self) -> &Node<K> {
+        // SAFETY: by the token.
+        unsafe { self.0.get() }
     }
 
+    #[inline]
     pub(crate) fn node(&self) -> NodeRef<K> {
         self.0
     }
 
     #[inline]
     pub(crate) fn key(&self) -> &K {
-        // SAFETY: the token; a queued node stays interned.
-        &unsafe { self.0.get() }.key
+        &self.get().key
+    }
+
+    pub(crate) fn delay(&self) -> &Delay {
+        &self.get().delay
+    }
+
+    #[inline]
+    pub(crate) fn times(&self, timed: &Timed) -> &Times {
+        // SAFETY: by the token.
+        unsafe { self.0.times(timed) }
+    }
+
+    #[inline]
+    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
+        // SAFETY: by the token.
+        unsafe { self.0.seat(seated) }
+    }
+
+    pub(crate) fn phase(&self) -> State {
+        self.get().state.phase()
+    }
+
+    /// Returns the level of a key that is queued or dirty.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.get().state.level()
+    }
+
+    pub(crate) fn pin(&self) -> Pin<K> {
+        self.get().state.pin();
+        Pin(Interned(self.0))
+    }
+}
+
+macro_rules! tokens {
+    ($($token:ident),*) => {$(
+        impl<K> Deref for $token<K> {
+            type Target = Interned<K>;
+
+            #[inline]
+            fn deref(&self) -> &Interned<K> {
+                &self.0
+            }
+        }
+    )*};
+}
+
+tokens!(Queued, Held, Pin);
+
+/// The one FIFO entry of a queued key.
+pub(crate) struct Queued<K>(Interned<K>);
+
+impl<K> Queued<K> {
+    /// Creates the entry of a key that was interned as queued.
+    pub(crate) fn of_new(node: NodeRef<K>) -> Self {
+        Queued(Interned(node))
     }
 
     /// Sets the level of a key that was just interned, and that no other thread can reach yet.
     pub(crate) fn set_level(&self, level: Level) {
         if level > 0 {
-            // SAFETY: the token; a queued node stays interned.
-            unsafe { self.0.get() }.state.set_level(level);
+            self.get().state.set_level(level);
         }
-    }
-
-    /// Returns the level of the key.
-    pub(crate) fn level(&self) -> Level {
-        // SAFETY: the token; a queued node stays interned.
-        unsafe { self.0.get() }.state.level().unwrap_or(0)
-    }
-
-    #[inline]
-    pub(crate) fn times(&self, timed: &Timed) -> &Times {
-        // SAFETY: the token; a queued node stays interned.
-        unsafe { self.0.times(timed) }
     }
 
     /// Creates the entry of a queued key again.
@@ -208,19 +248,13 @@ impl<K> Queued<K> {
     ///
     /// It is the one entry: the other is used no more.
     pub(crate) unsafe fn again(node: NodeRef<K>) -> Self {
-        Queued(node)
-    }
-
-    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
-        // SAFETY: the token; a queued node stays interned.
-        unsafe { self.0.seat(seated) }
+        Queued(Interned(node))
     }
 
     /// Begins the delivery. Returns also whether a shut-down had closed or abandoned the key.
     #[inline]
     pub(crate) fn begin(self) -> (Held<K>, Begun) {
-        // SAFETY: the token; a queued node stays interned.
-        let begun = unsafe { self.0.get() }.state.begin();
+        let begun = self.get().state.begin();
         (Held(self.0), begun)
     }
 
@@ -228,7 +262,7 @@ impl<K> Queued<K> {
     #[inline]
     pub(crate) fn link(&self) -> NonNull<Link> {
         // SAFETY: inside the node.
-        unsafe { self.0.0.byte_add(offset_of!(Node<K>, link)).cast() }
+        unsafe { self.node().0.byte_add(offset_of!(Node<K>, link)).cast() }
     }
 
     /// Returns the entry with this link.
@@ -240,120 +274,58 @@ impl<K> Queued<K> {
     pub(crate) unsafe fn from_link(link: NonNull<Link>) -> Self {
         // SAFETY: it is the link of a node, by the caller's promise.
         let node = unsafe { link.byte_sub(offset_of!(Node<K>, link)).cast() };
-        Queued(NodeRef(node))
+        Queued(Interned(NodeRef(node)))
     }
 }
 
 /// The right to process one key.
-pub(crate) struct Held<K>(NodeRef<K>);
+pub(crate) struct Held<K>(Interned<K>);
 
 impl<K> Held<K> {
-    #[inline]
-    pub(crate) fn key(&self) -> &K {
-        // SAFETY: the token; a node being processed stays interned.
-        &unsafe { self.0.get() }.key
-    }
-
-    #[inline]
-    pub(crate) fn times(&self, timed: &Timed) -> &Times {
-        // SAFETY: the token; a node being processed stays interned.
-        unsafe { self.0.times(timed) }
-    }
-
-    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
-        // SAFETY: the token; a node being processed stays interned.
-        unsafe { self.0.seat(seated) }
-    }
-
-    pub(crate) fn pin(&self) -> Pin<K> {
-        // SAFETY: the token; a node being processed stays interned.
-        unsafe { Pin::new(self.0) }
-    }
-
     /// Ends the processing. Returns the entry to push if the key was dirty, and whether a shut-down
     /// had closed the key.
     #[inline]
     pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
-        // SAFETY: the token, which ends here.
-        let (phase, closed) = unsafe { self.0.get() }.state.finish();
+        let (phase, closed) = self.get().state.finish();
         ((phase == State::Queued).then_some(Queued(self.0)), closed)
     }
 }
 
 /// Keeps a node interned. The holder must end it with [`Pin::unpin`].
-pub(crate) struct Pin<K>(NodeRef<K>);
+pub(crate) struct Pin<K>(Interned<K>);
 
 impl<K> Pin<K> {
     /// # Safety
     ///
     /// As for [`NodeRef::get`], during the call.
     pub(crate) unsafe fn new(node: NodeRef<K>) -> Self {
-        // SAFETY: by the caller's promise.
-        unsafe { node.get() }.state.pin();
-        Pin(node)
-    }
-
-    #[inline]
-    pub(crate) fn key(&self) -> &K {
-        // SAFETY: pinned.
-        &unsafe { self.0.get() }.key
+        Interned(node).pin()
     }
 
     #[inline]
     pub(crate) fn add(&self) -> Added<K> {
-        // SAFETY: pinned.
-        unsafe { Added::new(self.0.get().state.add_pinned(), self.0) }
+        Added::new(self.get().state.add_pinned(), self)
     }
 
     /// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
     /// [`KeyState::add_at`].
     pub(crate) fn add_at(&self, level: Level, admit: impl FnMut(bool) -> bool) -> Option<Added<K>> {
-        // SAFETY: pinned.
-        let marked = unsafe { self.0.get() }.state.add_at(level, admit)?;
-        // SAFETY: pinned.
-        Some(unsafe { Added::new(marked, self.0) })
-    }
-
-    /// Returns the level of a key that is queued or dirty.
-    pub(crate) fn level(&self) -> Option<Level> {
-        // SAFETY: pinned.
-        unsafe { self.0.get() }.state.level()
-    }
-
-    pub(crate) fn node(&self) -> NodeRef<K> {
-        self.0
-    }
-
-    pub(crate) fn seat(&self, seated: &Seated) -> &Seat {
-        // SAFETY: pinned.
-        unsafe { self.0.seat(seated) }
-    }
-
-    pub(crate) fn delay(&self) -> &Delay {
-        // SAFETY: pinned.
-        &unsafe { self.0.get() }.delay
-    }
-
-    pub(crate) fn phase(&self) -> State {
-        // SAFETY: pinned.
-        unsafe { self.0.get() }.state.phase()
+        let marked = self.get().state.add_at(level, admit)?;
+        Some(Added::new(marked, self))
     }
 
     pub(crate) fn abandon(&self) -> State {
-        // SAFETY: pinned.
-        unsafe { self.0.get() }.state.abandon()
+        self.get().state.abandon()
     }
 
     pub(crate) fn unpin(&self) {
-        // SAFETY: pinned until here.
-        unsafe { self.0.get() }.state.unpin();
+        self.get().state.unpin();
     }
 }
 
 impl<K> Clone for Pin<K> {
     fn clone(&self) -> Self {
-        // SAFETY: pinned by `self`.
-        unsafe { Pin::new(self.0) }
+        self.pin()
     }
 }
 

@@ -32,7 +32,7 @@ use super::{Keys, Shard, Store};
 use crate::keys::state::{KeyState, Residence, State};
 use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::catch_panic::catch_panic;
 
 /// The number of nodes that are always kept, shared equally among the shards; one each if there are
 /// more shards.
@@ -214,7 +214,7 @@ impl Pass {
             shard.sweep_unless_returning()
         };
         self.changed += swept.changed;
-        shard.settle_account(4);
+        shard.set_limit(4);
         Some(swept)
     }
 }
@@ -252,7 +252,7 @@ impl<K> Shard<'_, K> {
             return Swept::none();
         }
         let swept = self.sweep_unless_returning();
-        self.settle_account(16);
+        self.set_limit(16);
         swept
     }
 
@@ -285,7 +285,7 @@ impl<K> Shard<'_, K> {
     /// and shrinks a table with room for more than `spare` times its nodes. (Removed nodes leave
     /// marks, for which a table may double. An adder lets it, or it would double and shrink in
     /// turns.)
-    fn settle_account(&mut self, spare: usize) {
+    fn set_limit(&mut self, spare: usize) {
         let nodes = self.table.len();
         let room = nodes.max(self.keys.residents);
         if self.table.capacity() > spare * room {
@@ -309,7 +309,7 @@ impl<K> Shard<'_, K> {
         swept.changed += spared;
         // A spare chunk in each of many shards would take more than all residents.
         let has_spare = self.keys.residents >= FEWEST_SWEPT;
-        self.store.slab.settle(usize::from(has_spare));
+        self.store.slab.free_empty(usize::from(has_spare));
         swept
     }
 

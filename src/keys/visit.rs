@@ -1,9 +1,38 @@
 //! Walks over a shard's nodes, for shut-downs and reports.
 
 use super::{Keys, Shard};
-use crate::engine::shutdown::Census;
+use crate::Remaining;
 use crate::keys::node::{self, Added, Node, NodeRef, Pin, Pinned};
 use crate::keys::state::{Level, State};
+
+/// What a walk has counted.
+#[derive(Default)]
+pub(crate) struct Census {
+    pub(crate) queued: usize,
+    pub(crate) processing: usize,
+    pub(crate) dirty: usize,
+    /// Delays that were pending.
+    pub(crate) delayed: usize,
+}
+
+impl Census {
+    pub(crate) fn count(&mut self, phase: State) {
+        match phase {
+            State::Idle => {}
+            State::Queued => self.queued += 1,
+            State::Processing => self.processing += 1,
+            State::Dirty => self.dirty += 1,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Remaining {
+        Remaining {
+            queued: self.queued,
+            processing: self.processing + self.dirty,
+            delayed: self.delayed,
+        }
+    }
+}
 
 impl<K> Keys<K> {
     /// Returns the number of queued keys of each level.

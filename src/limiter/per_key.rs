@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::keys::hasher::DefaultHasher;
+use crate::DefaultHasher;
 use crate::time::clock::Clock;
 use crate::time::nanos;
 use counts::Counts;

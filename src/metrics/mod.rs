@@ -33,6 +33,7 @@
 //! with [`manual_timers`](crate::Builder::manual_timers) starts no thread: call
 //! [`report`](crate::WorkQueue::report).
 
+mod event;
 mod histogram;
 mod recorder;
 mod reporter;
@@ -43,8 +44,10 @@ mod tally;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub(crate) use event::Event;
 pub(crate) use recorder::Recorder;
 pub use reporter::report_all;
+pub(crate) use series::{Gauges, Scan, Source};
 pub(crate) use tally::Tally;
 
 /// The interval of reports, unless [`report`](crate::WorkQueue::report) is called.

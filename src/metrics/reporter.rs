@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::{INTERVAL, lock};
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::catch_panic::catch_panic;
 
 /// Reports for a queue, now or if it is due, and returns whether there will be more to report.
 type Report = dyn Fn(bool) -> bool + Send;

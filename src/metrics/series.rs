@@ -16,17 +16,57 @@ use std::time::{Duration, Instant};
 
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 
+use super::event::Event;
 use super::histogram::{self, Histogram, Sums};
 use super::lock;
 use super::recorder::Name;
 use super::stripes::{Stripe, Stripes};
-use super::tally::Counters;
-use crate::engine::Core;
-use crate::engine::scan::Scan;
-use crate::engine::timing::{Event, Watch};
-use crate::fifo::groups::grouping::Grouping;
-use crate::queue::WorkQueue;
-use crate::wait::catch_panic::catch_panic;
+use super::tally::Tally;
+use crate::keys::times::Ticks;
+use crate::sync::catch_panic::catch_panic;
+
+/// The queue that a report is about.
+pub(crate) trait Source {
+    fn tally(&self) -> Option<&Tally>;
+
+    /// Returns whether the queue is shut down, and no key is processing.
+    fn is_at_rest(&self) -> bool;
+
+    /// Converts a duration to nanoseconds.
+    fn nanos(&self, ticks: Ticks) -> u64;
+
+    fn gauges(&self) -> Gauges;
+
+    fn scan(&self) -> Scan;
+}
+
+/// What a scan of all keys has found. Ages are in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// Keys that are processing and will be queued again.
+    pub(crate) dirty: u64,
+    /// The age of the key that has been queued, or dirty, for the longest time.
+    pub(crate) oldest: u64,
+    /// The sum and the maximum of the times that the processing keys have been processing.
+    pub(crate) unfinished: u64,
+    pub(crate) longest: u64,
+    /// Pending delays.
+    pub(crate) delayed: u64,
+    /// Sweeps since the queue was built.
+    pub(crate) sweeps: u64,
+}
+
+/// What a queue has, without a scan.
+#[derive(Default)]
+pub(crate) struct Gauges {
+    pub(crate) queued: usize,
+    /// The queued keys of each level; empty if the queue has no levels.
+    pub(crate) levels: Vec<usize>,
+    /// Adds that wait for room.
+    pub(crate) waiting: usize,
+    /// Groups that wait for a time.
+    pub(crate) parked: usize,
+}
 
 /// The values that a report exports, apart from the histograms.
 struct Totals<'a> {
@@ -34,12 +74,7 @@ struct Totals<'a> {
     /// Deliveries, and keys that are not delivered yet.
     adds: u64,
     depth: u64,
-    /// The queued keys of each level; empty if the queue has no levels.
-    levels: Vec<usize>,
-    /// Adds that wait for room.
-    waiting: u64,
-    /// Groups that wait for a time.
-    parked: u64,
+    gauges: Gauges,
     scan: Scan,
 }
 
@@ -84,9 +119,9 @@ const SERIES: [(&str, Value, &str); 12] = [
         "Adds of keys that were queued or dirty already."),
     ("workqueue_cancelled_delays_total", |totals| totals.stripes.sum(Event::Cancelled),
         "Pending delays that were cancelled."),
-    ("workqueue_waiting_adds", |totals| totals.waiting,
+    ("workqueue_waiting_adds", |totals| totals.gauges.waiting as u64,
         "Adds and puts that wait for room in a queue with a capacity."),
-    ("workqueue_throttled_groups", |totals| totals.parked,
+    ("workqueue_throttled_groups", |totals| totals.gauges.parked as u64,
         "Groups that have queued keys, and are held or without a token."),
     ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
@@ -156,14 +191,14 @@ impl Series {
 
     /// Passes the samples since the last report to the recorder, and returns the number of all
     /// deliveries.
-    fn report_durations(&mut self, to: &dyn Recorder, watch: &Watch, stripes: &Stripes) -> u64 {
+    fn report_durations(&mut self, to: &dyn Recorder, of: &dyn Source, stripes: &Stripes) -> u64 {
         let [delivered, _] = std::array::from_fn(|index| {
             let (name, help, samples) = HISTOGRAMS[index];
             to.describe_histogram(name.into(), Some(Unit::Seconds), help.into());
             let exported = to.register_histogram(&self.key(name), &METADATA);
             let samples = stripes.each().map(samples);
             histogram::report(&mut self.histograms[index], samples, |ticks, count| {
-                exported.record_many(seconds(watch.nanos(0, ticks)), count);
+                exported.record_many(seconds(of.nanos(ticks)), count);
             })
         });
         delivered
@@ -184,7 +219,7 @@ impl Series {
             }
         }
         let (name, help) = LEVELS;
-        for (level, depth) in totals.levels.iter().enumerate() {
+        for (level, depth) in totals.gauges.levels.iter().enumerate() {
             to.describe_gauge(name.into(), None, help.into());
             let label = vec![Label::new("level", level.to_string())];
             let key = self.key(name).with_extra_labels(label);
@@ -198,6 +233,31 @@ impl Series {
             self.count(to, &key, SERIES.len() + index, totals.stripes.sum(event));
         }
     }
+
+    /// Reports the current values. With `now` it always scans the keys, otherwise only if that does
+    /// not take too much of the reporter's time.
+    fn report(&mut self, of: &dyn Source, stripes: &Stripes, now: bool) {
+        self.name.recorder.clone().with(|to| {
+            let delivered = self.report_durations(to, of, stripes);
+            // Read after the deliveries: see the header.
+            let gauges = of.gauges();
+            let began = Instant::now();
+            if now || self.next_scan.is_none_or(|next| began >= next) {
+                self.scan = of.scan();
+                self.next_scan = began.checked_add(began.elapsed() * SHARE);
+            }
+            let scan = self.scan;
+            let depth = gauges.queued as u64 + scan.dirty;
+            let totals = Totals {
+                stripes,
+                adds: delivered + depth,
+                depth,
+                gauges,
+                scan,
+            };
+            self.report_totals(to, &totals);
+        });
+    }
 }
 
 thread_local! {
@@ -205,22 +265,16 @@ thread_local! {
     static REPORTING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl<K> Core<K> {
-    pub(super) fn counters(&self) -> Option<(&Watch, &Counters)> {
-        let watch = self.watch()?;
-        Some((watch, watch.tally().0.as_ref()?))
-    }
-
-    /// Reports to the recorder. With `now` it always scans the keys, otherwise only if that does
-    /// not take too much of the reporter's time.
-    pub(crate) fn report_now(&self, now: bool) {
+impl Tally {
+    /// Reports to the recorder; with `now` from a scan of all keys.
+    pub(crate) fn report(&self, of: &dyn Source, now: bool) {
         // A recorder may call the queue, and even ask for a report.
-        if let Some((watch, counters)) = self.counters()
+        if let Some(counters) = &self.0
             && !REPORTING.replace(true)
         {
             let report = || {
                 if let Some(series) = lock(&counters.series).as_mut() {
-                    self.report_series(series, watch, &counters.stripes, now);
+                    series.report(of, &counters.stripes, now);
                 }
             };
             let outcome = catch_unwind(AssertUnwindSafe(report));
@@ -230,16 +284,16 @@ impl<K> Core<K> {
     }
 
     /// Reports if it is due, or `now`, and returns whether there will be more to report.
-    pub(super) fn report_due(&self, now: bool) -> bool {
-        let at_rest = self.closing.has_begun() && self.closing.all_finished();
-        self.report_now(now || at_rest);
+    pub(super) fn report_due(&self, of: &dyn Source, now: bool) -> bool {
+        let at_rest = of.is_at_rest();
+        self.report(of, now || at_rest);
         !at_rest
     }
 
     /// Makes the last report of a queue that is being dropped, sets its gauges to zero, and frees
     /// its name.
-    pub(crate) fn report_last(&self) {
-        if let Some((watch, counters)) = self.counters()
+    pub(crate) fn report_last(&self, of: &dyn Source) {
+        if let Some(counters) = &self.0
             && let Some(mut series) = lock(&counters.series).take()
         {
             let stripes = &counters.stripes;
@@ -247,60 +301,18 @@ impl<K> Core<K> {
                 stripes,
                 adds: 0,
                 depth: 0,
-                levels: vec![0; self.levels().len()],
-                waiting: 0,
-                parked: 0,
+                gauges: Gauges {
+                    levels: vec![0; of.gauges().levels.len()],
+                    ..Gauges::default()
+                },
                 scan: Scan::default(),
             };
             // The recorder is user code, which may panic, and this runs in a drop.
             let _ = catch_panic(move || {
-                self.report_series(&mut series, watch, stripes, true);
+                series.report(of, stripes, true);
                 let recorder = series.name.recorder.clone();
                 recorder.with(|to| series.report_totals(to, &nothing));
             });
         }
-    }
-
-    /// Returns the number of queued keys of each level; none if the queue has no levels.
-    fn levels(&self) -> Vec<usize> {
-        match self.has_levels() {
-            true => self.len_by_level(),
-            false => Vec::new(),
-        }
-    }
-
-    fn report_series(&self, series: &mut Series, watch: &Watch, stripes: &Stripes, now: bool) {
-        series.name.recorder.clone().with(|to| {
-            let delivered = series.report_durations(to, watch, stripes);
-            // Read after the deliveries: see the header.
-            let queued = self.len() as u64;
-            let began = Instant::now();
-            if now || series.next_scan.is_none_or(|next| began >= next) {
-                series.scan = self.scan(watch);
-                series.next_scan = began.checked_add(began.elapsed() * SHARE);
-            }
-            let scan = series.scan;
-            let depth = queued + scan.dirty;
-            let totals = Totals {
-                stripes,
-                adds: delivered + depth,
-                depth,
-                levels: self.levels(),
-                waiting: self.waiting_adds() as u64,
-                parked: self.groups().map_or(0, Grouping::parked) as u64,
-                scan,
-            };
-            series.report_totals(to, &totals);
-        });
-    }
-}
-
-impl<K, L, S> WorkQueue<K, L, S> {
-    /// Updates the exported series. Does nothing if the queue has no name.
-    ///
-    /// The reporter does so every [`INTERVAL`](crate::metrics::INTERVAL). Visits every key, and
-    /// calls the recorder. Does nothing if a recorder calls it during a report.
-    pub fn report(&self) {
-        self.core.report_now(true);
     }
 }

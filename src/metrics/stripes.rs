@@ -12,18 +12,20 @@ use std::sync::{LazyLock, Mutex, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
+use super::event::Event;
 use super::histogram::{Count, Histogram};
 use super::lock;
-use crate::engine::timing::Event;
 
 /// The stripe of all threads without a number.
 const SHARED: usize = 255;
+
+const KINDS: usize = Event::GivenUp as usize + 1;
 
 #[derive(Default)]
 pub(super) struct Stripe {
     pub(super) queue: Histogram,
     pub(super) work: Histogram,
-    pub(super) events: [Count; Event::KINDS],
+    pub(super) events: [Count; KINDS],
 }
 
 /// The stripes of a queue, each allocated when its thread first counts.

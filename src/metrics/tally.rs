@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use super::event::Event;
 use super::recorder::{Name, Recorder};
 use super::reporter::{self, Entry};
-use super::series::Series;
+use super::series::{Series, Source};
 use super::stripes::{Stripe, Stripes};
-use crate::engine::Core;
-use crate::engine::timing::Event;
 use crate::keys::times::Ticks;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,15 +24,21 @@ pub(super) struct Counters {
 }
 
 impl Tally {
-    /// Creates the counters of `core`, and takes the name.
-    pub(crate) fn new<K: Send + Sync + 'static>(
+    /// Creates the counters of a queue, and takes the name.
+    pub(crate) fn new<C: Source + Send + Sync + 'static>(
         name: Option<&str>,
         to: Recorder,
         manual: bool,
-        core: &Weak<Core<K>>,
+        core: &Weak<C>,
     ) -> Self {
         let core = Weak::clone(core);
-        let report = move |now| core.upgrade().is_some_and(|core| core.report_due(now));
+        let report = move |now| {
+            let core = core.upgrade();
+            core.is_some_and(|core| {
+                core.tally()
+                    .is_some_and(|tally| tally.report_due(&*core, now))
+            })
+        };
         Tally(name.map(|name| {
             Box::new(Counters {
                 stripes: Stripes::new(),
@@ -58,6 +63,17 @@ impl Tally {
         }
     }
 
+    /// Takes the queue off the reporter's list: from here on no other thread reports for it, or
+    /// holds a reference to do so.
+    pub(crate) fn end(&self) {
+        if let Some(counters) = &self.0 {
+            // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an
+            // add registers it anyway, the reporter drops the entry, which is empty.
+            counters.started.store(true, Ordering::Relaxed);
+            reporter::unregister(&counters.entry);
+        }
+    }
+
     /// Counts a delivery of a key that was queued at `queued`.
     #[inline]
     pub(crate) fn got(&self, queued: Ticks, now: Ticks) {
@@ -79,19 +95,6 @@ impl Tally {
         if let Some(counters) = &self.0 {
             let (stripe, alone) = counters.stripes.mine();
             count(stripe, alone);
-        }
-    }
-}
-
-impl<K> Core<K> {
-    /// Takes the queue off the reporter's list: from here on no other thread reports for it, or
-    /// holds a reference to do so.
-    pub(crate) fn end_reports(&self) {
-        if let Some((_, counters)) = self.counters() {
-            // Ordering: Relaxed; keeps the add of a handle from registering the queue again. If an
-            // add registers it anyway, the reporter drops the entry, which is empty.
-            counters.started.store(true, Ordering::Relaxed);
-            reporter::unregister(&counters.entry);
         }
     }
 }

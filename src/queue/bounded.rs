@@ -5,9 +5,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::drain::deadline_in;
 use crate::keys::hash::hash_of;
-use crate::wait::blocking::block_until;
+use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::room::{Share, Turn};
 use crate::{Added, WorkQueue};
 
@@ -92,15 +91,9 @@ where
     }
 
     fn add_until(&self, key: K, limit: Option<Duration>) -> Result<Added, Full<K>> {
-        let Full(key) = match self.try_add(key) {
-            Ok(added) => return Ok(added),
-            Err(full) => full,
-        };
-        let mut turn = self.turn_to_add();
-        match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => self.add_in(&mut turn.share(), key),
-            None => Err(Full(key)),
-        }
+        let add = |key, turn| self.add_in_turn(key, turn);
+        let wait = |full: Full<K>| full.wait(self.turn_to_add(), limit, add);
+        self.try_add(key).or_else(wait)
     }
 
     /// Like [`add_wait`](Self::add_wait), for tasks of any executor.
@@ -126,12 +119,14 @@ where
     ///
     /// Panics if [`try_add`](Self::try_add) would.
     pub async fn add_async(&self, key: K) -> Added {
-        let Full(key) = match self.try_add(key) {
-            Ok(added) => return added,
-            Err(full) => full,
-        };
-        let mut turn = self.turn_to_add();
-        (&mut turn).await;
+        let add = |key, turn| self.add_in_turn(key, turn);
+        match self.try_add(key) {
+            Ok(added) => added,
+            Err(full) => full.wait_async(self.turn_to_add(), add).await,
+        }
+    }
+
+    fn add_in_turn(&self, key: K, turn: Turn<'_>) -> Added {
         let added = self.add_in(&mut turn.share(), key);
         added.expect("the turn has room")
     }
@@ -152,6 +147,31 @@ where
 /// The error of an add or a put for which the queue has no room. It has what was to be added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Full<T>(pub T);
+
+impl<T> Full<T> {
+    /// Blocks until `turn` has room, and adds then; or returns the error after `limit`.
+    pub(crate) fn wait<'q>(
+        self,
+        mut turn: Turn<'q>,
+        limit: Option<Duration>,
+        add: impl FnOnce(T, Turn<'q>) -> Added,
+    ) -> Result<Added, Self> {
+        match block_until(&mut turn, limit.and_then(deadline_in)) {
+            Some(()) => Ok(add(self.0, turn)),
+            None => Err(self),
+        }
+    }
+
+    /// Waits until `turn` has room, and adds then.
+    pub(crate) async fn wait_async<'q>(
+        self,
+        mut turn: Turn<'q>,
+        add: impl FnOnce(T, Turn<'q>) -> Added,
+    ) -> Added {
+        (&mut turn).await;
+        add(self.0, turn)
+    }
+}
 
 impl<T> fmt::Debug for Full<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,14 +6,13 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::engine::cargo::Cargo;
+use crate::engine::values::Values;
 use crate::engine::{Core, Settings};
 use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
-use crate::values::Merger;
-use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, Valued, WorkQueue};
+use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
 
 const LARGEST_RING: usize = 1 << 24;
 const SHORTEST_TICK: Duration = Duration::from_micros(100);
@@ -31,13 +30,13 @@ const MOST_SHARDS: usize = 1 << 16;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
-    limiter: L,
-    hasher: S,
-    pub(super) settings: Settings,
+    pub(crate) limiter: L,
+    pub(crate) hasher: S,
+    pub(crate) settings: Settings,
     /// How values are merged, if the keys carry some.
-    cargo: Option<Box<dyn Cargo<K>>>,
+    pub(crate) values: Option<Box<dyn Values<K>>>,
     /// How keys are grouped, if they are.
-    pub(super) grouping: Option<Box<dyn GroupBy<K>>>,
+    pub(crate) grouping: Option<Box<dyn GroupBy<K>>>,
     _keys: PhantomData<fn(K)>,
 }
 
@@ -47,55 +46,20 @@ impl<K, L, S> Builder<K, L, S> {
             limiter,
             hasher,
             settings,
-            cargo: None,
+            values: None,
             grouping: None,
             _keys: PhantomData,
         }
     }
 
-    fn with(
+    pub(crate) fn with(
         mut self,
-        cargo: Option<Box<dyn Cargo<K>>>,
+        values: Option<Box<dyn Values<K>>>,
         grouping: Option<Box<dyn GroupBy<K>>>,
     ) -> Self {
-        self.cargo = cargo;
+        self.values = values;
         self.grouping = grouping;
         self
-    }
-
-    /// Makes the queue a [`ValueQueue`](crate::ValueQueue), whose keys carry values: `merge` merges a
-    /// value that is put into the one of the same key that is not delivered yet.
-    ///
-    /// The first argument is the older value. [`keyqueue::merge`](crate::merge) has the usual
-    /// functions. `merge` runs under a lock of the key, so it should be short, and must not call the
-    /// queue. See [`ValueQueue::put`](crate::ValueQueue::put) for what a panic of it does.
-    ///
-    /// ```
-    /// use keyqueue::WorkQueue;
-    ///
-    /// let queue = WorkQueue::builder()
-    ///     .name("temperatures")
-    ///     .merge(|warmest: &mut i32, new| *warmest = new.max(*warmest))
-    ///     .build()?;
-    /// queue.put("kitchen", 20);
-    /// queue.put("kitchen", 24);
-    /// queue.put("kitchen", 19);
-    /// assert_eq!(*queue.get().unwrap().value(), 24);
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    pub fn merge<V: Send + 'static>(
-        self,
-        merge: impl Fn(&mut V, V) + Send + Sync + 'static,
-    ) -> Builder<Valued<K, V>, L, S>
-    where
-        K: Send + Sync + 'static,
-    {
-        let mut settings = self.settings;
-        if self.grouping.is_some() {
-            settings.pacing.misplaced = Some(("group_by", "must come after `merge`"));
-        }
-        Builder::new(self.limiter, self.hasher, settings)
-            .with(Some(Box::new(Merger::new(merge))), None)
     }
 
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
@@ -110,13 +74,13 @@ impl<K, L, S> Builder<K, L, S> {
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
     pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
-        Builder::new(self.limiter, hasher, self.settings).with(self.cargo, self.grouping)
+        Builder::new(self.limiter, hasher, self.settings).with(self.values, self.grouping)
     }
 
     /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time should use
     /// the queue's clock, too (`with_clock`).
     pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
-        Builder::new(limiter, self.hasher, self.settings).with(self.cargo, self.grouping)
+        Builder::new(limiter, self.hasher, self.settings).with(self.values, self.grouping)
     }
 
     /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
@@ -254,25 +218,10 @@ impl<K, L, S> Builder<K, L, S> {
             ConfigError::check_range("queue", "capacity", 1..=usize::MAX, capacity)?;
         }
         Ok(WorkQueue {
-            core: Core::new(self.settings, self.cargo, self.grouping),
+            core: Core::new(self.settings, self.values, self.grouping),
             hasher: self.hasher,
             limiter: self.limiter,
         })
-    }
-}
-
-impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L, S> {
-    /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
-    ///
-    /// `weight` is called with each value that is put, and with what values are merged to, under the
-    /// lock of the key: it should be short, and must not call the queue. A weight above 2^40 counts as
-    /// 2^40. See
-    /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
-    pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
-        if let Some(cargo) = &mut self.cargo {
-            Merger::of_mut(&mut **cargo).weigh_by(weight);
-        }
-        self
     }
 }
 

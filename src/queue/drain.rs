@@ -3,7 +3,7 @@
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::engine::Core;
 use crate::wait::blocking::block_until;
@@ -11,15 +11,15 @@ use crate::wait::race::race;
 use crate::wait::{WaitList, Waiter};
 use crate::{DrainEnd, Drained, Remaining};
 
-/// A place on a list whose notifications go to every waiter, with the protocol of [`crate::wait`].
-pub(crate) struct Place<'q> {
+/// One waiter on a list whose notifications go to every waiter, with the protocol of [`crate::wait`].
+pub(crate) struct Listener<'q> {
     list: &'q WaitList,
     waiter: Option<Waiter>,
 }
 
-impl<'q> Place<'q> {
+impl<'q> Listener<'q> {
     pub(crate) fn new(list: &'q WaitList) -> Self {
-        Place { list, waiter: None }
+        Listener { list, waiter: None }
     }
 
     /// Waits until `check` returns something. A notification may have changed what it returns.
@@ -43,7 +43,7 @@ impl<'q> Place<'q> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Listener<'_> {
     fn drop(&mut self) {
         // A notification goes to every waiter, so there is none to pass on.
         if let Some(waiter) = self.waiter.take() {
@@ -57,7 +57,7 @@ pub(crate) struct Drain<'q, K> {
     core: &'q Core<K>,
     /// The number of releases of drainers before this one began.
     releases: usize,
-    place: Place<'q>,
+    listener: Listener<'q>,
 }
 
 impl<'q, K> Drain<'q, K> {
@@ -69,7 +69,7 @@ impl<'q, K> Drain<'q, K> {
         Drain {
             core,
             releases,
-            place: Place::new(&core.closing.drainers),
+            listener: Listener::new(&core.closing.drainers),
         }
     }
 
@@ -109,7 +109,7 @@ impl<K> Future for Drain<'_, K> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Drained> {
         let (closing, releases) = (&self.core.closing, self.releases);
-        let end = self.place.poll(context, || {
+        let end = self.listener.poll(context, || {
             if closing.all_finished() {
                 return Some(DrainEnd::Finished);
             }
@@ -117,10 +117,4 @@ impl<K> Future for Drain<'_, K> {
         });
         end.map(|end| self.drained(end))
     }
-}
-
-/// Returns the moment `limit` from now; `None` if the clock cannot represent it, so that there is
-/// no limit.
-pub(crate) fn deadline_in(limit: Duration) -> Option<Instant> {
-    Instant::now().checked_add(limit)
 }

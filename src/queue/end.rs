@@ -6,7 +6,8 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use crate::limiter::NoLimit;
-use crate::queue::drain::{Drain, Place, deadline_in};
+use crate::queue::drain::{Drain, Listener};
+use crate::wait::blocking::deadline_in;
 use crate::{DefaultHasher, Drained, Remaining, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {
@@ -132,8 +133,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[must_use = "futures do nothing unless polled"]
     pub fn closed(&self) -> impl Future<Output = ()> {
         let closing = &self.core.closing;
-        let mut place = Place::new(&closing.drainers);
-        poll_fn(move |context| place.poll(context, || closing.has_begun().then_some(())))
+        let mut listener = Listener::new(&closing.drainers);
+        poll_fn(move |context| listener.poll(context, || closing.has_begun().then_some(())))
     }
 
     /// Shuts the queue down and waits until no key is queued or processing, or until

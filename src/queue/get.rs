@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::engine::taking::{Taken, Unfinished};
 use crate::limiter::NoLimit;
-use crate::queue::drain::deadline_in;
 use crate::queue::item::Parameters;
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
+use crate::wait::blocking::deadline_in;
 use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
 
 impl<K, L, S> WorkQueue<K, L, S> {

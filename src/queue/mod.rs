@@ -1,7 +1,6 @@
 //! The public face of the queue: adding, delaying, retrying, cancelling. Getting is in [`get`], what
 //! finds a key by a borrowed form in [`lookup`], shutting down in [`end`], inspection in [`snapshot`].
 
-pub(crate) mod added;
 pub(crate) mod batch;
 pub(crate) mod bounded;
 pub(crate) mod builder;
@@ -378,6 +377,17 @@ impl<K, L, S> WorkQueue<K, L, S> {
         self.core.fire_due()
     }
 
+    /// Updates the exported series. Does nothing if the queue has no name.
+    ///
+    /// The reporter does so every [`INTERVAL`](crate::metrics::INTERVAL). Visits every key, and
+    /// calls the recorder. Does nothing if a recorder calls it during a report.
+    #[cfg(feature = "metrics")]
+    pub fn report(&self) {
+        if let Some(watch) = self.core.watch() {
+            watch.tally().report(&*self.core, true);
+        }
+    }
+
     /// Returns the rate limiter the queue was built with.
     #[must_use]
     pub fn rate_limiter(&self) -> &L {
@@ -422,7 +432,9 @@ impl<K, L, S> RefUnwindSafe for WorkQueue<K, L, S> {}
 impl<K, L, S> Drop for WorkQueue<K, L, S> {
     fn drop(&mut self) {
         let core = &self.core;
-        core.end_reports();
+        if let Some(watch) = core.watch() {
+            watch.tally().end();
+        }
         // No thread can be waiting, because waiters borrow the queue. Handles may live on, and
         // their adds must be refused from now on; what is queued will not be delivered, and its
         // receipts end. The timer's thread has a reference, too, and is stopped by this.
@@ -432,7 +444,9 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
         core.driver.stop(&core.timer);
         // Even if the thread has dropped its reference to the core: it may still be running.
         core.driver.join();
-        core.report_last();
+        if let Some(watch) = core.watch() {
+            watch.tally().report_last(&**core);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::ops::{Deref, DerefMut};
 
 use crate::limiter::RateLimiter;
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::catch_panic::catch_panic;
 use crate::{Item, WorkQueue};
 
 /// An item whose drop is a retry: `I` is an [`Item`] or an [`OwnedItem`](crate::OwnedItem). Created by

@@ -27,6 +27,8 @@ pub(crate) mod held;
 #[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
 pub(crate) use held::{Held, assert_locks_held, assert_unlocked};
 
+pub(crate) mod catch_panic;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 

@@ -5,7 +5,7 @@ use std::task::{Wake, Waker};
 
 use super::*;
 use crate::keys::Keys;
-use crate::keys::slab::Annex;
+use crate::keys::slab::SideData;
 use crate::time::clock::MockClock;
 
 /// A tick, in nanoseconds.
@@ -22,7 +22,7 @@ impl Timed {
         let (clock, time) = Clock::mock();
         Timed {
             timer: Timer::new(clock, TICK, DelayPolicy::Replace, true),
-            keys: Keys::new(2, Annex::default()),
+            keys: Keys::new(2, SideData::default()),
             time,
         }
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{Load, Merger, Valued, Waiting};
 use crate::Added;
 use crate::engine::Core;
-use crate::engine::timing::Event;
 use crate::keys::Shard;
 use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
+use crate::metrics::Event;
 use crate::sync::{Arc, SpinLockGuard};
 use crate::wait::room::Share;
 
@@ -25,8 +25,8 @@ impl<V> From<V> for Load<V> {
 impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     #[inline]
     pub(super) fn merger(&self) -> &Merger<V> {
-        let cargo = self.cargo();
-        Merger::of(cargo.expect("a queue of values is built with `Builder::merge`"))
+        let values = self.values();
+        Merger::of(values.expect("a queue of values is built with `Builder::merge`"))
     }
 
     pub(super) fn put(&self, hash: u64, level: Level, key: K, load: Load<V>) -> Added
@@ -210,7 +210,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
             // Needs no order with what follows: it only moves the entry.
-            raised @ node::Added::Raised(_) => (None, self.settle(raised)),
+            raised @ node::Added::Raised(_) => (None, self.after_add(raised)),
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;

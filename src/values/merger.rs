@@ -4,14 +4,14 @@ use std::mem;
 use std::ptr;
 use std::thread;
 
-use super::receipt::Ended;
-use super::{Load, Receipts, Valued, Waiting};
-use crate::engine::cargo::Cargo;
+use super::{Load, Valued, Waiting};
 use crate::engine::timing::Watch;
+use crate::engine::values::Values;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{SpinLockGuard, assert_locks_held};
-use crate::wait::catch_panic::catch_panic;
+use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::{Room, countable};
 
 /// The values of a queue: how they are merged, and how much may wait.
@@ -39,14 +39,14 @@ impl<V> Merger<V> {
     /// Returns what the values of these keys have. A cast, because a checked one costs each put a
     /// tenth of its instructions.
     #[inline]
-    pub(super) fn of<K>(cargo: &dyn Cargo<Valued<K, V>>) -> &Self {
-        // SAFETY: `Cargo<Valued<K, V>>` is implemented by `Merger<V>` alone.
-        unsafe { &*ptr::from_ref(cargo).cast() }
+    pub(super) fn of<K>(values: &dyn Values<Valued<K, V>>) -> &Self {
+        // SAFETY: `Values<Valued<K, V>>` is implemented by `Merger<V>` alone.
+        unsafe { &*ptr::from_ref(values).cast() }
     }
 
-    pub(crate) fn of_mut<K>(cargo: &mut dyn Cargo<Valued<K, V>>) -> &mut Self {
+    pub(crate) fn of_mut<K>(values: &mut dyn Values<Valued<K, V>>) -> &mut Self {
         // SAFETY: as above.
-        unsafe { &mut *ptr::from_mut(cargo).cast() }
+        unsafe { &mut *ptr::from_mut(values).cast() }
     }
 
     pub(crate) fn weigh_by(&mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) {
@@ -75,7 +75,7 @@ impl<V> Merger<V> {
         }
         if let Some(newer) = newer.receipts {
             match &mut older.receipts {
-                Some(older) => older.obligations.extend(newer.obligations),
+                Some(older) => older.append(*newer),
                 None => older.receipts = Some(newer),
             }
         }
@@ -119,7 +119,7 @@ impl<V> Merger<V> {
     }
 }
 
-impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger<V> {
+impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merger<V> {
     fn bound(&mut self, capacity: usize) {
         self.room = Some(Room::new(capacity));
     }
@@ -154,7 +154,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
 
     fn end_as(&self, held: &mut Held<Valued<K, V>>, end: Ended) {
         if let Some(receipts) = &mut held.values().1.receipts {
-            receipts.end = end;
+            receipts.end_as(end);
         }
     }
 
@@ -167,7 +167,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         let mut load = mem::take(loaded);
         if let Some(receipts) = &mut load.receipts {
             // A report that the key is given up may have been cancelled.
-            receipts.end = Ended::Done;
+            receipts.end_as(Ended::Done);
         }
         // A value that was taken cannot be delivered again.
         let gone = match load.value {
@@ -201,7 +201,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Cargo<Valued<K, V>> for Merger
         }
     }
 
-    fn strand(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) -> Option<Receipts> {
+    fn take_receipts(
+        &self,
+        key: &Valued<K, V>,
+        decide: &mut dyn FnMut() -> bool,
+    ) -> Option<Receipts> {
         let mut waiting = key.waiting.lock();
         let receipts = decide().then(|| waiting.load.receipts.take())?;
         receipts.map(|receipts| *receipts)

@@ -2,7 +2,7 @@
 //!
 //! A [`ValueQueue`] is a [`WorkQueue`] whose keys are
 //! [`Valued`]: the value is inside the key, and so in the key's node. The engine knows only the
-//! trait [`Cargo`](crate::engine::cargo::Cargo), which [`Merger`] implements.
+//! trait [`Values`](crate::engine::values::Values), which [`Merger`] implements.
 //!
 //! # The value of one key
 //!
@@ -37,13 +37,13 @@
 //! * A delivery that finds no value is finished immediately, and not handed out: the value was taken
 //!   back, or another delivery before has taken it with its own.
 
+mod builder;
 mod core;
 mod item;
 pub mod merge;
 mod merger;
 mod put;
 pub(crate) mod put_wait;
-pub(crate) mod receipt;
 
 use std::borrow::Borrow;
 use std::cell::UnsafeCell;
@@ -55,11 +55,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::keys::node::Held;
 use crate::limiter::NoLimit;
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{SpinLock, assert_unlocked};
-use crate::wait::catch_panic::catch_panic;
+use crate::wait::receipt::{Ended, Receipts};
 use crate::{DefaultHasher, Item, WorkQueue};
 pub(crate) use merger::Merger;
-use receipt::{Ended, Obligation};
 
 /// A [`WorkQueue`] whose keys carry values, which are merged while they wait: a key comes with all that
 /// was put for it since its last delivery. Built by [`Builder::merge`](crate::Builder::merge).
@@ -127,13 +127,6 @@ struct Load<V> {
     receipts: Option<Box<Receipts>>,
 }
 
-/// The receipts of the adds that one delivery covers.
-pub(crate) struct Receipts {
-    obligations: Vec<Obligation>,
-    /// How the delivery ends, if nothing else happens.
-    end: Ended,
-}
-
 /// What waits for the next delivery of a key.
 struct Waiting<V> {
     load: Load<V>,
@@ -160,23 +153,6 @@ impl<V> Load<V> {
             // The drop of the value is user code.
             assert_unlocked();
             let _ = catch_panic(|| drop(self.value));
-        }
-    }
-}
-
-impl Receipts {
-    fn of(obligation: Obligation) -> Box<Self> {
-        Box::new(Receipts {
-            obligations: vec![obligation],
-            end: Ended::Done,
-        })
-    }
-
-    #[cold]
-    fn fire(self, end: Option<Ended>) {
-        let end = end.unwrap_or(self.end);
-        for obligation in self.obligations {
-            obligation.fire(end);
         }
     }
 }

@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::receipt::{self, Receipt};
-use super::{Load, Receipts, Valued};
+use super::{Load, Valued};
 use crate::keys::hash::hash_of;
+use crate::wait::receipt::{Receipt, Receipts, receipt};
 use crate::{Added, KeyHandle, ValueQueue};
 
 impl<K, V, L, S> ValueQueue<K, V, L, S>
@@ -318,7 +318,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
 
 /// Returns the load of a value, and the receipt for its delivery.
 fn tracked<V>(value: V) -> (Load<V>, Receipt) {
-    let (obligation, receipt) = receipt::receipt();
+    let (obligation, receipt) = receipt();
     let load = Load {
         value: Some(value),
         receipts: Some(Receipts::of(obligation)),

@@ -4,8 +4,6 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use crate::keys::hash::hash_of;
-use crate::queue::drain::deadline_in;
-use crate::wait::blocking::block_until;
 use crate::wait::room::Turn;
 use crate::{Added, Full, ValueQueue};
 
@@ -45,12 +43,12 @@ where
         let Some(room) = &merger.room else {
             return Ok(self.put(key, value));
         };
-        // What a shut-down leaves behind takes room for good, so this would never be told.
+        // What a shut-down leaves behind takes room for good, so the caller would never learn of it.
         if self.is_shutting_down() {
             return Ok(Added::ShutDown);
         }
         match Turn::try_new(room, merger.weight(&value)) {
-            Some(turn) => Ok(self.put_in_turn(key, value, turn)),
+            Some(turn) => Ok(self.put_in_turn((key, value), turn)),
             // Together with a value that waits already, this one weighs 1: it needs no room (B1).
             None if merger.weight.is_none() => {
                 let hash = hash_of(&self.hasher, &key);
@@ -112,15 +110,12 @@ where
     }
 
     fn put_until(&self, key: K, value: V, limit: Option<Duration>) -> Result<Added, Full<(K, V)>> {
-        let Full((key, value)) = match self.try_put(key, value) {
-            Ok(added) => return Ok(added),
-            Err(full) => full,
+        let put = |put, turn| self.put_in_turn(put, turn);
+        let wait = |full: Full<_>| {
+            let turn = self.turn(&full);
+            full.wait(turn, limit, put)
         };
-        let mut turn = self.turn(&value);
-        match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => Ok(self.put_in_turn(key, value, turn)),
-            None => Err(Full((key, value))),
-        }
+        self.try_put(key, value).or_else(wait)
     }
 
     /// Like [`put_wait`](Self::put_wait), for tasks of any executor.
@@ -146,18 +141,19 @@ where
     ///
     /// Panics if [`try_put`](Self::try_put) would.
     pub async fn put_async(&self, key: K, value: V) -> Added {
-        let Full((key, value)) = match self.try_put(key, value) {
-            Ok(added) => return added,
-            Err(full) => full,
-        };
-        let mut turn = self.turn(&value);
-        (&mut turn).await;
-        self.put_in_turn(key, value, turn)
+        let put = |put, turn| self.put_in_turn(put, turn);
+        match self.try_put(key, value) {
+            Ok(added) => added,
+            Err(full) => {
+                let turn = self.turn(&full);
+                full.wait_async(turn, put).await
+            }
+        }
     }
 
     /// Puts a value for which there is room. It is counted for the weight of the turn, and so never
     /// twice.
-    fn put_in_turn(&self, key: K, value: V, mut turn: Turn<'_>) -> Added {
+    fn put_in_turn(&self, (key, value): (K, V), mut turn: Turn<'_>) -> Added {
         let merger = self.core.merger();
         let hash = hash_of(&self.hasher, &key);
         let level = self.core.default_level();
@@ -168,7 +164,7 @@ where
     }
 
     /// Returns the turn of a value for which there was no room.
-    fn turn(&self, value: &V) -> Turn<'_> {
+    fn turn(&self, Full((_, value)): &Full<(K, V)>) -> Turn<'_> {
         let merger = self.core.merger();
         let room = merger.room.as_ref().expect("only a bounded queue is full");
         Turn::new(room, merger.weight(value))

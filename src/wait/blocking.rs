@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::ThreadParker;
 
@@ -23,4 +23,10 @@ pub(crate) fn block_until<F: Future + Unpin>(
         }
         parker.park(deadline);
     }
+}
+
+/// Returns the moment `limit` from now; `None` if the clock cannot represent it, so that there is
+/// no limit.
+pub(crate) fn deadline_in(limit: Duration) -> Option<Instant> {
+    Instant::now().checked_add(limit)
 }

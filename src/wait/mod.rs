@@ -31,8 +31,8 @@
 //! and 4: the notification may have been for a second key.
 
 pub(crate) mod blocking;
-pub(crate) mod catch_panic;
 pub(crate) mod race;
+pub(crate) mod receipt;
 pub(crate) mod room;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -41,8 +41,8 @@ use std::task::Waker;
 use crossbeam_utils::CachePadded;
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked, fence_after_rmw};
-use crate::wait::catch_panic::catch_panic;
 
 /// The waiters for one event, in the order of their registration.
 #[derive(Default)]

@@ -24,7 +24,8 @@
 //!
 //! *Grant* means: under the line's lock, as long as the first in the line fits, raise `used` by its
 //! weight, take it off the line and wake it. So room goes to the first in the line, whatever the
-//! others need (B2). An add that finds another in the line is not let past.
+//! others need (B2). An add that finds another in the line waits behind
+//! it, or is refused.
 //!
 //! The two fences guarantee that at least one side sees the other's store, so that no room is left
 //! unused while an add waits.
@@ -32,7 +33,7 @@
 //! A granted add that is cancelled gives the weight back, which grants to the next. One that happens
 //! turns it into the weight of its key or value.
 //!
-//! After a shut-down everybody in the line is let in, to be refused by the queue.
+//! A shut-down grants every request in the line, and the queue then refuses the adds.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -40,8 +41,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked};
-use crate::wait::catch_panic::catch_panic;
 
 /// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
 /// the sum over 2^24 values fits in 64 bits.
@@ -58,13 +59,13 @@ pub(crate) struct Room {
     used: AtomicU64,
     /// The length of the line.
     waiting: AtomicUsize,
-    line: Mutex<VecDeque<Arc<Place>>>,
-    /// Whether the queue is shut down. Then nobody waits.
+    line: Mutex<VecDeque<Arc<Request>>>,
+    /// Whether the queue is shut down. Then no add waits.
     closed: AtomicBool,
 }
 
-/// A place in the line.
-struct Place {
+/// A request for room, in the line.
+struct Request {
     weight: usize,
     granted: AtomicBool,
     waker: AtomicWaker,
@@ -98,7 +99,7 @@ impl Room {
             .is_ok()
     }
 
-    /// Takes room for a weight, if there is any and nobody waits for it.
+    /// Takes room for a weight, if there is any and no add waits for it.
     fn try_take(&self, weight: usize) -> bool {
         // Ordering: Relaxed; an add that comes at the same time may be before or behind this one.
         self.waiting.load(Ordering::Relaxed) == 0 && self.take(weight)
@@ -139,7 +140,7 @@ impl Room {
             let mut line = self.line.lock();
             // Ordering: Relaxed; written under the line's lock, or before it was locked.
             let closed = self.closed.load(Ordering::Relaxed);
-            let fits = |first: &Arc<Place>| {
+            let fits = |first: &Arc<Request>| {
                 if closed {
                     self.add(first.weight);
                 }
@@ -166,7 +167,7 @@ impl Room {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Lets everybody in: their adds are going to be refused.
+    /// Grants every request: the queue refuses the adds.
     pub(crate) fn close(&self) {
         let line = self.line.lock();
         // Ordering: Relaxed; written and read under the line's lock.
@@ -186,7 +187,7 @@ pub(crate) struct Share<'r> {
     granted: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
-    /// Whether it has given room back that nobody was offered yet.
+    /// Whether it has given room back that no waiting add was offered yet.
     owes: bool,
 }
 
@@ -194,22 +195,21 @@ impl<'r> Share<'r> {
     /// The share of an add that is never refused for lack of room.
     #[inline]
     pub(crate) fn exceeding(room: Option<&'r Room>) -> Self {
-        Share {
-            room,
-            has: 0,
-            granted: 0,
-            exceeds: true,
-            owes: false,
-        }
+        Self::new(room, 0, true)
     }
 
     /// The share of an add that is refused if there is no room, or if others wait for it.
     pub(crate) fn within(room: &'r Room) -> Self {
+        Self::new(Some(room), 0, false)
+    }
+
+    #[inline]
+    fn new(room: Option<&'r Room>, granted: usize, exceeds: bool) -> Self {
         Share {
-            room: Some(room),
+            room,
             has: 0,
-            granted: 0,
-            exceeds: false,
+            granted,
+            exceeds,
             owes: false,
         }
     }
@@ -288,7 +288,7 @@ pub(crate) struct Turn<'r> {
 
 enum State {
     New,
-    Waiting(Arc<Place>),
+    Waiting(Arc<Request>),
     /// The turn has room for its weight.
     Granted,
 }
@@ -309,13 +309,7 @@ impl<'r> Turn<'r> {
 
     /// Turns the room of a turn that has it into that of an add.
     pub(crate) fn share(mut self) -> Share<'r> {
-        Share {
-            room: Some(self.room),
-            has: 0,
-            granted: self.take(),
-            exceeds: true,
-            owes: false,
-        }
+        Share::new(Some(self.room), self.take(), true)
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.
@@ -339,27 +333,27 @@ impl Future for Turn<'_> {
                 self.state = State::Granted;
                 return Poll::Ready(());
             }
-            let place = Arc::new(Place {
+            let request = Arc::new(Request {
                 weight: self.weight,
                 granted: AtomicBool::new(false),
                 waker: AtomicWaker::new(),
             });
-            place.waker.register(context.waker());
+            request.waker.register(context.waker());
             let mut line = room.line.lock();
-            line.push_back(Arc::clone(&place));
+            line.push_back(Arc::clone(&request));
             // Ordering: Relaxed; ordered by the fence.
             room.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
-            self.state = State::Waiting(place);
+            self.state = State::Waiting(request);
             // Ordering: SeqCst; pairs with the fence in `release`: see the protocol in the header.
             fence(Ordering::SeqCst);
             room.grant();
         }
-        if let State::Waiting(place) = &self.state {
-            place.waker.register(context.waker());
+        if let State::Waiting(request) = &self.state {
+            request.waker.register(context.waker());
             // Ordering: Acquire; pairs with the Release in `grant`. The waker is stored first, so a
             // grant after this load finds it.
-            if !place.granted.load(Ordering::Acquire) {
+            if !request.granted.load(Ordering::Acquire) {
                 return Poll::Pending;
             }
             self.state = State::Granted;
@@ -371,10 +365,10 @@ impl Future for Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let room = self.room;
-        if let State::Waiting(place) = &self.state {
+        if let State::Waiting(request) = &self.state {
             let mut line = room.line.lock();
             let before = line.len();
-            line.retain(|other| !Arc::ptr_eq(other, place));
+            line.retain(|other| !Arc::ptr_eq(other, request));
             // Ordering: Relaxed; a decrease only spares others the lock.
             room.waiting.store(line.len(), Ordering::Relaxed);
             let was_waiting = line.len() < before;

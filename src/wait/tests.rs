@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::scaled::scaled;
-use crate::wait::catch_panic::Bomb;
+use crate::sync::catch_panic::Bomb;
 
 /// Calls a function when it is woken.
 struct Call<F>(F);

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use super::trace::{self, Span};
 use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
-use crate::engine::timing::Event;
 use crate::limiter::{ItemFastSlow, RateLimiter};
-use crate::wait::catch_panic::catch_panic;
+use crate::metrics::Event;
+use crate::sync::catch_panic::catch_panic;
 use crate::{Added, Ended, Item, KeyHandle, Valued};
 
 /// How long the workers remember the retries of a key that is not added again.

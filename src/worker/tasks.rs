@@ -13,7 +13,7 @@ use super::settle::Said;
 use super::trace::Span;
 use super::{IntoVerdict, Key, Loop, Report, Verdict, Workers, attempt};
 use crate::limiter::RateLimiter;
-use crate::wait::catch_panic::{catch_panic, catch_panic_async};
+use crate::sync::catch_panic::{catch_panic, catch_panic_async};
 use crate::{ConfigError, Item};
 
 /// The most tasks of one [`Workers`].

@@ -12,9 +12,10 @@ use super::stop::StopFlag;
 use super::trace::Span;
 use super::{IntoVerdict, Key, Loop, Running, Workers, attempt};
 use crate::limiter::RateLimiter;
-use crate::queue::drain::{Drain, deadline_in};
+use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::catch_panic::catch_panic;
+use crate::wait::blocking::deadline_in;
 use crate::{ConfigError, Drained};
 
 /// The most threads of one [`Workers`].

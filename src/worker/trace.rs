@@ -10,7 +10,7 @@ use tracing::{Instrument, error, info_span, warn};
 use super::{Failed, GivenUp, Key, Loop, Reason};
 use crate::Item;
 use crate::limiter::RateLimiter;
-use crate::wait::catch_panic::catch_panic;
+use crate::sync::catch_panic::catch_panic;
 
 /// The span of one delivered key.
 pub(super) struct Span(tracing::Span);

@@ -53,29 +53,55 @@ struct Model {
     end: u128,
     now: u128,
     interval: u128,
-    /// The time between two tokens, and the tokens that a full bucket has beyond the first.
-    rate: Option<(u128, u128)>,
+    rate: Option<Rate>,
     queued: bool,
     /// When the pending delay ends.
     due: Option<u128>,
     held_until: u128,
     /// The end of the interval since the last delivery.
     interval_until: u128,
-    /// When the bucket is full.
+    /// When the bucket is full, in the units of the rate.
     full: u128,
+}
+
+/// A rate counts time in units of which a token has a whole number, so that it neither is slower nor faster than set.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    /// The units between two tokens, and those of the tokens that a full bucket has beyond the first.
+    token: u128,
+    spare: u128,
+    /// The units in 2^62 nanoseconds.
+    scale: u128,
+}
+
+impl Rate {
+    fn new((per_second, burst): (f64, u32)) -> Self {
+        let nanos = (1e9 / per_second).max(1.0);
+        let token = nanos.ceil() as u128;
+        Rate {
+            token,
+            spare: token * u128::from(burst - 1),
+            scale: (nanos.ceil() / nanos * (1_u64 << 62) as f64) as u128,
+        }
+    }
+
+    fn units(self, nanos: u128) -> u128 {
+        (nanos * self.scale) >> 62
+    }
+
+    /// The first nanosecond at which these units are over.
+    fn nanos(self, units: u128) -> u128 {
+        (units << 62).div_ceil(self.scale)
+    }
 }
 
 impl Model {
     fn new(interval: Duration, rate: Option<(f64, u32)>) -> Self {
-        let rate = rate.map(|(per_second, burst)| {
-            let interval = (1e9 / per_second).ceil().max(1.0) as u128;
-            (interval, interval * u128::from(burst - 1))
-        });
         Model {
             end: end().as_nanos(),
             now: 0,
             interval: interval.as_nanos(),
-            rate,
+            rate: rate.map(Rate::new),
             queued: false,
             due: None,
             held_until: 0,
@@ -105,9 +131,8 @@ impl Model {
     }
 
     fn ready_at(&self) -> Option<u128> {
-        let token = self
-            .rate
-            .map_or(0, |(_, spare)| self.full.saturating_sub(spare));
+        let token = |rate: Rate| rate.nanos(self.full.saturating_sub(rate.spare));
+        let token = self.rate.map_or(0, token);
         let ready = self.held_until.max(self.interval_until).max(token);
         self.queued.then_some(ready)
     }
@@ -118,8 +143,8 @@ impl Model {
         if is_ready {
             self.queued = false;
             self.interval_until = self.now + self.interval;
-            if let Some((interval, _)) = self.rate {
-                self.full = self.full.max(self.now) + interval;
+            if let Some(rate) = self.rate {
+                self.full = self.full.max(rate.units(self.now)) + rate.token;
             }
         }
         is_ready

@@ -5,11 +5,11 @@
 use crate::sync::Arc;
 
 use super::list::Levels;
-use super::rate::Rate;
 use super::table::Links;
 use crate::keys::node::Queued;
 use crate::keys::seat::Seated;
 use crate::keys::state::Level;
+use crate::time::rate::Rate;
 
 /// What is the same for all groups. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub(super) struct Group<K, G> {
     number: u32,
     /// The less urgent level that was preferred last.
     relieved: Level,
-    /// When its bucket is full.
+    /// When its bucket is full, in the units of the rate.
     full: u64,
     /// 0 if it is not held.
     pub(super) held_until: u64,
@@ -111,11 +111,11 @@ impl<K, G> Group<K, G> {
     pub(super) fn belongs(&mut self, rules: &Rules, now: impl Fn() -> u64) -> Whereabouts {
         let is_full = rules.limit.is_some_and(|limit| self.in_flight >= limit);
         let at = if self.queued > 0 && !is_full {
-            self.held_until.max(self.next_token(rules))
+            self.held_until.max(self.at(rules, Rate::next))
         } else if self.queued > 0 || self.in_flight > 0 {
             return Whereabouts::Busy;
         } else {
-            self.held_until.max(self.full)
+            self.held_until.max(self.at(rules, |_, full| full))
         };
         // A group that waits for nothing costs no look at the clock.
         if at > 0 && at > now() {
@@ -129,8 +129,10 @@ impl<K, G> Group<K, G> {
         }
     }
 
-    fn next_token(&self, rules: &Rules) -> u64 {
-        rules.rate.map_or(0, |rate| rate.next(self.full))
+    /// Returns when the bucket is in some state, in nanoseconds; 0 if there is none.
+    fn at(&self, rules: &Rules, state: impl FnOnce(Rate, u64) -> u64) -> u64 {
+        let rate = rules.rate;
+        rate.map_or(0, |rate| rate.nanos_after(state(rate, self.full)))
     }
 
     /// Takes the next key of a group that is ready.
@@ -150,7 +152,7 @@ impl<K, G> Group<K, G> {
             (self.number, self.relieved) = (0, 0);
         }
         if let Some(rate) = rules.rate {
-            self.full = rate.take(self.full, now());
+            self.full = rate.take(self.full, rate.units(now()));
         }
         self.turn = if self.turn == 0 {
             self.weight
@@ -173,7 +175,7 @@ impl<K, G> Group<K, G> {
     /// turn, and the number that it has drawn for its level.
     pub(super) fn refund(&mut self, level: Level, counted: bool, rules: &Rules) {
         if let Some(rate) = rules.rate {
-            self.full = self.full.saturating_sub(rate.interval());
+            self.full = rate.put_back(self.full);
         }
         // A group that has left the line has a whole turn when it comes back.
         if self.whereabouts == Whereabouts::Ready {

@@ -54,7 +54,7 @@ impl<K> Levels<K> {
 
     /// Puts a key at the tail of the list of its level.
     pub(super) fn push(&mut self, entry: Queued<K>, seated: &Seated) {
-        let level = entry.level();
+        let level = entry.level().unwrap_or(0);
         entry.seat(seated).set_listed(Some(level));
         // SAFETY: the key is queued, and in no list: this was its one entry.
         unsafe { self.list(level).push(entry.node(), seated) };

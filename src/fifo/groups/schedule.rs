@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 use super::NEVER;
 use super::cooling::Cooling;
 use super::group::{Rules, Whereabouts};
-use super::rate::Rate;
+use super::settings::Parts;
 use super::table::{Line, Table};
 use crate::Clock;
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::seat::{GroupId, Seat, Seated};
 use crate::sync::Arc;
+use crate::time::nanos;
+use crate::time::rate::Rate;
 
 /// The number of idle groups that are always kept.
 const RESIDENTS: usize = 1024;
@@ -24,7 +26,7 @@ const REST: u64 = 100_000_000;
 /// The token bucket of the whole queue (T1).
 struct Pace {
     rate: Rate,
-    /// When it is full.
+    /// When it is full, in the units of the rate.
     full: u64,
     /// When it has a token again, if a getter has missed one; [`NEVER`] if not.
     missed: u64,
@@ -56,35 +58,37 @@ pub(super) struct Schedule<K, G> {
     next_look: u64,
 }
 
-/// The settings of a schedule.
-pub(super) struct Settings {
-    pub(super) rules: Rules,
-    pub(super) seated: Seated,
-    pub(super) clock: Clock,
-    pub(super) is_one: bool,
-    /// In nanoseconds.
-    pub(super) interval: Option<u64>,
-    pub(super) pace: Option<Rate>,
-}
-
 impl<K, G> Schedule<K, G> {
-    pub(super) fn new(settings: Settings) -> Self {
-        let (rules, seated) = (settings.rules, settings.seated);
+    /// `is_one` says that there is only the group without a name.
+    pub(super) fn new(parts: Parts, is_one: bool) -> Self {
+        let Parts {
+            order,
+            pacing,
+            seated,
+            clock,
+        } = parts;
+        let rate = |(per_second, burst)| Rate::new(per_second, burst);
+        let rules = Rules {
+            limit: pacing.group_limit.map(|limit| limit as u32),
+            rate: pacing.group_rate.map(rate),
+            levels: order.levels,
+            starvation_limit: order.starvation_limit,
+        };
+        let interval = pacing.min_interval.map(nanos::saturating);
+        let pace = pacing.dispatch_rate.map(rate);
         let mut groups = Table::new();
         groups.insert(None, 1, &rules);
         Schedule {
             rules,
             seated,
-            clock: settings.clock,
-            is_one: settings.is_one,
+            clock,
+            is_one,
             groups,
             ready: Line::new(),
             idle: Line::new(),
             waiting: BTreeSet::new(),
-            cooling: settings
-                .interval
-                .map(|interval| Cooling::new(interval, seated)),
-            pace: settings.pace.map(|rate| Pace {
+            cooling: interval.map(|interval| Cooling::new(interval, seated)),
+            pace: pace.map(|rate| Pace {
                 rate,
                 full: 0,
                 missed: NEVER,
@@ -114,7 +118,7 @@ impl<K, G> Schedule<K, G> {
             }
         }
         let id = self.groups.insert(Some((hash, name)), weight, &self.rules);
-        self.settle(id.number);
+        self.relocate(id.number);
         (id, forgotten)
     }
 
@@ -128,7 +132,7 @@ impl<K, G> Schedule<K, G> {
     }
 
     /// Puts a group where it belongs. Returns whether it has become ready.
-    fn settle(&mut self, number: u32) -> bool {
+    fn relocate(&mut self, number: u32) -> bool {
         let clock = &self.clock;
         let group = self.groups.get(number);
         let from = group.whereabouts;
@@ -160,8 +164,8 @@ impl<K, G> Schedule<K, G> {
 
     /// Puts a group where it belongs that may have keys for which no getter will be notified. Returns
     /// whether it has become ready: then the caller notifies one.
-    fn settle_and_catch_up(&mut self, number: u32) -> bool {
-        let is_ready = self.settle(number);
+    fn relocate_and_catch_up(&mut self, number: u32) -> bool {
+        let is_ready = self.relocate(number);
         self.catches_up |= is_ready;
         is_ready
     }
@@ -191,7 +195,7 @@ impl<K, G> Schedule<K, G> {
         }
         // The others have waited for a time that has come meanwhile: no getter was notified for them.
         let has_others = group.queued > 1;
-        let is_ready = self.settle(number);
+        let is_ready = self.relocate(number);
         self.catches_up |= is_ready && has_others;
         is_ready
     }
@@ -203,18 +207,19 @@ impl<K, G> Schedule<K, G> {
         let clock = &self.clock;
         if let Some(pace) = &mut self.pace {
             let now = clock.nanos();
-            if pace.rate.next(pace.full) > now {
-                pace.missed = pace.rate.next(pace.full);
+            let next = pace.rate.nanos_after(pace.rate.next(pace.full));
+            if next > now {
+                pace.missed = next;
                 return None;
             }
-            pace.full = pace.rate.take(pace.full, now);
+            pace.full = pace.rate.take(pace.full, pace.rate.units(now));
         }
         let group = self.groups.get(number);
         let entry = group.take(&self.rules, || clock.nanos(), &self.seated);
         let entry = entry.expect("a group that is ready has a key");
         self.queued -= 1;
         let goes_on = group.goes_on();
-        self.settle(number);
+        self.relocate(number);
         let others = self.ready.len > 0;
         if !goes_on && self.ready.len > 1 && self.ready.first() == Some(number) {
             self.ready.remove(&mut self.groups, number);
@@ -231,7 +236,7 @@ impl<K, G> Schedule<K, G> {
         for number in self.groups.numbers() {
             let group = self.groups.get(number);
             all.extend(group.take_all(&self.rules, &self.seated));
-            self.settle(number);
+            self.relocate(number);
         }
         self.queued = 0;
         let cooling = self.cooling.as_mut();
@@ -239,7 +244,7 @@ impl<K, G> Schedule<K, G> {
         let mut unknown = Vec::new();
         for entry in waiting {
             let seat = entry.seat(&self.seated);
-            seat.deliver(entry.level(), false);
+            seat.deliver(entry.level().unwrap_or(0), false);
             match self.count_in_flight(&entry) {
                 true => all.push(entry),
                 false => unknown.push(entry),
@@ -256,7 +261,7 @@ impl<K, G> Schedule<K, G> {
         let number = self.number_of(entry.seat(&self.seated));
         if let Some(number) = number {
             self.groups.get(number).in_flight += 1;
-            self.settle(number);
+            self.relocate(number);
         }
         number.is_some()
     }
@@ -272,7 +277,7 @@ impl<K, G> Schedule<K, G> {
     /// one.
     pub(super) fn refund(&mut self, held: &Held<K>) {
         if let Some(pace) = &mut self.pace {
-            pace.full = pace.full.saturating_sub(pace.rate.interval());
+            pace.full = pace.rate.put_back(pace.full);
         }
         let seat = held.seat(&self.seated);
         // A group that was forgotten meanwhile has a full bucket.
@@ -281,7 +286,7 @@ impl<K, G> Schedule<K, G> {
         };
         let group = self.groups.get(number);
         group.refund(seat.delivered(), seat.counted(), &self.rules);
-        self.settle_and_catch_up(number);
+        self.relocate_and_catch_up(number);
         if self.groups.get(number).whereabouts == Whereabouts::Ready {
             self.ready.remove(&mut self.groups, number);
             self.ready.push_front(&mut self.groups, number);
@@ -295,7 +300,7 @@ impl<K, G> Schedule<K, G> {
             return false;
         };
         self.groups.get(number).in_flight -= 1;
-        self.settle_and_catch_up(number)
+        self.relocate_and_catch_up(number)
     }
 
     /// Moves a queued key whose level was raised.
@@ -314,7 +319,7 @@ impl<K, G> Schedule<K, G> {
         let number = self.groups.number_of(id)?;
         let group = self.groups.get(number);
         group.held_until = until(group.held_until);
-        Some(self.settle_and_catch_up(number))
+        Some(self.relocate_and_catch_up(number))
     }
 
     /// Puts what has waited long enough where it belongs. Returns whether a getter is to be notified, and
@@ -322,7 +327,7 @@ impl<K, G> Schedule<K, G> {
     pub(super) fn unpark(&mut self, now: u64) -> (bool, Vec<Queued<K>>) {
         let mut is_ready = false;
         while let Some(&(_, number)) = self.waiting.first().filter(|(until, _)| *until <= now) {
-            is_ready |= self.settle(number);
+            is_ready |= self.relocate(number);
             // The clock is read again, and may say less than `now` only if it is not monotonic.
             if self.waiting.first().is_some_and(|first| first.1 == number) {
                 break;

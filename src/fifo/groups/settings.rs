@@ -7,25 +7,52 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::group::Rules;
-use super::rate::{self, PerSecond, Rate};
-use super::schedule::{self, Schedule};
+use super::schedule::Schedule;
 use super::{Grouping, Groups, NEVER};
 use crate::fifo::order::Order;
 use crate::keys::seat::Seated;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{GroupHasher, SpinLock};
-use crate::time::nanos;
 use crate::{Clock, ConfigError};
 
-/// What [`Builder`](crate::Builder) was told, but for the function that groups keys.
+/// A setting of the builder: tokens a second, and how many a full bucket has.
+pub(crate) type PerSecond = (f64, u32);
+
+/// The longest that an empty bucket may take to fill, in seconds: 100 years. Times in nanoseconds end after 584.
+const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
+
+fn check_rate(field: &'static str, rate: Option<PerSecond>) -> Result<(), ConfigError> {
+    let Some((per_second, burst)) = rate else {
+        return Ok(());
+    };
+    if !(per_second > 0.0 && per_second.is_finite()) {
+        let rule = "must be above 0 and finite, per second";
+        return Err(ConfigError::new("queue", field, rule, per_second));
+    }
+    if burst == 0 {
+        return Err(ConfigError::new(
+            "queue",
+            field,
+            "must have a burst above 0",
+            0,
+        ));
+    }
+    let seconds = f64::from(burst) / per_second;
+    if seconds > LONGEST {
+        let rule = "must fill the bucket within 100 years";
+        return Err(ConfigError::new("queue", field, rule, seconds));
+    }
+    Ok(())
+}
+
+/// The settings of [`Builder`](crate::Builder), without the function that groups keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pacing {
     pub(crate) group_limit: Option<usize>,
     pub(crate) group_rate: Option<PerSecond>,
     pub(crate) dispatch_rate: Option<PerSecond>,
     pub(crate) min_interval: Option<Duration>,
-    /// The setting that was made in vain, and why.
+    /// The setting that cannot apply, and the reason.
     pub(crate) misplaced: Option<(&'static str, &'static str)>,
 }
 
@@ -44,8 +71,8 @@ impl Pacing {
         if let Some(limit) = self.group_limit {
             ConfigError::check_range("queue", "group_limit", 1..=u32::MAX as usize, limit)?;
         }
-        rate::check("group_rate", self.group_rate)?;
-        rate::check("dispatch_rate", self.dispatch_rate)?;
+        check_rate("group_rate", self.group_rate)?;
+        check_rate("dispatch_rate", self.dispatch_rate)?;
         if let Some(interval) = self.min_interval {
             let range = Duration::from_nanos(1)..=Duration::MAX;
             ConfigError::check_range("queue", "min_interval", range, interval)?;
@@ -113,30 +140,34 @@ where
     }
 
     fn groups(self: Box<Self>, parts: Parts) -> Box<dyn Grouping<K>> {
-        let Parts { order, pacing, .. } = parts;
-        let schedule = Schedule::new(schedule::Settings {
-            rules: Rules {
-                limit: pacing.group_limit.map(|limit| limit as u32),
-                rate: pacing.group_rate.map(Rate::new),
-                levels: order.levels,
-                starvation_limit: order.starvation_limit,
-            },
-            seated: parts.seated,
-            clock: parts.clock.clone(),
-            is_one: self.by.is_none(),
-            interval: pacing.min_interval.map(nanos::saturating),
-            pace: pacing.dispatch_rate.map(Rate::new),
-        });
+        let (clock, seated) = (parts.clock.clone(), parts.seated);
+        let schedule = Schedule::new(parts, self.by.is_none());
         Box::new(Groups {
             by: self.by,
             weigh: self.weigh,
             hasher: GroupHasher::default(),
-            clock: parts.clock,
-            seated: parts.seated,
+            clock,
+            seated,
             schedule: CachePadded::new(SpinLock::new(schedule)),
             is_ready: AtomicBool::new(false),
             next: AtomicU64::new(NEVER),
             wake: OnceLock::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // G5 T1
+    fn a_rate_that_is_none_is_refused() {
+        for per_second in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(check_rate("group_rate", Some((per_second, 1))).is_err());
+        }
+        assert!(check_rate("group_rate", Some((1.0, 0))).is_err());
+        assert!(check_rate("group_rate", Some((1e-9, 100))).is_err());
+        assert!(check_rate("group_rate", Some((0.1, 1))).is_ok());
+        assert!(check_rate("group_rate", None).is_ok());
     }
 }

@@ -218,44 +218,41 @@ impl Line {
     }
 
     pub(super) fn push_back<K, G>(&mut self, table: &mut Table<K, G>, number: u32) {
-        let before = self.last;
-        table.get(number).links = Links {
-            before,
-            after: NONE,
-        };
-        match before {
-            NONE => self.first = number,
-            before => table.get(before).links.after = number,
-        }
-        self.last = number;
-        self.len += 1;
+        self.insert(table, self.last, number, NONE);
     }
 
     pub(super) fn push_front<K, G>(&mut self, table: &mut Table<K, G>, number: u32) {
-        let after = self.first;
-        table.get(number).links = Links {
-            before: NONE,
-            after,
-        };
-        match after {
-            NONE => self.last = number,
-            after => table.get(after).links.before = number,
-        }
-        self.first = number;
+        self.insert(table, NONE, number, self.first);
+    }
+
+    fn insert<K, G>(&mut self, table: &mut Table<K, G>, before: u32, number: u32, after: u32) {
+        table.get(number).links = Links { before, after };
+        self.set_after(table, before, number);
+        self.set_before(table, after, number);
         self.len += 1;
     }
 
     /// Takes a group out that is in this line.
     pub(super) fn remove<K, G>(&mut self, table: &mut Table<K, G>, number: u32) {
         let Links { before, after } = std::mem::take(&mut table.get(number).links);
-        match before {
-            NONE => self.first = after,
-            before => table.get(before).links.after = after,
-        }
-        match after {
-            NONE => self.last = before,
-            after => table.get(after).links.before = before,
-        }
+        self.set_after(table, before, after);
+        self.set_before(table, after, before);
         self.len -= 1;
+    }
+
+    /// Sets what comes after a group; first of all, if that is `NONE`.
+    fn set_after<K, G>(&mut self, table: &mut Table<K, G>, number: u32, after: u32) {
+        match number {
+            NONE => self.first = after,
+            number => table.get(number).links.after = after,
+        }
+    }
+
+    /// Sets what comes before a group; last of all, if that is `NONE`.
+    fn set_before<K, G>(&mut self, table: &mut Table<K, G>, number: u32, before: u32) {
+        match number {
+            NONE => self.last = before,
+            number => table.get(number).links.before = before,
+        }
     }
 }

@@ -63,7 +63,7 @@ use std::ptr::{self, NonNull};
 
 use crossbeam_utils::CachePadded;
 
-use crate::fifo::overflow::Link;
+use crate::keys::link::{ADDRESS_BITS, Link, has_room_for};
 use crate::sync::Backoff;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,20 +86,12 @@ pub(crate) struct Ring {
 /// odd, so that no two positions of a lap have the same slot.
 const STRIDE: usize = 9;
 
-/// The number of bits of an address that a word has room for: as many as 64-bit targets use, unless
-/// they tag pointers.
-const ADDRESS_BITS: u32 = if usize::BITS == 64 { 48 } else { usize::BITS };
-
 /// The number of bits for the lap: those that an address leaves above, and those below that are
 /// zero because a link is aligned.
 const LAP_BITS: u32 = u64::BITS - ADDRESS_BITS + align_of::<Link>().trailing_zeros();
 
 /// Laps are numbers modulo this one.
 const LAPS: u64 = 1 << LAP_BITS;
-
-pub(crate) fn has_room_for(address: usize) -> bool {
-    address as u64 >> ADDRESS_BITS == 0
-}
 
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq)]

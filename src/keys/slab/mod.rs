@@ -5,7 +5,7 @@
 //! through the free slots. Chunks with a free slot form a linked list, the open list, and
 //! insertions use its first chunk.
 //!
-//! Nodes are removed in bulk. After that the owner calls [`Slab::settle`]. Until then the removed
+//! Nodes are removed in bulk. After that the owner calls [`Slab::free_empty`]. Until then the removed
 //! nodes' slots may stay unused.
 //!
 //! Chunks are numbered, so a node can also be found by its [`NodeIndex`], which has half the size
@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, align_of, size_of};
 use std::ptr::{NonNull, null_mut};
 
-use crate::fifo::ring::has_room_for;
+use crate::keys::link::has_room_for;
 use crate::keys::node::{Node, NodeRef};
 use crate::keys::seat::Seat;
 use crate::keys::times::Times;
@@ -47,20 +47,20 @@ pub(crate) struct NodeIndex(pub(super) u32);
 
 /// What each slot has room for behind its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Annex {
+pub(crate) struct SideData {
     pub(crate) timed: bool,
     pub(crate) seated: bool,
 }
 
-impl Annex {
+impl SideData {
     /// The largest.
-    const ALL: Annex = Annex {
+    const ALL: SideData = SideData {
         timed: true,
         seated: true,
     };
 
     pub(crate) fn is_empty(self) -> bool {
-        self == Annex::default()
+        self == SideData::default()
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Slab<K> {
     /// The number of slots in a chunk.
     slots: u16,
     /// What the slots have room for behind the nodes.
-    annex: Annex,
+    side_data: SideData,
     _nodes: PhantomData<Node<K>>,
 }
 
@@ -106,7 +106,8 @@ impl<K> Slab<K> {
     /// The alignment of a chunk; a chunk is within one such block, which has room for at least
     /// [`FEWEST_NODES`] with all that can be behind them.
     const ALIGN: usize = {
-        let fewest = Self::FIRST_SLOT + FEWEST_NODES * Self::stride(Annex::ALL) + ALLOCATOR_HEADER;
+        let fewest =
+            Self::FIRST_SLOT + FEWEST_NODES * Self::stride(SideData::ALL) + ALLOCATOR_HEADER;
         let align = fewest.next_power_of_two();
         if align > CHUNK_BYTES {
             align
@@ -127,14 +128,14 @@ impl<K> Slab<K> {
         size_of::<Slot<K>>() + if timed { size_of::<Times>() } else { 0 }
     }
 
-    const fn stride(annex: Annex) -> usize {
-        let seat = if annex.seated { size_of::<Seat>() } else { 0 };
-        (Self::to_seat(annex.timed) + seat).next_multiple_of(align_of::<Slot<K>>())
+    const fn stride(data: SideData) -> usize {
+        let seat = if data.seated { size_of::<Seat>() } else { 0 };
+        (Self::to_seat(data.timed) + seat).next_multiple_of(align_of::<Slot<K>>())
     }
 
-    /// Creates an empty slab, with room for `annex` behind the nodes.
-    pub(crate) fn new(annex: Annex) -> Self {
-        let stride = Self::stride(annex);
+    /// Creates an empty slab, with room for `side_data` behind the nodes.
+    pub(crate) fn new(side_data: SideData) -> Self {
+        let stride = Self::stride(side_data);
         let slots = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
         Slab {
             chunks: Vec::new(),
@@ -142,7 +143,7 @@ impl<K> Slab<K> {
             open: None,
             stride: u32::try_from(stride).expect("a key is smaller than 4 GiB"),
             slots: u16::try_from(slots).expect("small nodes have chunks of a page"),
-            annex,
+            side_data,
             _nodes: PhantomData,
         }
     }
@@ -236,8 +237,8 @@ impl<K> Slab<K> {
                 node: ManuallyDrop::new(node),
             });
             let node = NodeRef(slot.cast());
-            if !self.annex.is_empty() {
-                self.furnish(node);
+            if !self.side_data.is_empty() {
+                self.init_side_data(node);
             }
             node
         }
@@ -249,19 +250,19 @@ impl<K> Slab<K> {
     ///
     /// The node is in this slab, and no other thread can reach it.
     #[inline]
-    unsafe fn furnish(&self, node: NodeRef<K>) {
+    unsafe fn init_side_data(&self, node: NodeRef<K>) {
         // SAFETY: the slots have room for it, and by the caller's promise.
         unsafe {
-            if self.annex.timed {
+            if self.side_data.timed {
                 Self::times_of(node).write(Times::default());
             }
-            if self.annex.seated {
-                Self::seat_of(node, self.annex.timed).write(Seat::default());
+            if self.side_data.seated {
+                Self::seat_of(node, self.side_data.timed).write(Seat::default());
             }
         }
     }
 
-    /// Removes a node and moves its key out. The caller calls [`settle`](Self::settle) afterwards.
+    /// Removes a node and moves its key out. The caller calls [`free_empty`](Self::free_empty) afterwards.
     ///
     /// # Safety
     ///
@@ -291,7 +292,7 @@ impl<K> Slab<K> {
 
     /// Frees the empty chunks, except for `spare` of them, which prevents repeated allocation, and
     /// puts the chunks with a free slot on the open list. Called after nodes were removed.
-    pub(crate) fn settle(&mut self, mut spare: usize) {
+    pub(crate) fn free_empty(&mut self, mut spare: usize) {
         let layout = self.layout();
         let mut last = &mut self.open;
         for place in &mut self.chunks {
@@ -323,7 +324,7 @@ impl<K> Slab<K> {
 
     /// Frees all empty chunks, and unused capacity of the list.
     pub(crate) fn shrink(&mut self) {
-        self.settle(0);
+        self.free_empty(0);
         self.chunks.shrink_to_fit();
     }
 

@@ -64,7 +64,7 @@ fn vacant<K>(slab: &Slab<K>) -> usize {
     vacant
 }
 
-/// Checks that chunks and nodes of a settled slab agree: full chunks are off the list, others on
+/// Checks that chunks and nodes agree after [`Slab::free_empty`]: full chunks are off the list, others on
 /// it, and at most one is empty.
 fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
     let mut in_use = BTreeMap::<usize, usize>::new();
@@ -107,26 +107,26 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..most)
 }
 
-const ANNEXES: [Annex; 4] = [
-    Annex {
+const SIDE_DATA: [SideData; 4] = [
+    SideData {
         timed: false,
         seated: false,
     },
-    Annex {
+    SideData {
         timed: true,
         seated: false,
     },
-    Annex {
+    SideData {
         timed: false,
         seated: true,
     },
-    Annex::ALL,
+    SideData::ALL,
 ];
 
 /// Runs `ops` with keys made by `make`, and compares with a vector.
 fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
-    for annex in ANNEXES {
-        agrees(Slab::new(annex), ops, &make);
+    for side_data in SIDE_DATA {
+        agrees(Slab::new(side_data), ops, &make);
     }
 }
 
@@ -138,12 +138,12 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
             Op::Insert { many } => {
                 for _ in 0..many {
                     let node = insert(&mut slab, make(made));
-                    if slab.annex.timed {
+                    if slab.side_data.timed {
                         // SAFETY: just inserted into a slab that has times.
                         unsafe { Slab::times_of(node).as_ref() }.queued(made as u64);
                     }
-                    if slab.annex.seated {
-                        let seat = Slab::seat_of(node, slab.annex.timed);
+                    if slab.side_data.seated {
+                        let seat = Slab::seat_of(node, slab.side_data.timed);
                         // SAFETY: just inserted into a slab that has seats.
                         unsafe { seat.as_ref() }.deliver(made as u8 % 8, false);
                     }
@@ -157,21 +157,21 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
                     let (node, number) = model.swap_remove(at);
                     assert_eq!(remove(&mut slab, node), make(number));
                 }
-                slab.settle(1);
+                slab.free_empty(1);
             }
             Op::Shrink => slab.shrink(),
         }
         assert_consistent(&slab, model.iter().map(|(node, _)| *node));
         for (node, number) in &model {
             assert!(node.0.is_aligned());
-            if slab.annex.timed {
+            if slab.side_data.timed {
                 assert!(Slab::times_of(*node).is_aligned());
                 // SAFETY: in the slab, which has times.
                 let times = unsafe { Slab::times_of(*node).as_ref() };
                 assert_eq!(times.queue_time(), (*number as u64, 0));
             }
-            if slab.annex.seated {
-                let seat = Slab::seat_of(*node, slab.annex.timed);
+            if slab.side_data.seated {
+                let seat = Slab::seat_of(*node, slab.side_data.timed);
                 assert!(seat.is_aligned());
                 // SAFETY: in the slab, which has seats.
                 assert_eq!(unsafe { seat.as_ref() }.delivered(), *number as u8 % 8);
@@ -185,7 +185,7 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
         assert_eq!(remove(&mut slab, node), make(number));
     }
     // C10: all memory but one chunk is freed, and that one at the next shrink.
-    slab.settle(1);
+    slab.free_empty(1);
     assert!(open_chunks(&slab).len() <= 1, "empty chunks were kept");
     slab.shrink();
     assert!(slab.open.is_none() && slab.chunks.is_empty());
@@ -224,8 +224,8 @@ fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
 
 fn assert_layout<K>() {
     let name = std::any::type_name::<K>();
-    for annex in ANNEXES {
-        let slab = Slab::<K>::new(annex);
+    for side_data in SIDE_DATA {
+        let slab = Slab::<K>::new(side_data);
         let layout = slab.layout();
         assert!(slab.slots as usize >= FEWEST_NODES, "{name}");
         assert!(
@@ -235,7 +235,7 @@ fn assert_layout<K>() {
         assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
         let half = Slab::<K>::ALIGN / 2 - Slab::<K>::FIRST_SLOT - ALLOCATOR_HEADER;
         assert!(
-            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(Annex::ALL) < FEWEST_NODES,
+            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(SideData::ALL) < FEWEST_NODES,
             "{name}: half a chunk would do"
         );
         assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
@@ -264,13 +264,13 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
 // C10: the list of the chunks goes with them, and a number is used again before the list grows.
 #[test]
 fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
-    let mut slab = Slab::<u64>::new(Annex::default());
+    let mut slab = Slab::<u64>::new(SideData::default());
     let full = slab.slots as usize;
     let mut nodes = fill(&mut slab, 8);
     // All but the nodes of the last chunk but one: its number outlives those below and above it.
     let mut kept = nodes.drain(6 * full..7 * full).collect::<Vec<_>>();
     remove_all(&mut slab, nodes);
-    slab.settle(1);
+    slab.free_empty(1);
     assert_consistent(&slab, kept.iter().copied());
     // The first chunk is the spare one, and the number of the last is forgotten.
     assert_eq!((slab.chunks.len(), vacant(&slab)), (7, 5));
@@ -290,7 +290,7 @@ fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
 #[test]
 fn a_small_node_lies_in_one_cache_line() {
     const LINE: usize = 64;
-    let mut slab = Slab::<u64>::new(Annex::default());
+    let mut slab = Slab::<u64>::new(SideData::default());
     let nodes = fill(&mut slab, 2);
     for node in &nodes {
         let at = node.0.addr().get();
@@ -301,7 +301,7 @@ fn a_small_node_lies_in_one_cache_line() {
 
 #[test]
 fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
-    let mut slab = Slab::<u64>::new(Annex::default());
+    let mut slab = Slab::<u64>::new(SideData::default());
     let mut first = fill(&mut slab, 1);
     let second = fill(&mut slab, 1);
     let chunk = chunk_of(first[0]);
@@ -309,19 +309,19 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
     assert_ne!(chunk_of(second[0]), chunk);
     assert_eq!(open_chunks(&slab).len(), 0, "both are full");
     remove_all(&mut slab, first.drain(..));
-    slab.settle(1);
+    slab.free_empty(1);
     assert_eq!(open_chunks(&slab), BTreeMap::from([(chunk, 0)]));
     let again = insert(&mut slab, 1);
     assert_eq!(chunk_of(again), chunk);
     remove_all(&mut slab, second.into_iter().chain([again]));
-    slab.settle(1);
+    slab.free_empty(1);
     let open: Vec<_> = open_chunks(&slab).into_values().collect();
     assert_eq!(open, [0], "one chunk, without nodes");
 }
 
 #[test]
 fn a_slot_is_used_again_before_a_new_one() {
-    let mut slab = Slab::new(Annex::default());
+    let mut slab = Slab::new(SideData::default());
     let first = insert(&mut slab, "a");
     let second = insert(&mut slab, "b");
     assert_eq!(remove(&mut slab, first), "a");
@@ -334,7 +334,7 @@ fn a_slot_is_used_again_before_a_new_one() {
 // M4: without times, slots have no room for them.
 #[test]
 fn a_node_takes_no_more_room_than_itself_and_what_is_beside_it() {
-    let [plain, timed, seated, both] = ANNEXES.map(|annex| Slab::<u64>::new(annex).stride);
+    let [plain, timed, seated, both] = SIDE_DATA.map(|data| Slab::<u64>::new(data).stride);
     assert_eq!(
         [plain, timed, seated, both],
         [32, 32 + 24, 32 + 24, 32 + 48]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::*;
-use crate::wait::catch_panic::Bomb;
+use crate::sync::catch_panic::Bomb;
 
 /// A key that calls a function when it is dropped.
 struct OnDrop<'a>(Box<dyn Fn() + 'a>);

@@ -11,7 +11,7 @@ const ROOM: usize = 128;
 
 /// Two shards with little room; the hashes of [`insert`] all belong to the first.
 fn keys<K>() -> Keys<K> {
-    let mut keys = Keys::new(2, Annex::default());
+    let mut keys = Keys::new(2, SideData::default());
     keys.residents = ROOM;
     keys.shards().for_each(|mut shard| shard.store.limit = ROOM);
     keys
@@ -331,7 +331,7 @@ fn a_locked_shard_is_left_to_the_next_pass() {
 #[cfg_attr(miri, ignore = "many keys in one thread")]
 fn a_burst_leaves_whatever_the_number_of_shards() {
     for shards in [2, 64, 128, 1024] {
-        let keys = Keys::new(shards, Annex::default());
+        let keys = Keys::new(shards, SideData::default());
         let many = 4 * shards * keys.fewest_swept();
         let entries: Vec<_> = (0..many as u64)
             .map(|key| {
@@ -361,13 +361,13 @@ fn shrink_takes_even_keys_that_recur_and_gives_the_table_back() {
 #[test]
 fn the_cache_is_as_large_for_many_shards_as_for_few() {
     for shards in [2, 4, 64, 256] {
-        let keys = Keys::<u64>::new(shards, Annex::default());
+        let keys = Keys::<u64>::new(shards, SideData::default());
         assert_eq!(shards * keys.residents, RESIDENTS);
         let residents = keys.residents;
         assert!(keys.shards().all(|shard| shard.store.limit == residents));
     }
     for (shards, residents) in [(1024, 8), (8192, 1), (65_536, 1)] {
-        let keys = Keys::<u64>::new(shards, Annex::default());
+        let keys = Keys::<u64>::new(shards, SideData::default());
         assert_eq!(keys.residents, residents);
     }
 }

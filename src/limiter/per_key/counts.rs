@@ -29,7 +29,7 @@ use std::collections::HashMap;
 
 use crossbeam_utils::CachePadded;
 
-use crate::keys::hasher::DefaultHasher;
+use crate::DefaultHasher;
 pub(super) use crate::sync::LIMITER_SHARDS as SHARDS;
 use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -237,7 +237,7 @@ impl<T> Wheel<T> {
             visited += 1;
             if let Some((seen, kept)) = self.slots[at.slot].retain(at.chunk, &mut keep) {
                 self.len -= seen - kept;
-                self.settle(at.slot);
+                self.restore(at.slot);
                 visited += seen;
                 at.chunk += usize::from(kept > 0);
             } else {
@@ -294,7 +294,7 @@ impl<T> Wheel<T> {
                 self.file(level_of(start, entry.due), entry);
             }
         }
-        self.settle(slot);
+        self.restore(slot);
         taken
     }
 
@@ -306,7 +306,7 @@ impl<T> Wheel<T> {
     }
 
     /// Restores the invariants after entries were removed from this slot.
-    fn settle(&mut self, slot: usize) {
+    fn restore(&mut self, slot: usize) {
         if self.slots[slot].is_empty() {
             self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
             if slot == slot_of(self.draining, self.current) {

@@ -1,18 +1,17 @@
-//! What a key carries: the steps of the engine that concern the values of a queue that has some.
+//! The steps of the engine that concern the values of a queue that has some.
 //!
 //! The engine knows nothing of values but this trait; [`crate::values`] implements it. A queue
-//! without values has no [`Cargo`], and a queue with neither values nor times, an order of its own or a bound has no
+//! without values has no [`Values`], and a queue with neither values nor times, an order of its own or a bound has no
 //! [`Extras`]: each operation checks whether there are any, and that is all.
 
+use crate::added::Added;
 use crate::engine::Core;
-use crate::engine::shutdown::Census;
 use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::{Grouping, Ordered};
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
-use crate::queue::added::Added;
-use crate::values::Receipts;
-use crate::values::receipt::Ended;
+use crate::keys::visit::Census;
+use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::Room;
 
 /// What only some queues have.
@@ -20,7 +19,7 @@ pub(crate) struct Extras<K> {
     /// `None` unless the queue is timed.
     pub(crate) watch: Option<Watch>,
     /// `None` unless the keys carry values.
-    pub(crate) cargo: Option<Box<dyn Cargo<K>>>,
+    pub(crate) values: Option<Box<dyn Values<K>>>,
     /// Instead of the FIFO; `None` unless the queue has levels, groups or a pace.
     pub(crate) ordered: Option<Ordered<K>>,
     /// `None` unless the queue is bounded and its keys carry no values: these have their own.
@@ -29,7 +28,7 @@ pub(crate) struct Extras<K> {
 
 /// The values of the keys. Each key has a lock for its value; the calls below that take a closure
 /// run it while that lock is held.
-pub(crate) trait Cargo<K>: Send + Sync {
+pub(crate) trait Values<K>: Send + Sync {
     /// Bounds how much may wait.
     fn bound(&mut self, capacity: usize);
 
@@ -54,7 +53,7 @@ pub(crate) trait Cargo<K>: Send + Sync {
     /// Runs `decide`, and if that returns true, returns the receipts of the value that waits for
     /// the next delivery: it will not be delivered. Keeps the value.
     #[must_use = "dropping them ends them, which runs user code"]
-    fn strand(&self, key: &K, decide: &mut dyn FnMut() -> bool) -> Option<Receipts>;
+    fn take_receipts(&self, key: &K, decide: &mut dyn FnMut() -> bool) -> Option<Receipts>;
 
     /// Returns how many adds wait for room.
     #[cfg(feature = "metrics")]
@@ -68,17 +67,8 @@ impl<K> Extras<K> {
     /// Begins the delivery of a key. Returns also whether it carries what it should.
     #[inline]
     pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
-        let begun = self.begin_unbounded(entry);
-        if let Some(room) = &self.room {
-            room.release(1);
-        }
-        begun
-    }
-
-    #[inline]
-    fn begin_unbounded(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
-        match (&self.cargo, &self.watch) {
-            (Some(cargo), watch) => cargo.begin(entry, watch.as_ref()),
+        let begun = match (&self.values, &self.watch) {
+            (Some(values), watch) => values.begin(entry, watch.as_ref()),
             (None, Some(watch)) => {
                 let (held, begun) = watch.begin(entry);
                 (held, begun, true)
@@ -87,15 +77,19 @@ impl<K> Extras<K> {
                 let (held, begun) = entry.begin();
                 (held, begun, true)
             }
+        };
+        if let Some(room) = &self.room {
+            room.release(1);
         }
+        begun
     }
 
     /// Ends the processing of a key; see [`Held::finish`]. Returns also whether the key's group has
     /// another one to deliver now, so that a getter is to be notified.
     #[cold]
     pub(super) fn finish(&self, mut held: Held<K>) -> (Option<Queued<K>>, bool, bool) {
-        if let Some(cargo) = &self.cargo {
-            cargo.unload(&mut held);
+        if let Some(values) = &self.values {
+            values.unload(&mut held);
         }
         let more = self.end_delivery(&held);
         let (entry, closed) = match &self.watch {
@@ -131,40 +125,33 @@ impl<K> Core<K> {
         self.extras.as_ref()?.room.as_ref()
     }
 
-    /// Returns how many adds wait for room.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn waiting_adds(&self) -> usize {
-        let of_values = self.cargo().map_or(0, Cargo::waiting);
-        of_values + self.room().map_or(0, Room::waiting)
-    }
-
     #[inline]
-    pub(crate) fn cargo(&self) -> Option<&dyn Cargo<K>> {
-        self.extras.as_ref()?.cargo.as_deref()
+    pub(crate) fn values(&self) -> Option<&dyn Values<K>> {
+        self.extras.as_ref()?.values.as_deref()
     }
 
     /// Sets how the delivery of a held key ends, for what it carries.
     pub(crate) fn end_as(&self, held: &mut Held<K>, end: Ended) {
-        if let Some(cargo) = self.cargo() {
-            cargo.end_as(held, end);
+        if let Some(values) = self.values() {
+            values.end_as(held, end);
         }
     }
 
     /// Runs `add`, which adds a held key again. If it is accepted, the value goes with the key.
     pub(crate) fn put_back(&self, held: &mut Held<K>, add: impl FnOnce() -> Added) -> Added {
-        let Some(cargo) = self.cargo() else {
+        let Some(values) = self.values() else {
             return add();
         };
         let mut add = Some(add);
         let mut added = Added::ShutDown;
-        cargo.put_back(held, &mut || {
+        values.put_back(held, &mut || {
             if let Some(add) = add.take() {
                 added = add();
             }
             added.is_accepted()
         });
         if !added.is_accepted() {
-            cargo.end_as(held, Ended::Dropped);
+            values.end_as(held, Ended::Dropped);
         }
         added
     }
@@ -180,39 +167,39 @@ impl<K> Core<K> {
 
     /// Abandons every key, as [`Core::abandon`] does, and returns the receipts of what the keys
     /// carry.
-    pub(super) fn abandon_with_cargo(
+    pub(super) fn abandon_with_values(
         &self,
-        cargo: &dyn Cargo<K>,
+        values: &dyn Values<K>,
         census: &mut Census,
     ) -> Vec<Receipts> {
-        let mut stranded = Vec::new();
+        let mut receipts = Vec::new();
         // Adds are refused, so other keys do not become busy.
         let busy = [State::Queued, State::Processing, State::Dirty];
         self.for_each_pinned(&busy, |pin| {
             // The lock of the value: a thread that has made the key dirty is still going to write
             // its value.
-            stranded.extend(cargo.strand(pin.key(), &mut || {
+            receipts.extend(values.take_receipts(pin.key(), &mut || {
                 let phase = pin.abandon();
                 census.count(phase);
                 matches!(phase, State::Queued | State::Dirty)
             }));
         });
-        stranded
+        receipts
     }
 
     /// Reports what the keys carry whose delays a shut-down has dropped.
-    pub(super) fn strand_delayed(&self, cargo: &dyn Cargo<K>) {
+    pub(super) fn drop_receipts_of_delayed(&self, values: &dyn Values<K>) {
         let undelivered = [State::Idle, State::Processing];
         self.for_each_pinned(&undelivered, |pin| {
-            drop(cargo.strand(pin.key(), &mut || undelivered.contains(&pin.phase())));
+            drop(values.take_receipts(pin.key(), &mut || undelivered.contains(&pin.phase())));
         });
     }
 
     /// Cancels the pending delay of the pinned key, with what it carries unless that is also queued.
     /// Returns whether there was a delay.
-    pub(super) fn cancel_with_cargo(&self, cargo: &dyn Cargo<K>, pin: &Pin<K>) -> bool {
+    pub(super) fn cancel_with_values(&self, values: &dyn Values<K>, pin: &Pin<K>) -> bool {
         let mut cancelled = false;
-        cargo.discard(pin.key(), &mut || {
+        values.discard(pin.key(), &mut || {
             cancelled = pin.delay().cancel();
             cancelled && !matches!(pin.phase(), State::Queued | State::Dirty)
         });

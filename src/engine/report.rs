@@ -1,37 +1,52 @@
-//! A scan of all keys, for a report: to keep its values up to date, every operation would have to
-//! write a counter.
+//! What a report of the metrics reads from the queue.
 //!
-//! The scan locks one shard at a time, each for a portion of its keys only, so an adder waits for
+//! Some of it takes a scan of all keys: to keep it up to date, every operation would have to write a
+//! counter. The scan locks one shard at a time, each for a portion of its keys only, so an adder waits for
 //! some microseconds at most. Each key is read as it is at some moment, and a key whose shard's
 //! table changes during the scan may be missed or counted twice.
 
+use super::values::Values;
 use crate::engine::Core;
-use crate::engine::timing::Watch;
+use crate::fifo::groups::grouping::Grouping;
 use crate::keys::state::State;
 use crate::keys::times::Ticks;
+use crate::metrics::{Gauges, Scan, Source, Tally};
+use crate::wait::room::Room;
 
 /// The number of places of a shard's table that are visited at a time under its lock.
 const PORTION: usize = 1024;
 
-/// What a scan of all keys has found. Ages are in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scan {
-    /// Keys that are processing and will be queued again.
-    pub(crate) dirty: u64,
-    /// The age of the key that has been queued, or dirty, for the longest time.
-    pub(crate) oldest: u64,
-    /// The sum and the maximum of the times that the processing keys have been processing.
-    pub(crate) unfinished: u64,
-    pub(crate) longest: u64,
-    /// Pending delays.
-    pub(crate) delayed: u64,
-    /// Sweeps since the queue was built.
-    pub(crate) sweeps: u64,
-}
+impl<K> Source for Core<K> {
+    fn tally(&self) -> Option<&Tally> {
+        Some(self.watch()?.tally())
+    }
 
-impl<K> Core<K> {
-    pub(crate) fn scan(&self, watch: &Watch) -> Scan {
+    fn is_at_rest(&self) -> bool {
+        self.closing.has_begun() && self.closing.all_finished()
+    }
+
+    fn nanos(&self, ticks: Ticks) -> u64 {
+        self.watch().map_or(0, |watch| watch.nanos(0, ticks))
+    }
+
+    fn gauges(&self) -> Gauges {
+        let of_values = self.values().map_or(0, Values::waiting);
+        Gauges {
+            queued: self.len(),
+            levels: match self.has_levels() {
+                true => self.len_by_level(),
+                false => Vec::new(),
+            },
+            waiting: of_values + self.room().map_or(0, Room::waiting),
+            parked: self.groups().map_or(0, Grouping::parked),
+        }
+    }
+
+    fn scan(&self) -> Scan {
         let mut scan = Scan::default();
+        let Some(watch) = self.watch() else {
+            return scan;
+        };
         for index in 0..self.keys.count() {
             let mut place = Some(0);
             while let Some(from) = place {

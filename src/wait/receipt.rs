@@ -33,11 +33,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::queue::drain::deadline_in;
 use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, assert_unlocked};
 use crate::wait::blocking::block_until;
-use crate::wait::catch_panic::catch_panic;
+use crate::wait::blocking::deadline_in;
 
 /// How the delivery that covers an add has ended: what a [`Receipt`] returns.
 ///
@@ -126,6 +126,41 @@ impl Obligation {
 impl Drop for Obligation {
     fn drop(&mut self) {
         self.end(Ended::Dropped);
+    }
+}
+
+/// The receipts of the adds that one delivery covers.
+pub(crate) struct Receipts {
+    obligations: Vec<Obligation>,
+    /// How the delivery ends, if nothing else happens.
+    end: Ended,
+}
+
+impl Receipts {
+    pub(crate) fn of(obligation: Obligation) -> Box<Self> {
+        Box::new(Receipts {
+            obligations: vec![obligation],
+            end: Ended::Done,
+        })
+    }
+
+    /// Sets how the delivery ends.
+    pub(crate) fn end_as(&mut self, end: Ended) {
+        self.end = end;
+    }
+
+    /// Takes over those of `newer`.
+    pub(crate) fn append(&mut self, newer: Receipts) {
+        self.obligations.extend(newer.obligations);
+    }
+
+    /// Ends them as `end` says, or else as the delivery does.
+    #[cold]
+    pub(crate) fn fire(self, end: Option<Ended>) {
+        let end = end.unwrap_or(self.end);
+        for obligation in self.obligations {
+            obligation.fire(end);
+        }
     }
 }
 

@@ -1,0 +1,56 @@
+//! The settings of a queue whose keys carry values.
+
+use super::Merger;
+use crate::{Builder, Valued};
+
+impl<K, L, S> Builder<K, L, S> {
+    /// Makes the queue a [`ValueQueue`](crate::ValueQueue), whose keys carry values: `merge` merges a
+    /// value that is put into the one of the same key that is not delivered yet.
+    ///
+    /// The first argument is the older value. [`keyqueue::merge`](crate::merge) has the usual
+    /// functions. `merge` runs under a lock of the key, so it should be short, and must not call the
+    /// queue. See [`ValueQueue::put`](crate::ValueQueue::put) for what a panic of it does.
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    ///
+    /// let queue = WorkQueue::builder()
+    ///     .name("temperatures")
+    ///     .merge(|warmest: &mut i32, new| *warmest = new.max(*warmest))
+    ///     .build()?;
+    /// queue.put("kitchen", 20);
+    /// queue.put("kitchen", 24);
+    /// queue.put("kitchen", 19);
+    /// assert_eq!(*queue.get().unwrap().value(), 24);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn merge<V: Send + 'static>(
+        self,
+        merge: impl Fn(&mut V, V) + Send + Sync + 'static,
+    ) -> Builder<Valued<K, V>, L, S>
+    where
+        K: Send + Sync + 'static,
+    {
+        let mut settings = self.settings;
+        if self.grouping.is_some() {
+            settings.pacing.misplaced = Some(("group_by", "must come after `merge`"));
+        }
+        Builder::new(self.limiter, self.hasher, settings)
+            .with(Some(Box::new(Merger::new(merge))), None)
+    }
+}
+
+impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L, S> {
+    /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
+    ///
+    /// `weight` is called with each value that is put, and with what values are merged to, under the
+    /// lock of the key: it should be short, and must not call the queue. A weight above 2^40 counts as
+    /// 2^40. See
+    /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
+    pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
+        if let Some(values) = &mut self.values {
+            Merger::of_mut(&mut **values).weigh_by(weight);
+        }
+        self
+    }
+}
