@@ -107,7 +107,7 @@ pub use keys::delay::DelayPolicy;
 pub use keys::hasher::DefaultHasher;
 pub use keys::state::State;
 pub use queue::WorkQueue;
-pub use queue::added::{Added, DrainEnd, Drained, Remaining};
+pub use queue::added::{Added, DrainEnd, Drained, Left, LeftReason, Remaining};
 pub use queue::batch::Batch;
 pub use queue::bounded::Full;
 pub use queue::builder::Builder;

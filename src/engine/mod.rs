@@ -29,6 +29,7 @@
 mod adding;
 pub(crate) mod cargo;
 pub(crate) mod driver;
+mod left;
 #[cfg(feature = "metrics")]
 pub(crate) mod scan;
 pub(crate) mod shutdown;

@@ -339,9 +339,9 @@ impl<K> Pin<K> {
         unsafe { self.0.get() }.state.phase()
     }
 
-    pub(crate) fn abandon(&self) -> State {
+    pub(crate) fn state(&self) -> &KeyState {
         // SAFETY: pinned.
-        unsafe { self.0.get() }.state.abandon()
+        &unsafe { self.0.get() }.state
     }
 
     pub(crate) fn unpin(&self) {
