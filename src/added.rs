@@ -27,6 +27,11 @@ impl Added {
     pub fn is_accepted(self) -> bool {
         self != Added::ShutDown
     }
+
+    /// Adds in another way if the queue is shut down.
+    pub(crate) fn or_else(self, add: impl FnOnce() -> Added) -> Added {
+        if self.is_accepted() { self } else { add() }
+    }
 }
 
 /// What a shut-down found, or a drain left behind. Each key counts once, and each delay.
@@ -39,6 +44,8 @@ pub struct Remaining {
     pub processing: usize,
     /// Delays, retries included, that the shut-down dropped. Later calls report the same number.
     pub delayed: usize,
+    /// Retries that were refused, because the queue was shut down (S11). Later calls report those, too.
+    pub refused: usize,
 }
 
 impl Remaining {
@@ -47,6 +54,31 @@ impl Remaining {
     pub fn is_nothing(&self) -> bool {
         *self == Remaining::default()
     }
+}
+
+/// Why a key that was accepted is left: see [`take_left`](crate::WorkQueue::take_left).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LeftReason {
+    /// Its delay was pending, or its retry, and was dropped.
+    Delayed,
+    /// It was queued, or dirty, and no delivery began any more.
+    Queued,
+    /// Its worker retried or requeued it, or was cancelled, and the queue refused it.
+    Refused,
+}
+
+/// A key that was accepted and is not finished, when its queue has ended: see
+/// [`take_left`](crate::WorkQueue::take_left).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Left<K, V = ()> {
+    /// The key.
+    pub key: K,
+    /// All that was put for it and is not finished, merged; `()` in a queue without values.
+    pub value: V,
+    /// Why it is left. If there are several reasons, the last in the order of [`LeftReason`].
+    pub reason: LeftReason,
 }
 
 /// How a drain ended, and what it left (promises S5, S7).
@@ -74,13 +106,13 @@ pub enum DrainEnd {
     TimedOut,
 }
 
-/// Writes every count: `keys left: 2 queued, 1 processing, 0 delayed`.
+/// Writes every count: `keys left: 2 queued, 1 processing, 0 delayed, 0 refused`.
 impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "keys left: {} queued, {} processing, {} delayed",
-            self.queued, self.processing, self.delayed
+            "keys left: {} queued, {} processing, {} delayed, {} refused",
+            self.queued, self.processing, self.delayed, self.refused
         )
     }
 }

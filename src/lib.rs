@@ -103,7 +103,7 @@ mod values;
 mod wait;
 pub mod worker;
 
-pub use added::{Added, DrainEnd, Drained, Remaining};
+pub use added::{Added, DrainEnd, Drained, Left, LeftReason, Remaining};
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
 pub use fifo::groups::grouping::GroupCounts;
 pub use hasher::DefaultHasher;

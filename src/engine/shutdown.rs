@@ -45,12 +45,19 @@
 //!
 //! A key that was dirty when the queue was shut down still counts as undelivered, so getters wait
 //! for it: a `None` is final.
+//!
+//! # Redelivery
+//!
+//! A drain that delivers what is delayed also delivers the keys again that workers retry meanwhile
+//! ([`super::left`]). As long as it does, `undelivered` is one too high, so that getters wait for all
+//! workers: the word `redelivers` says whether. A retry marks the key dirty and counts it while that word is
+//! locked, so a thread that has ended the redelivery finds every such key dirty and counted.
 
 use super::Core;
 use crate::added::Remaining;
 use crate::keys::visit::Census;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sync::{Mutex, SpinLock};
 use crate::wait::WaitList;
 
 /// Far above any number of keys, far below overflow.
@@ -66,8 +73,12 @@ pub(crate) struct Closing {
     mode: AtomicU8,
     /// Locked during the walk.
     walk: Mutex<()>,
-    undelivered: AtomicUsize,
+    pub(super) undelivered: AtomicUsize,
     unfinished: AtomicUsize,
+    /// Whether keys that are retried are delivered again. No other lock is taken under this one.
+    pub(super) redelivers: SpinLock<bool>,
+    /// The retries that were refused.
+    pub(super) refused: AtomicUsize,
     /// Raised by each `shut_down`: a drainer that sees it rise returns at once.
     releases: AtomicUsize,
     /// The delays that the shut-down has dropped.
@@ -84,6 +95,8 @@ impl Closing {
             walk: Mutex::new(()),
             undelivered: AtomicUsize::new(WALKING),
             unfinished: AtomicUsize::new(WALKING),
+            redelivers: SpinLock::new(false),
+            refused: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
             dropped: AtomicUsize::new(0),
             drainers: WaitList::new(),
@@ -107,10 +120,17 @@ impl Closing {
     }
 
     /// Begins a shut-down. Returns true to the one caller that has to walk.
-    fn begin(&self) -> bool {
+    fn begin(&self, redeliver: bool) -> bool {
+        let mut redelivers = self.redelivers.lock();
         // Ordering: AcqRel; pairs with the Acquire in `has_begun`. For new keys the pairing is
         // by the shard's lock, which the walker takes after this.
-        self.mode.fetch_or(BEGUN, Ordering::AcqRel) & BEGUN == 0
+        let is_first = self.mode.fetch_or(BEGUN, Ordering::AcqRel) & BEGUN == 0;
+        if is_first && redeliver {
+            *redelivers = true;
+            // Ordering: AcqRel; as in `walked`.
+            self.undelivered.fetch_add(1, Ordering::AcqRel);
+        }
+        is_first
     }
 
     /// Returns the number of delays that the shut-down has dropped; 0 before the walk has ended.
@@ -158,7 +178,7 @@ impl Closing {
     /// Returns whether nothing is queued and nothing will be.
     pub(crate) fn all_delivered(&self) -> bool {
         // Ordering: Acquire; pairs with the AcqRel of `walked` and `delivered`.
-        self.undelivered.load(Ordering::Acquire) == 0
+        self.undelivered.load(Ordering::Acquire) == 0 || self.all_finished()
     }
 
     /// Returns whether nothing is queued or held by a worker, and nothing will be.
@@ -172,6 +192,12 @@ impl Closing {
         // Ordering: Relaxed; the fences of waiter and waker order it, see [`crate::wait`].
         self.releases.fetch_add(1, Ordering::Relaxed);
         self.drainers.notify_all();
+    }
+
+    /// Returns the number of retries that were refused.
+    pub(crate) fn refused(&self) -> usize {
+        // Ordering: Relaxed; a count.
+        self.refused.load(Ordering::Relaxed)
     }
 
     pub(crate) fn releases(&self) -> usize {
@@ -190,7 +216,7 @@ impl<K> Core<K> {
     /// Pending delays are dropped, or with `deliver` their keys are added now.
     pub(crate) fn close(&self, deliver: bool) -> Remaining {
         let walk = self.closing.walk.lock();
-        if !self.closing.begin() {
+        if !self.closing.begin(deliver) {
             drop(walk);
             return self.remaining();
         }
@@ -225,13 +251,14 @@ impl<K> Core<K> {
                 self.drop_receipts_of_delayed(values);
             }
         }
-        census.remaining()
+        self.remaining_of(&census)
     }
 
     /// Refuses adds from now on, and ends all deliveries. Returns the number of keys that this call
     /// has discarded as queued, and what is still processing. Another call is harmless.
     pub(crate) fn abandon(&self) -> Remaining {
         self.close(false);
+        self.end_redelivery();
         // Locked until the keys that this walk abandons are counted: another caller, whose walk
         // finds them idle, would return before the getters can end.
         let walk = self.closing.walk.lock();
@@ -252,7 +279,14 @@ impl<K> Core<K> {
         self.getters.notify_all();
         self.closing.drainers.notify_all();
         census.delayed = self.closing.dropped();
-        census.remaining()
+        self.remaining_of(&census)
+    }
+
+    fn remaining_of(&self, census: &Census) -> Remaining {
+        Remaining {
+            refused: self.closing.refused(),
+            ..census.remaining()
+        }
     }
 
     /// Returns the numbers of queued, processing and delayed keys, as of some moment for each key.
@@ -260,6 +294,6 @@ impl<K> Core<K> {
     pub(crate) fn remaining(&self) -> Remaining {
         let mut census = self.keys.census();
         census.delayed += self.closing.dropped();
-        census.remaining()
+        self.remaining_of(&census)
     }
 }

@@ -264,6 +264,7 @@ impl<K> Core<K> {
         if let Some(entry) = entry {
             self.push_apart(entry);
         } else if closed && self.closing.finished() {
+            self.end_redelivery();
             self.closing.drainers.notify_all();
         }
     }

@@ -159,7 +159,7 @@ impl<K> Core<K> {
     /// Calls `f` with each key whose state is one of these, pinned, while no shard is locked.
     fn for_each_pinned(&self, states: &[State], mut f: impl FnMut(&Pin<K>)) {
         for shard in self.keys.shards() {
-            let pins = shard.pinned(states);
+            let pins = shard.pinned(|node| states.contains(&node.state.phase()));
             drop(shard);
             pins.iter().for_each(|pin| f(&pin.0));
         }
@@ -179,7 +179,7 @@ impl<K> Core<K> {
             // The lock of the value: a thread that has made the key dirty is still going to write
             // its value.
             receipts.extend(values.take_receipts(pin.key(), &mut || {
-                let phase = pin.abandon();
+                let phase = pin.state().abandon();
                 census.count(phase);
                 matches!(phase, State::Queued | State::Dirty)
             }));

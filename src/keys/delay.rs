@@ -256,6 +256,13 @@ impl Delay {
         claimed.is_ok()
     }
 
+    /// Returns the stamp of a delay that a shut-down has dropped, and that nobody has claimed.
+    pub(crate) fn dropped(&self) -> Option<Stamp> {
+        // Ordering: Relaxed; no delay is set once one was dropped, and `claim_dropped` acquires.
+        let word = self.0.load(Ordering::Relaxed);
+        (word & CLOSED != 0 && word & TICK != 0).then_some(Stamp(word & !CLOSED))
+    }
+
     pub(crate) fn due(&self) -> Option<u64> {
         // Ordering: Relaxed; a snapshot.
         due_of(self.0.load(Ordering::Relaxed))

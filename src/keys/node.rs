@@ -314,8 +314,8 @@ impl<K> Pin<K> {
         Some(Added::new(marked, self))
     }
 
-    pub(crate) fn abandon(&self) -> State {
-        self.get().state.abandon()
+    pub(crate) fn state(&self) -> &KeyState {
+        &self.get().state
     }
 
     pub(crate) fn unpin(&self) {

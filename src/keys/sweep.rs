@@ -29,7 +29,8 @@
 //! ([`super::ghosts`]), except at a pass that is due by time.
 
 use super::{Keys, Shard, Store};
-use crate::keys::state::{KeyState, Residence, State};
+use crate::keys::node::Node;
+use crate::keys::state::{Residence, State};
 use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
 use crate::sync::catch_panic::catch_panic;
@@ -299,8 +300,12 @@ impl<K> Shard<'_, K> {
     pub(super) fn sweep(&mut self, forget: bool) -> Swept<K> {
         self.store.sweeps += 1;
         let mut spared = 0;
-        let leaves = |state: &KeyState| {
-            let residence = state.residence(forget);
+        let leaves = |node: &Node<K>| {
+            // What a shut-down has left is forgotten only on demand.
+            if !forget && (node.state.has_left() || node.delay.dropped().is_some()) {
+                return false;
+            }
+            let residence = node.state.residence(forget);
             spared += usize::from(residence == Residence::Spared);
             residence == Residence::Leave
         };
@@ -320,7 +325,7 @@ impl<K> Shard<'_, K> {
     /// No other thread can reach them any more.
     pub(super) unsafe fn remove_if(
         &mut self,
-        mut leaves: impl FnMut(&KeyState) -> bool,
+        mut leaves: impl FnMut(&Node<K>) -> bool,
     ) -> Swept<K> {
         let mut swept = Swept::none();
         let Store { slab, ghosts, .. } = &mut **self.store;
@@ -328,11 +333,11 @@ impl<K> Shard<'_, K> {
             // SAFETY: in the table of a shard whose lock is held, and so in its slab.
             let node = unsafe { slab.node(index) };
             // SAFETY: as above.
-            let state = unsafe { &node.get().state };
-            if !leaves(state) {
+            let found = unsafe { node.get() };
+            if !leaves(found) {
                 return false;
             }
-            ghosts.on_evict(state.hash());
+            ghosts.on_evict(found.state.hash());
             swept.changed += 1;
             // SAFETY: by the caller's promise, and the table forgets it now.
             let key = unsafe { slab.remove(node) };

@@ -30,6 +30,7 @@ impl Census {
             queued: self.queued,
             processing: self.processing + self.dirty,
             delayed: self.delayed,
+            refused: 0,
         }
     }
 }
@@ -73,12 +74,12 @@ impl<K> Shard<'_, K> {
         self.visit(0, usize::MAX, |node| f(unsafe { node.get() }));
     }
 
-    /// Pins the keys whose state is one of these.
-    pub(crate) fn pinned(&self, states: &[State]) -> Vec<Pinned<K>> {
+    /// Pins the nodes for which `is_meant` returns true.
+    pub(crate) fn pinned(&self, is_meant: impl Fn(&Node<K>) -> bool) -> Vec<Pinned<K>> {
         let mut pins = Vec::new();
         self.visit(0, usize::MAX, |node| {
             // SAFETY: in the table of a shard whose lock is held.
-            if states.contains(&unsafe { node.get() }.state.phase()) {
+            if is_meant(unsafe { node.get() }) {
                 // SAFETY: as above.
                 pins.push(Pinned(unsafe { Pin::new(node) }));
             }

@@ -88,10 +88,14 @@ impl<'q, K> Drain<'q, K> {
     /// Returns the result of a drain that ends like this. If nothing is left by now, it has
     /// finished after all.
     fn drained(&self, end: DrainEnd) -> Drained {
+        if end == DrainEnd::TimedOut {
+            self.core.end_redelivery();
+        }
         let left = match end {
             // Counting visits every key, and none is left to count.
             DrainEnd::Finished => Remaining {
                 delayed: self.core.closing.dropped(),
+                refused: self.core.closing.refused(),
                 ..Remaining::default()
             },
             DrainEnd::Released | DrainEnd::TimedOut => self.core.remaining(),

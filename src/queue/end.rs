@@ -39,6 +39,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[doc(alias("close", "shutdown", "stop"))]
     pub fn shut_down(&self) -> Remaining {
         let remaining = self.core.close(false);
+        self.core.end_redelivery();
         self.core.closing.release();
         remaining
     }

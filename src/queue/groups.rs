@@ -247,7 +247,9 @@ impl<K> Core<K> {
         let Some(groups) = self.groups() else { return };
         let mut in_flight = Vec::new();
         for shard in self.keys.shards() {
-            in_flight.extend(shard.pinned(&[State::Processing, State::Dirty]));
+            in_flight.extend(
+                shard.pinned(|node| matches!(node.state.phase(), State::Processing | State::Dirty)),
+            );
         }
         groups.visit(&in_flight, f);
     }

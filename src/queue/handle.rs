@@ -85,7 +85,7 @@ impl<K> RefUnwindSafe for KeyHandle<K> {}
 impl<K> Clone for KeyHandle<K> {
     /// # Panics
     ///
-    /// Panics if 2^27 handles to the key are alive.
+    /// Panics if 2^26 handles to the key are alive.
     fn clone(&self) -> Self {
         KeyHandle::new(Arc::clone(&self.core), self.pin().clone(), self.hash)
     }

@@ -154,19 +154,40 @@ where
 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&mut self) -> Added {
-        self.put_back(|core, pin, hash, level| {
+        let added = self.put_back(|core, pin, hash, level| {
             let added = core.add_pinned_at(&pin, hash, level);
             pin.unpin();
             added
-        })
+        });
+        added.or_else(|| self.readd(true)).or_else(|| self.refuse())
     }
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&mut self, delay: Duration) -> Added {
+        self.try_add_after(delay)
+            .or_else(|| self.readd(true))
+            .or_else(|| self.refuse())
+    }
+
+    /// Adds the key after `delay`, unless the queue is shut down.
+    pub(crate) fn try_add_after(&mut self, delay: Duration) -> Added {
         if self.queue.core.is_shutting_down() {
-            return self.refuse();
+            return Added::ShutDown;
         }
         self.put_back(|core, pin, hash, level| core.delay(pin, hash, level, delay))
+    }
+
+    /// Adds the key again, in a queue that is shut down, if it is dirty, or if it `redelivers` and a drain does,
+    /// too (S11).
+    pub(crate) fn readd(&mut self, redelivers: bool) -> Added {
+        let level = self.own_level();
+        self.queue.core.readd(&mut self.held, level, redelivers)
+    }
+
+    /// Refuses to add the key again: it is left (S12).
+    pub(crate) fn refuse(&mut self) -> Added {
+        self.queue.core.refuse(&mut self.held);
+        Added::ShutDown
     }
 
     fn put_back(&mut self, add: impl FnOnce(&Arc<Core<K>>, Pin<K>, u64, Level) -> Added) -> Added {
@@ -181,15 +202,9 @@ where
         let core = &self.queue.core;
         let until = core.hold_until(hold);
         match core.groups() {
-            Some(groups) if groups.hold_of(&self.held, until) => self.add_after(Duration::ZERO),
-            _ => self.add_after(hold),
+            Some(groups) if groups.hold_of(&self.held, until) => self.try_add_after(Duration::ZERO),
+            _ => self.try_add_after(hold),
         }
-    }
-
-    /// Refuses a retry, because the queue is shut down.
-    fn refuse(&mut self) -> Added {
-        self.end_as(Ended::Dropped);
-        Added::ShutDown
     }
 
     /// Returns a handle to the key.
@@ -216,7 +231,7 @@ where
     /// Like [`retry`](Self::retry), but keeps the item.
     pub(crate) fn add_rate_limited(&mut self) -> Added {
         if self.queue.core.is_shutting_down() {
-            return self.refuse();
+            return self.add_after(Duration::ZERO);
         }
         assert_unlocked();
         let delay = self.queue.limiter.when(self.key());

@@ -11,6 +11,7 @@ pub(crate) mod groups;
 pub(crate) mod handle;
 pub(crate) mod item;
 pub(crate) mod iter;
+mod left;
 mod lookup;
 mod order;
 pub(crate) mod owned;
@@ -178,7 +179,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     ///
     /// # Panics
     ///
-    /// Panics if [`add`](Self::add) would, or if 2^27 handles to the key are alive.
+    /// Panics if [`add`](Self::add) would, or if 2^26 handles to the key are alive.
     #[must_use = "the key stays interned while the handle lives, and is not added by this"]
     pub fn handle(&self, key: K) -> KeyHandle<K> {
         let core = &self.core;

@@ -103,11 +103,24 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
             Outcome::Done => self.forget(item),
             Outcome::RequeueAfter(delay) => {
                 self.forget(item);
-                item.add_after(delay);
+                self.requeue(item, |item| item.try_add_after(delay));
             }
-            Outcome::Later(delay) => _ = item.add_after(delay),
-            Outcome::HoldGroup(hold) => _ = item.hold_group(hold),
+            Outcome::Later(delay) => self.requeue(item, |item| item.try_add_after(delay)),
+            Outcome::HoldGroup(hold) => self.requeue(item, |item| item.hold_group(hold)),
         }
+    }
+
+    /// Adds a key that did not fail again, or leaves it. A drain does not deliver it again: those that are
+    /// requeued for ever would keep it from its end.
+    fn requeue<'q>(
+        &self,
+        item: &mut Item<'q, K, L, S>,
+        add: impl FnOnce(&mut Item<'q, K, L, S>) -> Added,
+    ) {
+        let added = add(item);
+        added
+            .or_else(|| item.readd(false))
+            .or_else(|| item.refuse());
     }
 
     fn failed(
@@ -156,7 +169,11 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
                     retries,
                     reason,
                 };
-                item.end_as(Ended::GivenUp);
+                if reason == Reason::ShutDown && self.on_give_up.is_none() {
+                    item.refuse();
+                } else {
+                    item.end_as(Ended::GivenUp);
+                }
                 self.give_up(Lost::Held(item), given_up)
             }
         }
@@ -203,12 +220,19 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         after: Option<Duration>,
     ) -> Result<Duration, Reason> {
         let add = || {
-            if self.queue.is_shutting_down() {
-                return (Duration::ZERO, Added::ShutDown);
+            let mut delay = Duration::ZERO;
+            let mut added = Added::ShutDown;
+            if !self.queue.is_shutting_down() {
+                let limited = self.queue.limiter.when(item);
+                delay = after.unwrap_or(limited);
+                added = item.try_add_after(delay);
             }
-            let limited = self.queue.limiter.when(item);
-            let delay = after.unwrap_or(limited);
-            (delay, item.add_after(delay))
+            if !added.is_accepted() {
+                // A drain delivers the key again at once.
+                delay = Duration::ZERO;
+                added = item.readd(true);
+            }
+            (delay, added)
         };
         match catch_panic(add) {
             Ok((_, Added::ShutDown)) => Err(Reason::ShutDown),

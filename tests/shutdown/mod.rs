@@ -4,5 +4,6 @@ mod draining;
 mod end;
 mod forgotten;
 mod guards;
+mod left;
 mod now;
 mod random;

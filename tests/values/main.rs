@@ -9,6 +9,7 @@ mod bounds;
 mod delays;
 mod ends;
 mod forgotten;
+mod left;
 mod memory;
 mod merging;
 mod panics;

@@ -241,14 +241,20 @@ fn deliver_all(run: &mut Run, queue: &Queue) {
 /// Finishes what workers hold, of a queue that refuses retries.
 fn finish(run: &mut Run, random: &mut fastrand::Rng, held: Held<'_>) {
     for (item, numbers) in held {
-        let end = if random.bool() {
+        if random.bool() {
             item.done();
-            Ended::Done
-        } else {
-            assert_eq!(item.retry(), Added::ShutDown);
-            Ended::Dropped
-        };
-        run.end(numbers, end);
+            run.end(numbers, Ended::Done);
+            continue;
+        }
+        let key = *item.key().key();
+        match item.retry() {
+            // It goes with the delivery that is owed (S11).
+            Added::Merged => drop(run.waiting.entry(key).or_default().splice(0..0, numbers)),
+            added => {
+                assert_eq!(added, Added::ShutDown);
+                run.end(numbers, Ended::Dropped);
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, secs};
 use crate::common::{WakeCount, poll, watchdog};
 use keyqueue::worker::{Outcome, Verdict, Workers};
-use keyqueue::{Ended, Receipt, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, Ended, Receipt, ValueQueue, WorkQueue, merge};
 
 #[track_caller]
 fn assert_ended(receipts: &[Receipt], end: impl Into<Option<Ended>>) {
@@ -118,12 +118,16 @@ fn what_a_shut_down_drops_or_refuses_is_dropped() {
     assert_ended(&[queue.put_tracked("c", vec![2])], Ended::Dropped);
     assert_ended(&[queue.put_tracked("new", vec![2])], Ended::Dropped);
     assert_ended(&processing, None);
-    // The work has failed, and is not tried again.
-    item.retry();
-    assert_ended(&processing, Ended::Dropped);
-    assert_ended(&queued, None);
-    assert_eq!(deliveries(&queue), [("c", vec![1]), ("b", vec![2])]);
-    assert_ended(&queued, Ended::Done);
+    // The work has failed, and is tried again with what is owed.
+    assert_eq!(item.retry(), Added::Merged);
+    assert_ended(&processing, None);
+    let item = queue.get().unwrap();
+    assert_eq!(*item.key().key(), "c");
+    // This is not, and nothing is owed.
+    assert_eq!(item.retry(), Added::ShutDown);
+    assert_ended(&queued, Ended::Dropped);
+    assert_eq!(deliveries(&queue), [("b", vec![1, 2])]);
+    assert_ended(&processing, Ended::Done);
     assert_ended(&dirty, Ended::Done);
 }
 
@@ -180,10 +184,7 @@ fn cancel_clear_and_remove_drop() {
     assert_ended(&receipts, Ended::Dropped);
     let receipts = [queue.put_tracked("b", vec![1])];
     queue.remove("a");
-    assert_eq!(
-        queue.try_get().unwrap().retry_after(HOUR),
-        keyqueue::Added::Delayed
-    );
+    assert_eq!(queue.try_get().unwrap().retry_after(HOUR), Added::Delayed);
     assert_ended(&receipts, None);
     assert!(queue.cancel(&"b"));
     assert_ended(&receipts, Ended::Dropped);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keyqueue::{Added, DrainEnd, Remaining, State, TryGetError};
+use keyqueue::{Added, DrainEnd, LeftReason, Remaining, State, TryGetError};
 
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
@@ -35,6 +35,12 @@ pub struct Naive<K> {
     drain_delays: bool,
     capacity: Option<usize>,
     shut_down: bool,
+    /// Whether a drain delivers again what is retried.
+    redelivers: bool,
+    /// The retries that were refused.
+    refused: usize,
+    /// What was accepted and will not be delivered.
+    left: BTreeMap<K, LeftReason>,
     /// How often drainers were told to go.
     releases: usize,
     /// The delays that a shut-down has dropped.
@@ -113,9 +119,46 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.add_at_after(self.queued.default_level(), key, nanos)
     }
 
-    /// The same for a key that is held: it keeps its level.
+    /// The same for a key that is held: it keeps its level. If the queue is shut down, a key that is dirty merges;
+    /// another is delivered again at once, or is left.
     pub fn retry_after(&mut self, key: K, nanos: u128) -> Added {
-        self.add_at_after(self.processing[&key], key, nanos)
+        let level = self.processing[&key];
+        if !self.shut_down {
+            return self.add_at_after(level, key, nanos);
+        }
+        if let Some(own) = self.dirty.get_mut(&key) {
+            *own = level.min(*own);
+            return Added::Merged;
+        }
+        if self.redelivers {
+            self.since.added(key, self.delays.now());
+            self.dirty.insert(key, level);
+            return Added::Deferred;
+        }
+        self.refused += 1;
+        self.leave(key, LeftReason::Refused);
+        Added::ShutDown
+    }
+
+    fn leave(&mut self, key: K, reason: LeftReason) {
+        let left = self.left.entry(key).or_insert(reason);
+        *left = reason.max(*left);
+    }
+
+    /// Ends all deliveries, and takes what is left.
+    pub fn take_left(&mut self) -> BTreeMap<K, LeftReason> {
+        self.shut_down_now();
+        std::mem::take(&mut self.left)
+    }
+
+    /// Forgets what is left of keys that are idle, and have no handle.
+    pub fn shrink(&mut self) {
+        let mut left = std::mem::take(&mut self.left);
+        left.retain(|key, _| {
+            let is_held = self.processing.contains_key(key) || self.pins.contains_key(key);
+            is_held || self.queued.contains(key)
+        });
+        self.left = left;
     }
 
     fn add_at_after(&mut self, level: usize, key: K, nanos: u128) -> Added {
@@ -141,7 +184,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     /// The same for a key that is held: it keeps its level.
     pub fn retry(&mut self, key: K) -> Added {
         if self.shut_down {
-            return Added::ShutDown;
+            return self.retry_after(key, 0);
         }
         let wait = self.limits.when(key, self.delays.now());
         self.retry_after(key, wait.nanos)
@@ -209,7 +252,8 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
 
     /// Whether nothing is queued nor will be. Keys may still be held.
     pub fn has_ended(&self) -> bool {
-        self.shut_down && self.queued.is_empty() && self.dirty.is_empty()
+        let may_come = self.redelivers && !self.processing.is_empty();
+        self.shut_down && self.queued.is_empty() && self.dirty.is_empty() && !may_come
     }
 
     pub fn would_wait(&self) -> bool {
@@ -224,7 +268,15 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             self.queued.push(key, level);
             self.getters.wake(1);
         } else if self.is_at_rest() {
+            self.end_redelivery();
             self.drainers.wake_all();
+        }
+    }
+
+    /// Delivers nothing again that is retried from now on.
+    fn end_redelivery(&mut self) {
+        if std::mem::take(&mut self.redelivers) && self.has_ended() {
+            self.getters.wake_all();
         }
     }
 
@@ -336,12 +388,14 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         left.queued = self.queued.len();
         left.processing = self.processing.len();
         left.delayed = self.dropped;
+        left.refused = self.refused;
         left
     }
 
     /// Shuts down and releases the drainers.
     pub fn shut_down(&mut self) -> Remaining {
         self.close(false);
+        self.end_redelivery();
         self.releases += 1;
         self.drainers.wake_all();
         self.remaining()
@@ -351,6 +405,12 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     pub fn shut_down_now(&mut self) -> Remaining {
         self.close(false);
         let left = self.remaining();
+        self.redelivers = false;
+        let queued = self.queued.iter();
+        let discarded: Vec<K> = queued.chain(self.dirty.keys()).copied().collect();
+        for key in discarded {
+            self.leave(key, LeftReason::Queued);
+        }
         self.queued.clear();
         self.dirty.clear();
         self.getters.wake_all();
@@ -370,9 +430,13 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             self.mark_all(&delayed);
         } else {
             self.dropped += delayed.len();
+            for (key, _) in delayed {
+                self.leave(key, LeftReason::Delayed);
+            }
         }
         if !self.shut_down {
             self.shut_down = true;
+            self.redelivers = deliver;
             self.getters.wake_all();
         }
         if self.is_at_rest() {
@@ -387,6 +451,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             true => DrainEnd::Finished,
             false => DrainEnd::TimedOut,
         };
+        self.end_redelivery();
         (end, self.remaining())
     }
 

@@ -177,6 +177,8 @@ pub enum Op {
     DropDrain(u8),
     ShutDown,
     ShutDownNow,
+    /// Takes what is left.
+    TakeLeft,
     /// Drains for no time at all.
     DrainNow,
     /// Forgets what is idle.
@@ -192,7 +194,7 @@ impl Op {
     pub fn ends(&self) -> bool {
         matches!(
             self,
-            Op::ShutDown | Op::ShutDownNow | Op::DrainNow | Op::PollDrain(_)
+            Op::ShutDown | Op::ShutDownNow | Op::TakeLeft | Op::DrainNow | Op::PollDrain(_)
         )
     }
 }

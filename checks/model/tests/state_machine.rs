@@ -91,6 +91,7 @@ fn closing_op() -> impl Strategy<Value = Op> {
         12 => op(),
         1 => Just(Op::ShutDown),
         1 => Just(Op::ShutDownNow),
+        1 => Just(Op::TakeLeft),
         1 => Just(Op::DrainNow),
         3 => any::<u8>().prop_map(Op::PollDrain),
         1 => any::<u8>().prop_map(Op::DropDrain),

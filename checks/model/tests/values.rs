@@ -75,6 +75,7 @@ fn closing_op() -> impl Strategy<Value = ValueOp> {
         1 => Just(ValueOp::ShutDown),
         1 => Just(ValueOp::DrainNow),
         1 => Just(ValueOp::ShutDownNow),
+        1 => Just(ValueOp::TakeLeft),
     ]
 }
 

@@ -19,6 +19,7 @@
 //! close   sets closed         from then on `add` is refused
 //! abandon clears dirty        processing-dirty -> processing    only once closed
 //!         sets abandoned      queued: its `begin` delivers nothing
+//! readd   sets dirty          processing -> processing-dirty    only by the worker, in a drain
 //! ```
 //!
 //! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,
@@ -28,8 +29,9 @@
 //! sweep; a sweep spares such a key once. In a closed word, which no add changes, the same bit is
 //! `abandoned`: the key counts as idle, and the thread that pops its entry discards it. 28 bits of
 //! the key's hash never change. Three bits are the level of a key that is queued or dirty, in a queue
-//! with levels: the most urgent at which it was added since its last delivery began. The upper bits
-//! count pins: handles and pending delays that keep the node interned.
+//! with levels: the most urgent at which it was added since its last delivery began. The next
+//! bits count pins: handles and pending delays that keep the node interned. The upper two say what a
+//! shut-down has left of the key ([`left`]).
 //!
 //! # Orderings
 //!
@@ -57,6 +59,7 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
+pub(crate) mod left;
 mod phase;
 
 pub use phase::State;
@@ -76,8 +79,10 @@ const HASH: u64 = 1 << 4;
 /// The lowest bit of the level.
 const LEVEL: u64 = 1 << 32;
 const PIN: u64 = LEVEL << LEVEL_BITS;
+/// All bits that count pins.
+const PINS: u64 = left::DISCARDED - PIN;
 /// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
-const MOST_PINS: u64 = u64::MAX / PIN / 2 + 1;
+const MOST_PINS: u64 = PINS / PIN / 2 + 1;
 
 /// How urgent a key is; 0 is the most urgent.
 pub(crate) type Level = u8;
@@ -394,9 +399,9 @@ impl KeyState {
     pub(crate) fn abandon(&self) -> State {
         // Adds are refused, and `begin` and `finish` write the same word, so the order of the writes
         // decides which deliveries follow.
-        let abandon = |word| match Word(word).phase() {
-            State::Queued => Some(word | ABANDONED),
-            State::Dirty => Some(word & !DIRTY),
+        let abandon = |word| match Word(word).visible() {
+            State::Queued => Some(word | ABANDONED | left::DISCARDED),
+            State::Dirty => Some((word & !DIRTY) | left::DISCARDED),
             State::Idle | State::Processing => None,
         };
         // Ordering: Acquire; pairs with the Release in `finish`. The caller counts the key as
@@ -419,12 +424,12 @@ impl KeyState {
     ///
     /// # Panics
     ///
-    /// Panics when 2^27 are alive, which takes leaking them.
+    /// Panics when 2^26 are alive, which takes leaking them.
     pub(crate) fn pin(&self) {
         // Ordering: Relaxed; the caller holds the shard's lock or another pin, and either keeps a
         // sweep from removing the node.
         let was = self.0.fetch_add(PIN, Ordering::Relaxed);
-        if was / PIN >= MOST_PINS {
+        if (was & PINS) / PIN >= MOST_PINS {
             // Ordering: Relaxed; undoes the addition above.
             self.0.fetch_sub(PIN, Ordering::Relaxed);
             panic!("more than {MOST_PINS} handles and delays of one key are alive");
@@ -444,7 +449,7 @@ impl KeyState {
         // Ordering: Acquire; pairs with the Release in `finish` and in `unpin`: the thread that
         // made the node idle or dropped its last pin does not access it any more.
         let seen = Word(self.0.load(Ordering::Acquire));
-        if seen.phase() != State::Idle || seen.0 >= PIN {
+        if seen.phase() != State::Idle || seen.is(PINS) {
             Residence::Stay
         } else if seen.is(RECURRING) && !forget {
             // Ordering: Relaxed; idle and unpinned under the shard's lock, so no other thread

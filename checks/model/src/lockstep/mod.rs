@@ -7,7 +7,7 @@ pub mod limiter;
 mod looking;
 mod waiting;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -272,12 +272,23 @@ impl<'q> Lockstep<'q> {
             }
             Op::Shrink => {
                 self.queue.shrink();
+                self.model.shrink();
                 // C10; a key that became more urgent stays until the entry it left behind comes up.
                 let (alive, in_use) = (self.alive(), self.model.in_use());
                 assert!(alive >= in_use, "{in_use} keys are in use");
                 if self.setup.levels() == 1 || self.setup.groups() > 0 {
                     assert_eq!(alive, in_use, "keys after a shrink");
                 }
+            }
+            Op::TakeLeft => {
+                let left = self.queue.take_left().into_iter();
+                let left = left.map(|left| (left.key.number, left.reason));
+                assert_eq!(
+                    left.collect::<BTreeMap<_, _>>(),
+                    self.model.take_left(),
+                    "S12"
+                );
+                self.owed.clear();
             }
             Op::Snapshot => self.snapshot(),
             Op::Stuck(older_than) => self.stuck(older_than),

@@ -7,6 +7,7 @@
 mod model;
 mod op;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,6 +230,15 @@ impl Lockstep<'_> {
             ValueOp::ShutDownNow => {
                 self.queue.shut_down_now();
                 self.model.shut_down_now();
+            }
+            ValueOp::TakeLeft => {
+                let left = self.queue.take_left().into_iter();
+                let left = left.map(|left| (left.key, (numbers(&left.value), left.reason)));
+                assert_eq!(
+                    left.collect::<BTreeMap<_, _>>(),
+                    self.model.take_left(),
+                    "S12"
+                );
             }
         }
         Some(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keyqueue::{Added, Ended};
+use keyqueue::{Added, Ended, LeftReason};
 
 use crate::limit::Span;
 use crate::{Naive, Setup};
@@ -157,7 +157,7 @@ impl Model {
 
     pub(super) fn retry_after(&mut self, key: u16, nanos: u128) -> Added {
         let added = self.keys.retry_after(key, nanos);
-        if added.is_accepted() {
+        {
             let mut load = self.loaded.remove(&key).unwrap_or_default();
             if load.value.is_none() {
                 // It was taken, and cannot be delivered again.
@@ -165,6 +165,9 @@ impl Model {
             }
             load.append(self.waiting.remove(&key).unwrap_or_default());
             self.waiting.insert(key, load);
+        }
+        if !added.is_accepted() {
+            self.strand();
         }
         self.finish(key, Ended::Dropped);
         added
@@ -202,6 +205,13 @@ impl Model {
     pub(super) fn shut_down_now(&mut self) {
         _ = self.keys.shut_down_now();
         self.strand();
+    }
+
+    pub(super) fn take_left(&mut self) -> BTreeMap<u16, (Vec<u32>, LeftReason)> {
+        let left = self.keys.take_left().into_iter();
+        self.strand();
+        left.filter_map(|(key, reason)| Some((key, (self.waiting.remove(&key)?.value?, reason))))
+            .collect()
     }
 
     /// Reports what will not be delivered. The values stay where they are.

@@ -48,6 +48,8 @@ pub enum ValueOp {
     /// Drains for no time at all.
     DrainNow,
     ShutDownNow,
+    /// Takes what is left.
+    TakeLeft,
 }
 
 impl ValueOp {
@@ -55,7 +57,7 @@ impl ValueOp {
     pub fn ends(&self) -> bool {
         matches!(
             self,
-            ValueOp::ShutDown | ValueOp::DrainNow | ValueOp::ShutDownNow
+            ValueOp::ShutDown | ValueOp::DrainNow | ValueOp::ShutDownNow | ValueOp::TakeLeft
         )
     }
 }

@@ -142,15 +142,16 @@ fn closing_answers_the_phase_once_and_leaves_it_alone() {
 fn abandoning_ends_the_deliveries_of_a_closed_key() {
     let table = [
         (State::Idle, State::Idle, 0),
-        (State::Queued, State::Queued, ABANDONED),
+        (State::Queued, State::Queued, ABANDONED | left::DISCARDED),
         (State::Processing, State::Processing, 0),
-        (State::Dirty, State::Processing, 0),
+        (State::Dirty, State::Processing, left::DISCARDED),
     ];
     let is_closed = |beside: &u64| beside & CLOSED != 0 && beside & ABANDONED == 0;
     for (before, after, sets) in table {
         for beside in companions().into_iter().filter(is_closed) {
             let state = state(bits(before) | beside);
-            let seen = if sets == 0 { after } else { State::Idle };
+            let is_hidden = sets & ABANDONED != 0;
+            let seen = if is_hidden { State::Idle } else { after };
             assert_eq!(state.abandon(), before);
             assert_eq!(
                 (state.phase(), word(&state)),
@@ -163,6 +164,41 @@ fn abandoning_ends_the_deliveries_of_a_closed_key() {
             );
         }
     }
+}
+
+// S11
+#[test]
+fn a_closed_key_is_added_again_for_its_worker_in_a_drain_or_if_it_is_dirty() {
+    let table = [
+        (State::Processing, true, State::Dirty, Marked::Deferred),
+        (State::Processing, false, State::Processing, Marked::Closed),
+        (State::Dirty, true, State::Dirty, Marked::Merged),
+        (State::Dirty, false, State::Dirty, Marked::Merged),
+    ];
+    for (before, redelivers, after, marked) in table {
+        for closed in [0, CLOSED] {
+            let state = state(bits(before) | closed);
+            assert_eq!(state.readd(0, redelivers), (marked, closed != 0));
+            assert_eq!(word(&state), bits(after) | closed);
+        }
+    }
+}
+
+// S12
+#[test]
+fn what_is_left_of_a_key_is_taken_once() {
+    let state = state(bits(State::Dirty) | CLOSED);
+    assert!(!state.has_left());
+    assert_eq!(state.take_left(), None);
+    state.abandon();
+    assert!(state.has_left());
+    assert_eq!(state.take_left(), Some(left::Trace::Discarded));
+    assert_eq!(state.take_left(), None);
+    state.abandon();
+    assert_eq!(state.take_left(), None, "nothing new");
+    state.refuse();
+    assert_eq!(state.take_left(), Some(left::Trace::Refused));
+    assert_eq!(word(&state), bits(State::Processing) | CLOSED);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! What a drain still delivers, and what an end leaves (S11, S12).
+#![cfg(keyqueue_loom)]
+
+use std::future::Future;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use keyqueue::DrainEnd;
+use keyqueue_loom_tests::values::{bag, drain, values};
+use keyqueue_loom_tests::{Queue, check, queue, queue_of, spawn_with};
+use loom::sync::Arc;
+
+fn drains_delays() -> Arc<Queue> {
+    queue_of(|builder| builder.drain_delays(true).manual_timers())
+}
+
+/// S1, S11. A key that is retried beside a drain is delivered again, also if the drain has just begun; the other
+/// getter does not end before.
+#[test]
+fn a_retry_beside_a_drain_is_delivered_again() {
+    check("left_retry", 2, || {
+        let queue = drains_delays();
+        queue.add(1);
+        let item = queue.get().unwrap();
+        let worker = spawn_with(&queue, |queue| {
+            let mut deliveries = 0;
+            while let Some(item) = queue.get() {
+                deliveries += 1;
+                item.done();
+            }
+            deliveries
+        });
+        let drainer = spawn_with(&queue, |queue| queue.shut_down_with_drain());
+        assert!(item.retry().is_accepted());
+        let drained = drainer.join().unwrap();
+        assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 0));
+        assert_eq!(worker.join().unwrap(), 1);
+    });
+}
+
+/// S8, S11, S12. The end of the redelivery beside a retry: it is delivered, or left.
+#[test]
+fn a_retry_beside_the_end_of_a_drain_is_delivered_or_left() {
+    check("left_release", 3, || {
+        let queue = drains_delays();
+        queue.add(1);
+        let item = queue.get().unwrap();
+        // The drain goes on although nobody waits for it.
+        let mut drain = Box::pin(queue.drain_async());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(drain.as_mut().poll(&mut context).is_pending());
+        drop(drain);
+        let ender = spawn_with(&queue, |queue| queue.take_left().len());
+        let added = item.retry();
+        let left = ender.join().unwrap() + queue.take_left().len();
+        assert_eq!(left, 1, "{added:?}");
+        assert!(queue.get().is_none());
+    });
+}
+
+/// S12. Two that take what is left, beside a worker that is refused: it is taken once.
+#[test]
+fn what_is_left_is_taken_once() {
+    check("left_twice", 2, || {
+        let queue = queue(2);
+        queue.add(1);
+        queue.add(2);
+        let item = queue.get().unwrap();
+        let taker = spawn_with(&queue, |queue| queue.take_left().len());
+        let mut left = queue.take_left().len();
+        let _ = item.retry();
+        left += taker.join().unwrap() + queue.take_left().len();
+        assert_eq!(left, 2);
+    });
+}
+
+/// S12, V2. A worker is refused beside a put and the end: each number is left once, or was not accepted.
+#[test]
+fn values_beside_the_end_are_left_once() {
+    check("left_values", 2, || {
+        let queue = values(|builder| builder);
+        queue.put(1, bag(1));
+        let item = queue.try_get().unwrap();
+        let putter = spawn_with(&queue, |queue| queue.put(1, bag(2)).is_accepted());
+        queue.shut_down();
+        let _ = item.retry_after(Duration::from_secs(1));
+        let accepted = putter.join().unwrap();
+        let mut numbers: Vec<u8> = drain(&queue).into_iter().flatten().collect();
+        let left = queue.take_left().into_iter();
+        numbers.extend(left.flat_map(|mut left| left.value.touch()));
+        assert_eq!(numbers, if accepted { &[1, 2][..] } else { &[1] });
+    });
+}

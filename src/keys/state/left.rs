@@ -1,0 +1,65 @@
+//! What a shut-down leaves of a key that was accepted and is not delivered: two bits of the word, which only a
+//! report takes away again.
+
+use super::{CLOSED, DIRTY, KeyState, Level, Marked, Word};
+use crate::sync::atomic::Ordering;
+
+/// A shut-down has discarded an add of the key.
+pub(super) const DISCARDED: u64 = 1 << 62;
+/// A shut-down has refused to add the key again for the worker that held it.
+const REFUSED: u64 = 1 << 63;
+
+/// What a shut-down has left of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trace {
+    Discarded,
+    Refused,
+}
+
+impl KeyState {
+    /// Adds the key again for its worker, in a queue that is shut down: it is delivered once more when it is
+    /// done. Unless it `redelivers`, only a key that is dirty already is. Returns also whether the key
+    /// was closed: if not, the walk of the shut-down is still going to count it.
+    pub(crate) fn readd(&self, level: Level, redelivers: bool) -> (Marked, bool) {
+        // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            let (next, marked) = match seen.is(DIRTY) {
+                true => (seen.dirty_at(level.min(seen.level())), Marked::Merged),
+                false if redelivers => (seen.dirty_at(level), Marked::Deferred),
+                false => return (Marked::Closed, seen.is(CLOSED)),
+            };
+            // Ordering: Release; pairs with the Acquire in `begin` of the delivery that serves this add.
+            match self
+                .0
+                .compare_exchange_weak(seen.0, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return (marked, seen.is(CLOSED)),
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Notes that the key was to be added again for its worker, and was not.
+    pub(crate) fn refuse(&self) {
+        // Ordering: Release; pairs with the Acquire in `take_left`, whose caller sees what the worker did.
+        self.0.fetch_or(REFUSED, Ordering::Release);
+    }
+
+    /// Returns whether there is something to [take](Self::take_left).
+    pub(crate) fn has_left(&self) -> bool {
+        // Ordering: Relaxed; a hint.
+        Word(self.0.load(Ordering::Relaxed)).is(DISCARDED | REFUSED)
+    }
+
+    /// Takes away what is noted of the key, and returns it.
+    pub(crate) fn take_left(&self) -> Option<Trace> {
+        // Ordering: Acquire; pairs with the Release in `refuse`.
+        let was = Word(self.0.fetch_and(!(DISCARDED | REFUSED), Ordering::Acquire));
+        match (was.is(REFUSED), was.is(DISCARDED)) {
+            (true, _) => Some(Trace::Refused),
+            (false, true) => Some(Trace::Discarded),
+            (false, false) => None,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What is left when a queue has ended: [`crate::engine::left`] has the protocol.
+
+use crate::values::Valued;
+use crate::{Left, ValueQueue, WorkQueue};
+
+impl<K: Clone, L, S> WorkQueue<K, L, S> {
+    /// Ends the queue like [`shut_down_now`](Self::shut_down_now), and returns every key that was accepted and
+    /// will not be finished (S12): once, with the reason. In no particular order.
+    ///
+    /// | a key that | is returned as |
+    /// | --- | --- |
+    /// | is queued, or was added again while it is processing | [`Queued`](LeftReason::Queued) |
+    /// | had a pending delay when the queue was shut down | [`Delayed`](LeftReason::Delayed) |
+    /// | was retried, or whose worker was cancelled, and was refused | [`Refused`](LeftReason::Refused) |
+    /// | is processing | nothing: call this again when it is done, as it may be retried |
+    ///
+    /// A retry that [`on_give_up`](crate::worker::Workers::on_give_up) reports is not left. Each key is returned
+    /// by one call; another call returns what is left since. To let the workers finish first, drain the queue with a
+    /// limit of time before. [`shrink`](Self::shrink), and the drop of the queue, drop what is left.
+    ///
+    /// ```
+    /// # use keyqueue::{LeftReason, WorkQueue};
+    /// # use std::time::Duration;
+    /// let queue = WorkQueue::from_iter(["a", "b"]);
+    /// queue.add_after("c", Duration::from_secs(60));
+    /// let item = queue.get().unwrap();
+    /// queue.drain_timeout(Duration::ZERO);
+    /// let _ = item.retry(); // is refused
+    ///
+    /// let mut left: Vec<_> = queue.take_left().into_iter().map(|left| (left.key, left.reason)).collect();
+    /// left.sort_by_key(|(key, _)| *key);
+    /// assert_eq!(left, [
+    ///     ("a", LeftReason::Refused),
+    ///     ("b", LeftReason::Queued),
+    ///     ("c", LeftReason::Delayed),
+    /// ]);
+    /// assert!(queue.take_left().is_empty());
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Clone` of a key panics; that key is lost then.
+    pub fn take_left(&self) -> Vec<Left<K>> {
+        let mut all = Vec::new();
+        self.core.take_left(|pin, reason| {
+            let key = pin.key().clone();
+            all.push(Left {
+                key,
+                value: (),
+                reason,
+            });
+        });
+        all
+    }
+}
+
+impl<K: Clone + Send + Sync + 'static, V: Send + 'static, L, S> ValueQueue<K, V, L, S> {
+    /// Ends the queue like [`shut_down_now`](Self::shut_down_now), and returns every key that was accepted and
+    /// will not be finished, with its value and the reason (S12). As for a queue without values; what was taken
+    /// back is not returned.
+    ///
+    /// ```
+    /// # use keyqueue::{LeftReason, ValueQueue, WorkQueue, merge};
+    /// # use std::time::Duration;
+    /// let queue: ValueQueue<&str, Vec<u32>> = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1]);
+    /// let item = queue.get().unwrap();
+    /// queue.put("a", vec![2]);
+    /// queue.shut_down_now();
+    /// let _ = item.retry(); // is refused
+    ///
+    /// let left = queue.take_left().pop().unwrap();
+    /// assert_eq!((left.key, left.value), ("a", vec![1, 2]));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Clone` of a key panics; that key is lost then.
+    pub fn take_left(&self) -> Vec<Left<K, V>> {
+        let mut all = Vec::new();
+        self.core.take_left(|pin, reason| {
+            let known: &Valued<K, V> = pin.key();
+            let key = known.key().clone();
+            if let Some(value) = known.take_waiting() {
+                all.push(Left { key, value, reason });
+            }
+        });
+        all
+    }
+}
