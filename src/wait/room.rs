@@ -220,7 +220,15 @@ impl<'r> Share<'r> {
     /// be idle by now.
     #[inline]
     pub(crate) fn admit(&mut self, is_idle: bool, is_known: bool) -> bool {
-        let Some(room) = self.room else { return true };
+        match self.room {
+            None => true,
+            Some(room) => self.admit_to(room, is_idle, is_known),
+        }
+    }
+
+    // Never: the puts of queues of values, whose shares have no room, would pay for its registers.
+    #[inline(never)]
+    fn admit_to(&mut self, room: &Room, is_idle: bool, is_known: bool) -> bool {
         if !is_idle {
             let has = mem::take(&mut self.has);
             self.lower(has);
@@ -255,6 +263,15 @@ impl<'r> Share<'r> {
         }
     }
 
+    /// Gives back what is left, and offers it.
+    #[inline(never)]
+    fn end(&mut self) {
+        self.lower(self.has + self.granted);
+        if let (true, Some(room)) = (self.owes, self.room) {
+            room.offer();
+        }
+    }
+
     /// Keeps the room that is left, for good, and offers none: the queue is being shut down, and whoever waits
     /// is let in once nothing is locked.
     pub(crate) fn forget(mut self) {
@@ -271,9 +288,8 @@ impl<'r> Share<'r> {
 impl Drop for Share<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lower(self.has + self.granted);
-        if let (true, Some(room)) = (self.owes, self.room) {
-            room.offer();
+        if self.room.is_some() {
+            self.end();
         }
     }
 }
