@@ -92,15 +92,19 @@ where
     }
 
     fn add_until(&self, key: K, limit: Option<Duration>) -> Result<Added, Full<K>> {
-        let Full(key) = match self.try_add(key) {
-            Ok(added) => return Ok(added),
-            Err(full) => full,
-        };
-        let mut turn = self.turn_to_add();
-        match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => self.add_in(&mut turn.share(), key),
-            None => Err(Full(key)),
+        let mut added = self.try_add(key);
+        if added.is_ok() {
+            return added;
         }
+        let deadline = limit.and_then(deadline_in);
+        while let Err(Full(key)) = added {
+            let mut turn = self.turn_to_add();
+            if block_until(&mut turn, deadline).is_none() {
+                return Err(Full(key));
+            }
+            added = self.add_in(&mut turn.share(), key);
+        }
+        added
     }
 
     /// Like [`add_wait`](Self::add_wait), for tasks of any executor.
@@ -126,14 +130,16 @@ where
     ///
     /// Panics if [`try_add`](Self::try_add) would.
     pub async fn add_async(&self, key: K) -> Added {
-        let Full(key) = match self.try_add(key) {
-            Ok(added) => return added,
-            Err(full) => full,
-        };
-        let mut turn = self.turn_to_add();
-        (&mut turn).await;
-        let added = self.add_in(&mut turn.share(), key);
-        added.expect("the turn has room")
+        let mut added = self.try_add(key);
+        loop {
+            let Full(key) = match added {
+                Ok(added) => return added,
+                Err(full) => full,
+            };
+            let mut turn = self.turn_to_add();
+            (&mut turn).await;
+            added = self.add_in(&mut turn.share(), key);
+        }
     }
 
     fn turn_to_add(&self) -> Turn<'_> {

@@ -30,7 +30,8 @@
 //! unused while an add waits.
 //!
 //! A granted add that is cancelled gives the weight back, which grants to the next. One that happens
-//! turns it into the weight of its key or value.
+//! turns it into the weight of its key or value. If its key needs none, it gives the weight back, too; if
+//! the key is idle again after that, and there is no room, the add waits once more.
 //!
 //! After a shut-down everybody in the line is let in, to be refused by the queue.
 
@@ -180,10 +181,8 @@ impl Room {
 /// keys that it makes queued. Gives the rest back when it is dropped, which may run wakers.
 pub(crate) struct Share<'r> {
     room: Option<&'r Room>,
-    /// Room of a delay that has ended or was cancelled, or that was taken for a key which was idle then.
+    /// Room that an add has waited for, or that a delay has left, or that was taken for a key which was idle then.
     has: usize,
-    /// Room that the add has waited for. It keeps this until it has happened.
-    granted: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
     /// Whether it has given room back that nobody was offered yet.
@@ -197,7 +196,6 @@ impl<'r> Share<'r> {
         Share {
             room,
             has: 0,
-            granted: 0,
             exceeds: true,
             owes: false,
         }
@@ -208,7 +206,6 @@ impl<'r> Share<'r> {
         Share {
             room: Some(room),
             has: 0,
-            granted: 0,
             exceeds: false,
             owes: false,
         }
@@ -216,8 +213,8 @@ impl<'r> Share<'r> {
 
     /// Decides about a key that is to become queued or delayed. If it is idle, returns whether it may, and
     /// takes room for it; `is_known` says that it is there already, and is not refused. If it is not idle, it
-    /// needs no room: gives back what nobody has waited for, and returns `false` if that was any, as the key may
-    /// be idle by now.
+    /// needs no room: gives back what the share has, and returns `false` if that was any, as the key may be idle
+    /// by now.
     #[inline]
     pub(crate) fn admit(&mut self, is_idle: bool, is_known: bool) -> bool {
         match self.room {
@@ -234,7 +231,7 @@ impl<'r> Share<'r> {
             self.lower(has);
             return has == 0;
         }
-        if self.has + self.granted == 0 {
+        if self.has == 0 {
             if self.exceeds || is_known {
                 room.add(1);
             } else if !room.try_take(1) {
@@ -248,10 +245,7 @@ impl<'r> Share<'r> {
     /// Notes that a key has become queued or delayed, with room of this share.
     #[inline]
     pub(crate) fn spend(&mut self) {
-        match self.has {
-            0 => self.granted = self.granted.saturating_sub(1),
-            _ => self.has -= 1,
-        }
+        self.has = self.has.saturating_sub(1);
     }
 
     /// Gives room back. Those who wait for it are offered it when the share is dropped.
@@ -266,7 +260,7 @@ impl<'r> Share<'r> {
     /// Gives back what is left, and offers it.
     #[inline(never)]
     fn end(&mut self) {
-        self.lower(self.has + self.granted);
+        self.lower(self.has);
         if let (true, Some(room)) = (self.owes, self.room) {
             room.offer();
         }
@@ -275,7 +269,7 @@ impl<'r> Share<'r> {
     /// Keeps the room that is left, for good, and offers none: the queue is being shut down, and whoever waits
     /// is let in once nothing is locked.
     pub(crate) fn forget(mut self) {
-        (self.has, self.granted, self.owes) = (0, 0, false);
+        (self.has, self.owes) = (0, false);
     }
 
     /// Takes the room of a delay that has ended, or was cancelled.
@@ -327,9 +321,8 @@ impl<'r> Turn<'r> {
     pub(crate) fn share(mut self) -> Share<'r> {
         Share {
             room: Some(self.room),
-            has: 0,
-            granted: self.take(),
-            exceeds: true,
+            has: self.take(),
+            exceeds: false,
             owes: false,
         }
     }
