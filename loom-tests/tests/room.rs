@@ -278,3 +278,23 @@ fn a_key_that_comes_back_is_counted_before_it_is_taken() {
         assert_eq!(queue.len(), 1);
     });
 }
+
+/// B2. An add that has waited for room, and merges, keeps none.
+#[test]
+fn an_add_that_waited_and_merges_leaves_room() {
+    check("room_merged", 3, || {
+        let queue = full_of_keys();
+        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        queue.get().unwrap().done();
+        queue.add(2);
+        let item = queue.get().unwrap();
+        if queue.state(&2) == State::Dirty {
+            item.done();
+            queue.get().unwrap().done();
+            assert_eq!(queue.try_add(3), Ok(Added::Queued));
+        } else {
+            item.done();
+        }
+        adder.join().unwrap();
+    });
+}

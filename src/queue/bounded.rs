@@ -91,9 +91,19 @@ where
     }
 
     fn add_until(&self, key: K, limit: Option<Duration>) -> Result<Added, Full<K>> {
-        let add = |key, turn| self.add_in_turn(key, turn);
-        let wait = |full: Full<K>| full.wait(self.turn_to_add(), limit, add);
-        self.try_add(key).or_else(wait)
+        let mut added = self.try_add(key);
+        if added.is_ok() {
+            return added;
+        }
+        let deadline = limit.and_then(deadline_in);
+        while let Err(Full(key)) = added {
+            let mut turn = self.turn_to_add();
+            if block_until(&mut turn, deadline).is_none() {
+                return Err(Full(key));
+            }
+            added = self.add_in(&mut turn.share(), key);
+        }
+        added
     }
 
     /// Like [`add_wait`](Self::add_wait), for tasks of any executor.
@@ -119,16 +129,16 @@ where
     ///
     /// Panics if [`try_add`](Self::try_add) would.
     pub async fn add_async(&self, key: K) -> Added {
-        let add = |key, turn| self.add_in_turn(key, turn);
-        match self.try_add(key) {
-            Ok(added) => added,
-            Err(full) => full.wait_async(self.turn_to_add(), add).await,
+        let mut added = self.try_add(key);
+        loop {
+            let Full(key) = match added {
+                Ok(added) => return added,
+                Err(full) => full,
+            };
+            let mut turn = self.turn_to_add();
+            (&mut turn).await;
+            added = self.add_in(&mut turn.share(), key);
         }
-    }
-
-    fn add_in_turn(&self, key: K, turn: Turn<'_>) -> Added {
-        let added = self.add_in(&mut turn.share(), key);
-        added.expect("the turn has room")
     }
 
     fn turn_to_add(&self) -> Turn<'_> {
@@ -147,31 +157,6 @@ where
 /// The error of an add or a put for which the queue has no room. It has what was to be added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Full<T>(pub T);
-
-impl<T> Full<T> {
-    /// Blocks until `turn` has room, and adds then; or returns the error after `limit`.
-    pub(crate) fn wait<'q>(
-        self,
-        mut turn: Turn<'q>,
-        limit: Option<Duration>,
-        add: impl FnOnce(T, Turn<'q>) -> Added,
-    ) -> Result<Added, Self> {
-        match block_until(&mut turn, limit.and_then(deadline_in)) {
-            Some(()) => Ok(add(self.0, turn)),
-            None => Err(self),
-        }
-    }
-
-    /// Waits until `turn` has room, and adds then.
-    pub(crate) async fn wait_async<'q>(
-        self,
-        mut turn: Turn<'q>,
-        add: impl FnOnce(T, Turn<'q>) -> Added,
-    ) -> Added {
-        (&mut turn).await;
-        add(self.0, turn)
-    }
-}
 
 impl<T> fmt::Debug for Full<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use crate::keys::hash::hash_of;
+use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::room::Turn;
 use crate::{Added, Full, ValueQueue};
 
@@ -110,12 +111,15 @@ where
     }
 
     fn put_until(&self, key: K, value: V, limit: Option<Duration>) -> Result<Added, Full<(K, V)>> {
-        let put = |put, turn| self.put_in_turn(put, turn);
-        let wait = |full: Full<_>| {
-            let turn = self.turn(&full);
-            full.wait(turn, limit, put)
+        let full = match self.try_put(key, value) {
+            Ok(added) => return Ok(added),
+            Err(full) => full,
         };
-        self.try_put(key, value).or_else(wait)
+        let mut turn = self.turn(&full);
+        match block_until(&mut turn, limit.and_then(deadline_in)) {
+            Some(()) => Ok(self.put_in_turn(full.0, turn)),
+            None => Err(full),
+        }
     }
 
     /// Like [`put_wait`](Self::put_wait), for tasks of any executor.
@@ -141,12 +145,12 @@ where
     ///
     /// Panics if [`try_put`](Self::try_put) would.
     pub async fn put_async(&self, key: K, value: V) -> Added {
-        let put = |put, turn| self.put_in_turn(put, turn);
         match self.try_put(key, value) {
             Ok(added) => added,
             Err(full) => {
-                let turn = self.turn(&full);
-                full.wait_async(turn, put).await
+                let mut turn = self.turn(&full);
+                (&mut turn).await;
+                self.put_in_turn(full.0, turn)
             }
         }
     }

@@ -31,7 +31,8 @@
 //! unused while an add waits.
 //!
 //! A granted add that is cancelled gives the weight back, which grants to the next. One that happens
-//! turns it into the weight of its key or value.
+//! turns it into the weight of its key or value. If its key needs none, it gives the weight back, too; if
+//! the key is idle again after that, and there is no room, the add waits once more.
 //!
 //! A shut-down grants every request in the line, and the queue then refuses the adds.
 
@@ -181,10 +182,8 @@ impl Room {
 /// keys that it makes queued. Gives the rest back when it is dropped, which may run wakers.
 pub(crate) struct Share<'r> {
     room: Option<&'r Room>,
-    /// Room of a delay that has ended or was cancelled, or that was taken for a key which was idle then.
+    /// Room that an add has waited for, or that a delay has left, or that was taken for a key which was idle then.
     has: usize,
-    /// Room that the add has waited for. It keeps this until it has happened.
-    granted: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
     /// Whether it has given room back that no waiting add was offered yet.
@@ -204,11 +203,10 @@ impl<'r> Share<'r> {
     }
 
     #[inline]
-    fn new(room: Option<&'r Room>, granted: usize, exceeds: bool) -> Self {
+    fn new(room: Option<&'r Room>, has: usize, exceeds: bool) -> Self {
         Share {
             room,
-            has: 0,
-            granted,
+            has,
             exceeds,
             owes: false,
         }
@@ -216,17 +214,25 @@ impl<'r> Share<'r> {
 
     /// Decides about a key that is to become queued or delayed. If it is idle, returns whether it may, and
     /// takes room for it; `is_known` says that it is there already, and is not refused. If it is not idle, it
-    /// needs no room: gives back what nobody has waited for, and returns `false` if that was any, as the key may
-    /// be idle by now.
+    /// needs no room: gives back what the share has, and returns `false` if that was any, as the key may be idle
+    /// by now.
     #[inline]
     pub(crate) fn admit(&mut self, is_idle: bool, is_known: bool) -> bool {
-        let Some(room) = self.room else { return true };
+        match self.room {
+            None => true,
+            Some(room) => self.admit_to(room, is_idle, is_known),
+        }
+    }
+
+    // Never: the puts of queues of values, whose shares have no room, would pay for its registers.
+    #[inline(never)]
+    fn admit_to(&mut self, room: &Room, is_idle: bool, is_known: bool) -> bool {
         if !is_idle {
             let has = mem::take(&mut self.has);
             self.lower(has);
             return has == 0;
         }
-        if self.has + self.granted == 0 {
+        if self.has == 0 {
             if self.exceeds || is_known {
                 room.add(1);
             } else if !room.try_take(1) {
@@ -240,10 +246,7 @@ impl<'r> Share<'r> {
     /// Notes that a key has become queued or delayed, with room of this share.
     #[inline]
     pub(crate) fn spend(&mut self) {
-        match self.has {
-            0 => self.granted = self.granted.saturating_sub(1),
-            _ => self.has -= 1,
-        }
+        self.has = self.has.saturating_sub(1);
     }
 
     /// Gives room back. Those who wait for it are offered it when the share is dropped.
@@ -255,10 +258,19 @@ impl<'r> Share<'r> {
         }
     }
 
+    /// Gives back what is left, and offers it.
+    #[inline(never)]
+    fn end(&mut self) {
+        self.lower(self.has);
+        if let (true, Some(room)) = (self.owes, self.room) {
+            room.offer();
+        }
+    }
+
     /// Keeps the room that is left, for good, and offers none: the queue is being shut down, and whoever waits
     /// is let in once nothing is locked.
     pub(crate) fn forget(mut self) {
-        (self.has, self.granted, self.owes) = (0, 0, false);
+        (self.has, self.owes) = (0, false);
     }
 
     /// Takes the room of a delay that has ended, or was cancelled.
@@ -271,9 +283,8 @@ impl<'r> Share<'r> {
 impl Drop for Share<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lower(self.has + self.granted);
-        if let (true, Some(room)) = (self.owes, self.room) {
-            room.offer();
+        if self.room.is_some() {
+            self.end();
         }
     }
 }
@@ -309,7 +320,7 @@ impl<'r> Turn<'r> {
 
     /// Turns the room of a turn that has it into that of an add.
     pub(crate) fn share(mut self) -> Share<'r> {
-        Share::new(Some(self.room), self.take(), true)
+        Share::new(Some(self.room), self.take(), false)
     }
 
     /// Returns a turn that has room, unless there is none or others wait for it.

@@ -42,7 +42,7 @@ impl<K> Levels<K> {
         let others: Vec<_> = filled.collect();
         let level = if others.is_empty() {
             first
-        } else if !(self.contested + 1).is_multiple_of(self.limit) {
+        } else if !self.relieves() {
             self.contested += 1;
             first
         } else {
@@ -57,9 +57,14 @@ impl<K> Levels<K> {
     /// Undoes what a `pop` has counted.
     pub(crate) fn refund(&mut self, level: usize) {
         self.contested -= 1;
-        if level > 0 {
-            self.last = level - 1;
+        if self.relieves() {
+            self.last = level.saturating_sub(1);
         }
+    }
+
+    /// Whether the next delivery goes to another level than the first, if others have keys.
+    fn relieves(&self) -> bool {
+        (self.contested + 1).is_multiple_of(self.limit)
     }
 
     pub(crate) fn into_keys(self) -> impl Iterator<Item = (K, usize)> {
