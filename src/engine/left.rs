@@ -9,11 +9,11 @@
 //!
 //! A value that is left waits in its key, as one that is to be delivered does.
 
+use crate::added::{Added, LeftReason};
 use crate::engine::Core;
 use crate::keys::node::{self, Held, Pin, Pinned};
 use crate::keys::state::left::Trace;
 use crate::keys::state::{Level, Marked};
-use crate::added::{Added, LeftReason};
 use crate::sync::atomic::Ordering;
 
 impl<K> Core<K> {

@@ -150,9 +150,6 @@ impl<K> Core<K> {
             }
             added.is_accepted()
         });
-        if !added.is_accepted() {
-            values.end_as(held, Ended::Dropped);
-        }
         added
     }
 

@@ -40,6 +40,7 @@
 mod builder;
 mod core;
 mod item;
+mod left;
 pub mod merge;
 mod merger;
 mod put;

@@ -94,15 +94,16 @@ mod tests {
     /// The list goes out of date silently otherwise: it is run by hand.
     #[test]
     fn every_bug_can_be_planted_and_has_a_name_and_a_checker() {
-        let mut names = BTreeSet::new();
+        let (mut names, mut errors) = (BTreeSet::new(), Vec::new());
         let mutants = read().unwrap();
         assert!(mutants.len() >= 25, "{} bugs", mutants.len());
         for mutant in mutants {
             let text = std::fs::read_to_string(root().join(&mutant.file)).expect(&mutant.file);
-            mutant.planted_in(&text).unwrap();
-            mutant.checker().unwrap();
+            let wrong = [mutant.planted_in(&text).err(), mutant.checker().err()];
+            errors.extend(wrong.into_iter().flatten().map(|error| error.to_string()));
             assert!(names.insert(mutant.name.clone()), "two {}", mutant.name);
         }
+        assert!(errors.is_empty(), "{errors:#?}");
     }
 
     #[test]

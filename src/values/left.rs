@@ -1,0 +1,40 @@
+//! What is left when a queue of values has ended: [`crate::engine::left`] has the protocol.
+
+use crate::values::Valued;
+use crate::{Left, ValueQueue};
+
+impl<K: Clone + Send + Sync + 'static, V: Send + 'static, L, S> ValueQueue<K, V, L, S> {
+    /// Ends the queue like [`shut_down_now`](Self::shut_down_now), and returns every key that was accepted and
+    /// will not be finished, with its value and the reason (S12). As for a queue without values; what was taken
+    /// back is not returned.
+    ///
+    /// ```
+    /// # use keyqueue::{LeftReason, ValueQueue, WorkQueue, merge};
+    /// # use std::time::Duration;
+    /// let queue: ValueQueue<&str, Vec<u32>> = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1]);
+    /// let item = queue.get().unwrap();
+    /// queue.put("a", vec![2]);
+    /// queue.shut_down_now();
+    /// let _ = item.retry(); // is refused
+    ///
+    /// let left = queue.take_left().pop().unwrap();
+    /// assert_eq!((left.key, left.value), ("a", vec![1, 2]));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Clone` of a key panics; that key is lost then.
+    pub fn take_left(&self) -> Vec<Left<K, V>> {
+        let mut all = Vec::new();
+        self.core.take_left(|pin, reason| {
+            let known: &Valued<K, V> = pin.key();
+            let key = known.key().clone();
+            if let Some(value) = known.take_waiting() {
+                all.push(Left { key, value, reason });
+            }
+        });
+        all
+    }
+}
