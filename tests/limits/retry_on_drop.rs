@@ -147,7 +147,9 @@ fn after_a_shut_down_a_dropped_guard_finishes_the_key_and_does_not_charge_the_li
         assert!(queue.get().is_none());
         let drained = queue.drain_timeout(Duration::ZERO);
         assert_eq!(drained.end, DrainEnd::Finished);
-        assert!(drained.left.is_nothing(), "{:?}", drained.left);
+        let mut left = drained.left;
+        assert_eq!(std::mem::take(&mut left.refused), 1);
+        assert!(left.is_nothing(), "{left:?}");
     }
     // Added meanwhile: that add is delivered, the retry is not.
     let (queue, _time) = exponential();
