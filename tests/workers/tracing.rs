@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use crate::common::poll_until_idle;
@@ -12,7 +12,8 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Subscriber};
+use tracing::{Dispatch, Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -166,8 +167,15 @@ fn check(collected: &Collected) {
     assert_eq!(warnings, expected);
 }
 
+/// A second subscriber, which wants nothing. Beside it, tracing asks every subscriber about a new callsite. If there
+/// is only one, it asks that of the thread which is there first, and a thread of another test here has none
+/// (tokio-rs/tracing#2874).
+static OTHER: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::registry().with(LevelFilter::OFF)));
+
 /// What is traced while `run` runs.
 fn collect(run: impl FnOnce()) -> Collected {
+    LazyLock::force(&OTHER);
     let collected = Collected::default();
     let subscriber = tracing_subscriber::registry().with(collected.clone());
     tracing::subscriber::with_default(subscriber, run);

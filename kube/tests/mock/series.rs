@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use keyqueue_kube::{Action, Controller};
 use kube_runtime::watcher::Config;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::probe::{Failed, settle, spawn};
@@ -68,6 +70,9 @@ async fn the_series_have_the_names_that_dashboards_know() {
 #[tokio::test]
 async fn each_reconciliation_has_a_span_with_its_object_and_reason() {
     let spans = Spans::default();
+    // If there is only one subscriber, tracing asks that of the thread which comes first to a span, and a thread
+    // of another test here has none (tokio-rs/tracing#2874).
+    let _other = Dispatch::new(tracing_subscriber::registry().with(LevelFilter::OFF));
     let subscriber = tracing_subscriber::registry().with(spans.clone());
     let _installed = tracing::subscriber::set_default(subscriber);
     reconcile_three(|controller| controller).await;
