@@ -84,7 +84,10 @@ fn what_is_left_or_given_up_is_an_error() {
     drop(held);
     assert_eq!(
         error(&left),
-        ("keys left: 3 queued, 2 processing, 0 delayed, 0 refused".into(), false)
+        (
+            "keys left: 3 queued, 2 processing, 0 delayed, 0 refused".into(),
+            false
+        )
     );
 
     let ends = Mutex::new(Vec::new());

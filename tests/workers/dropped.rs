@@ -193,7 +193,7 @@ fn left(queued: usize, delayed: usize) -> Remaining {
     left
 }
 
-#[test] // S5
+#[test] // S5 S11
 fn a_retry_that_a_drain_delivers_is_not_dropped() {
     let (clock, _time) = Clock::mock();
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
@@ -201,18 +201,24 @@ fn a_retry_that_a_drain_delivers_is_not_dropped() {
     let queue = builder.manual_timers().drain_delays(true).build().unwrap();
     queue.add_all([1, 2]);
     let reasons = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(1);
+    let worked = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).tasks(1).max_retries(2);
     let workers = workers.on_give_up(|key, end| reasons.lock().unwrap().push((*key, end.reason)));
-    let mut run = Box::pin(workers.run_async(async |_: &u64| Err::<(), _>("no")));
+    let mut run = Box::pin(workers.run_async(async |key: &u64| {
+        worked.lock().unwrap().push(*key);
+        Err::<(), _>("no")
+    }));
     assert!(poll_until_idle(&mut run).is_pending());
     let mut drain = Box::pin(queue.drain_async());
     assert!(poll_until_idle(&mut drain).is_pending());
-    // The retry of one goes to another getter, and that of the other fails once more.
+    // The drain delivers the retry of 1 to another getter, and those of 2 until there are too many.
     assert_eq!(*queue.try_get().unwrap(), 1);
     assert!(poll_until_idle(&mut run).is_ready());
     assert!(poll_until_idle(&mut drain).is_ready());
     drop(run);
-    assert_eq!(reasons.into_inner().unwrap(), [(2, Reason::ShutDown)]);
+    assert_eq!(worked.into_inner().unwrap(), [1, 2, 2, 2]);
+    assert_eq!(reasons.into_inner().unwrap(), [(2, Reason::MaxRetries)]);
+    assert_eq!(queue.take_left(), []);
 }
 
 #[test] // S5: the same key fails for two sets of workers, at first with a retry for each.

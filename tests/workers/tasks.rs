@@ -15,7 +15,7 @@ use crate::common::{
 };
 use futures_lite::future::{block_on, yield_now};
 use keyqueue::worker::{Failure, Outcome, Reason, Workers};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::{Added, LeftReason, WorkQueue};
 
 #[test] // W1 W4
 fn tasks_of_tokio_work_off_a_shared_queue() {
@@ -224,8 +224,8 @@ fn dropping_it_puts_the_keys_in_flight_back_at_the_tail() {
     assert_eq!(waiting(&queue), 0);
 }
 
-#[test] // W4 W6
-fn dropping_it_leaves_the_keys_in_flight_done_if_that_is_set_or_after_a_shut_down() {
+#[test] // W4 W6 S13
+fn dropping_it_ends_the_keys_in_flight_if_that_is_set_and_leaves_them_after_a_shut_down() {
     for requeue in [false, true] {
         let queue = WorkQueue::new();
         queue.add_all([1, 2, 3]);
@@ -240,8 +240,10 @@ fn dropping_it_leaves_the_keys_in_flight_done_if_that_is_set_or_after_a_shut_dow
         drop(run);
         // 1 was added before, while it was processing, and is delivered once more.
         assert_eq!(take_all(&queue), [3, 1]);
-        let now = queue.shut_down();
-        assert!(now.is_nothing(), "{now}");
+        let left = queue.take_left().into_iter();
+        let left: Vec<_> = left.map(|left| (left.key, left.reason)).collect();
+        let refused = [(2, LeftReason::Refused)];
+        assert_eq!(left, if requeue { &refused[..] } else { &[] });
     }
 }
 
