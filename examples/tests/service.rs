@@ -29,7 +29,7 @@ fn a_signal_lets_it_finish_what_is_queued() {
     for signal in ["TERM", "INT"] {
         let ended = ended_by(signal, &[]);
         assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
-        let expected = "finished, keys left: 0 queued, 0 processing, 0 delayed\n";
+        let expected = "finished, keys left: 0 queued, 0 processing, 0 delayed, 0 refused\n";
         assert_eq!(ended.stdout, expected);
     }
 }
@@ -48,6 +48,6 @@ fn a_grace_period_that_is_too_short_ends_it_and_it_says_what_was_left() {
 fn it_saves_all_clicks_in_spite_of_errors() {
     let ended = run(program("service").args(["--clicks", "10000", "--fail", "20"]));
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
-    let expected = "\nfinished, keys left: 0 queued, 0 processing, 0 delayed\n";
+    let expected = "\nfinished, keys left: 0 queued, 0 processing, 0 delayed, 0 refused\n";
     assert!(ended.stdout.ends_with(expected), "{ended:?}");
 }
