@@ -5,7 +5,7 @@ use std::future::Future;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::DrainEnd;
+use keyqueue::{DrainEnd, WorkQueue};
 use keyqueue_loom_tests::values::{bag, drain, values};
 use keyqueue_loom_tests::{Queue, check, queue, queue_of, spawn_with};
 use loom::sync::Arc;
@@ -30,7 +30,7 @@ fn a_retry_beside_a_drain_is_delivered_again() {
             }
             deliveries
         });
-        let drainer = spawn_with(&queue, |queue| queue.shut_down_with_drain());
+        let drainer = spawn_with(&queue, WorkQueue::shut_down_with_drain);
         assert!(item.retry().is_accepted());
         let drained = drainer.join().unwrap();
         assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 0));

@@ -155,7 +155,7 @@ fn crowd(round: usize) {
             queue
                 .take_left()
                 .into_iter()
-                .for_each(|left| end(left.value))
+                .for_each(|left| end(left.value));
         };
         take_left();
         for putter in putters {
