@@ -141,6 +141,9 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Reports to `recorder` instead of the one that is installed for the process. Has no effect on
     /// a queue without a name.
+    ///
+    /// The drop of a queue waits for a report of it to end. So a recorder that drops the queue which reports to it, or
+    /// that calls [`report_all`](crate::metrics::report_all), is a deadlock (S15).
     #[cfg(feature = "metrics")]
     pub fn recorder(
         mut self,

@@ -1,4 +1,4 @@
-//! What getters and the timer's thread read without the lock.
+//! What getters and the timer's thread read without the lock, and what a late push leaves.
 
 use std::time::Duration;
 
@@ -30,4 +30,23 @@ fn a_time_that_has_come_and_that_of_a_hold_that_was_ended_are_waited_for_no_long
         queue.release_group(&1_u64);
         assert_eq!(next(), Some(NEVER));
     }
+}
+
+// A push that comes after the discard of what is left, and before the rest of `shrink`.
+#[test] // C10 T2
+fn shrinking_an_ended_queue_keeps_the_entry_of_a_key_that_waits_for_its_interval() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = builder.min_interval(SECOND).build().unwrap();
+    let groups = queue.core.groups().unwrap();
+    queue.add_all([1, 2]);
+    assert_eq!([*queue.get().unwrap(), *queue.get().unwrap()], [1, 2]);
+    queue.add(2);
+    groups.shrink(true);
+    assert_eq!(groups.len(), 1);
+    queue.add(1);
+    assert_eq!(*queue.try_get().unwrap(), 1);
+    time.advance(SECOND);
+    queue.fire_due();
+    assert_eq!(*queue.try_get().unwrap(), 2);
 }
