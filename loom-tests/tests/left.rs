@@ -58,6 +58,22 @@ fn a_retry_beside_the_end_of_a_drain_is_delivered_or_left() {
     });
 }
 
+/// S12. A retry beside an add and a shut-down: the key is delivered again, or left, not both.
+#[test]
+fn a_key_that_is_left_is_not_delivered_again() {
+    check("left_add", 2, || {
+        let queue = queue(2);
+        queue.add(1);
+        let item = queue.get().unwrap();
+        let adder = spawn_with(&queue, |queue| queue.add(1));
+        let ender = spawn_with(&queue, WorkQueue::shut_down);
+        let added = (item.retry(), adder.join().unwrap());
+        ender.join().unwrap();
+        let deliveries = queue.iter().count();
+        assert_eq!(deliveries + queue.take_left().len(), 1, "{added:?}");
+    });
+}
+
 /// S12. Two that take what is left, beside a worker that is refused: it is taken once.
 #[test]
 fn what_is_left_is_taken_once() {

@@ -20,14 +20,17 @@ impl<K> Core<K> {
     /// Adds a held key again, with what it carries, although the queue is shut down: if a drain `redelivers`,
     /// or the key is dirty. Otherwise returns [`Added::ShutDown`], and changes nothing.
     pub(crate) fn readd(&self, held: &mut Held<K>, level: Level, redelivers: bool) -> Added {
+        // From here on the key is closed: no add that has begun before the shut-down still makes it dirty, so one
+        // that is refused is not delivered as well.
+        drop(self.closing.walk.lock());
         let pin = Pinned(held.pin());
         self.put_back(held, || self.readd_pinned(&pin.0, level, redelivers))
     }
 
     fn readd_pinned(&self, pin: &Pin<K>, level: Level, redelivers: bool) -> Added {
         let open = self.closing.redelivers.lock();
-        let (marked, is_closed) = pin.state().readd(level, redelivers && *open);
-        if marked == Marked::Deferred && is_closed {
+        let marked = pin.state().readd(level, redelivers && *open);
+        if marked == Marked::Deferred {
             // Ordering: AcqRel; as all changes of this counter.
             self.closing.undelivered.fetch_add(1, Ordering::AcqRel);
         }
@@ -43,7 +46,7 @@ impl<K> Core<K> {
         }
     }
 
-    /// Keeps what a held key carries, which cannot be added again.
+    /// Keeps what a held key carries, which cannot be [added again](Self::readd).
     pub(crate) fn refuse(&self, held: &mut Held<K>) {
         let pin = Pinned(held.pin());
         if let Some(values) = self.values() {

@@ -28,7 +28,7 @@
 
 mod adding;
 pub(crate) mod driver;
-mod left;
+pub(crate) mod left;
 #[cfg(feature = "metrics")]
 mod report;
 pub(crate) mod shutdown;

@@ -14,7 +14,8 @@
 //!    anyway, and lower the counters. This costs an open queue nothing.
 //!
 //! The walk holds a mutex. A shut-down that is not the first waits for the walk, so it finds every
-//! key closed and every dropped delay counted. No user code runs under the mutex.
+//! key closed and every dropped delay counted. So does a worker whose retry is refused. No user code runs under
+//! the mutex.
 //!
 //! # Abandoning
 //!
@@ -72,7 +73,7 @@ pub(crate) struct Closing {
     /// [`BEGUN`] and [`SPECIAL`], in one word that an add reads once.
     mode: AtomicU8,
     /// Locked during the walk.
-    walk: Mutex<()>,
+    pub(super) walk: Mutex<()>,
     pub(super) undelivered: AtomicUsize,
     unfinished: AtomicUsize,
     /// Whether keys that are retried are delivered again. No other lock is taken under this one.

@@ -8,9 +8,9 @@ impl<K: Clone, L, S> WorkQueue<K, L, S> {
     ///
     /// | a key that | is returned as |
     /// | --- | --- |
-    /// | is queued, or was added again while it is processing | [`Queued`](LeftReason::Queued) |
-    /// | had a pending delay when the queue was shut down | [`Delayed`](LeftReason::Delayed) |
-    /// | was retried, or whose worker was cancelled, and was refused | [`Refused`](LeftReason::Refused) |
+    /// | is queued, or was added again while it is processing | [`Queued`](crate::LeftReason::Queued) |
+    /// | had a pending delay when the queue was shut down | [`Delayed`](crate::LeftReason::Delayed) |
+    /// | was retried, or whose worker was cancelled, and was refused | [`Refused`](crate::LeftReason::Refused) |
     /// | is processing | nothing: call this again when it is done, as it may be retried |
     ///
     /// A retry that [`on_give_up`](crate::worker::Workers::on_give_up) reports is not left. Each key is returned

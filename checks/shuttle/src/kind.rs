@@ -93,6 +93,9 @@ pub trait Kind: Hash + Eq + Borrow<Key> + Debug + Send + Sync + Sized + 'static 
     /// Takes the value of a key back, if keys have values.
     fn remove(queue: &QueueOf<Self>, key: &Key) -> Option<Bag>;
 
+    /// The values of the keys that an end has left.
+    fn take_left(queue: &QueueOf<Self>) -> Vec<Bag>;
+
     /// What a delivery has at most taken in the room of the queue.
     fn weight(value: &Bag) -> usize {
         if Self::HAS_VALUES { value.len() } else { 1 }
@@ -152,6 +155,10 @@ impl Kind for Key {
         None
     }
 
+    fn take_left(queue: &QueueOf<Self>) -> Vec<Bag> {
+        queue.take_left().into_iter().map(|_| Bag::new()).collect()
+    }
+
     fn value(_: &mut DeliveryOf<'_, Self>) -> Bag {
         Bag::new()
     }
@@ -191,6 +198,11 @@ impl Kind for Valued<Key, Bag> {
 
     fn remove(queue: &QueueOf<Self>, key: &Key) -> Option<Bag> {
         queue.remove(key)
+    }
+
+    fn take_left(queue: &QueueOf<Self>) -> Vec<Bag> {
+        let left = queue.take_left().into_iter();
+        left.map(|left| left.value).collect()
     }
 
     fn value(item: &mut DeliveryOf<'_, Self>) -> Bag {

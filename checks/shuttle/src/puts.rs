@@ -13,7 +13,7 @@ struct State {
     begun: u64,
     accepted: BTreeSet<u64>,
     refused: BTreeSet<u64>,
-    /// Were delivered, and the delivery has finished; or were taken back.
+    /// Were delivered, and the delivery has finished; or were taken back, or left.
     over: BTreeSet<u64>,
     /// What each key was delivered with, in deliveries that have finished.
     delivered: Vec<(u64, Vec<u64>)>,
@@ -50,7 +50,7 @@ impl Puts {
         self.state().delivered.push((key, puts));
     }
 
-    /// Notes that these puts were taken back, or dropped by the queue, which has said so.
+    /// Notes that these puts were taken back, or left.
     pub fn end(&self, puts: &[u64]) {
         for put in puts {
             let first = self.state().over.insert(*put);
@@ -65,7 +65,7 @@ impl Puts {
         all.any(|(_, puts)| puts.contains(&put))
     }
 
-    /// Checks the values of all deliveries. With `discards`, not that each was in one.
+    /// Checks the values of all deliveries, and unless it `discards` that each put is over (S12).
     pub fn check(&self, discards: bool) {
         let state = self.state();
         let lost: Vec<_> = state.accepted.difference(&state.over).collect();

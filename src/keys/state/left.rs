@@ -1,7 +1,7 @@
 //! What a shut-down leaves of a key that was accepted and is not delivered: two bits of the word, which only a
 //! report takes away again.
 
-use super::{CLOSED, DIRTY, KeyState, Level, Marked, Word};
+use super::{DIRTY, KeyState, Level, Marked, Word};
 use crate::sync::atomic::Ordering;
 
 /// A shut-down has discarded an add of the key.
@@ -18,23 +18,22 @@ pub(crate) enum Trace {
 
 impl KeyState {
     /// Adds the key again for its worker, in a queue that is shut down: it is delivered once more when it is
-    /// done. Unless it `redelivers`, only a key that is dirty already is. Returns also whether the key
-    /// was closed: if not, the walk of the shut-down is still going to count it.
-    pub(crate) fn readd(&self, level: Level, redelivers: bool) -> (Marked, bool) {
+    /// done. Unless it `redelivers`, only a key that is dirty already is.
+    pub(crate) fn readd(&self, level: Level, redelivers: bool) -> Marked {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             let (next, marked) = match seen.is(DIRTY) {
                 true => (seen.dirty_at(level.min(seen.level())), Marked::Merged),
                 false if redelivers => (seen.dirty_at(level), Marked::Deferred),
-                false => return (Marked::Closed, seen.is(CLOSED)),
+                false => return Marked::Closed,
             };
             // Ordering: Release; pairs with the Acquire in `begin` of the delivery that serves this add.
             match self
                 .0
                 .compare_exchange_weak(seen.0, next, Ordering::Release, Ordering::Relaxed)
             {
-                Ok(_) => return (marked, seen.is(CLOSED)),
+                Ok(_) => return marked,
                 Err(now) => seen = Word(now),
             }
         }

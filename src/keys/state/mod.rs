@@ -19,7 +19,7 @@
 //! close   sets closed         from then on `add` is refused
 //! abandon clears dirty        processing-dirty -> processing    only once closed
 //!         sets abandoned      queued: its `begin` delivers nothing
-//! readd   sets dirty          processing -> processing-dirty    only by the worker, in a drain
+//! readd   sets dirty          processing -> processing-dirty    only once closed, by the worker in a drain
 //! ```
 //!
 //! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,

@@ -220,8 +220,8 @@ impl<K: Kind> Place<K> {
             }
         };
         if added == Added::ShutDown {
+            // It is left.
             lock(&self.waiting).now -= weight;
-            self.puts.end(&puts);
         } else {
             self.exceed(self.of_delay(weight));
             self.delays.fetch_add(1, R);

@@ -61,7 +61,11 @@ impl<K: Kind> Place<K> {
         assert_eq!(left, (0, 0, 0), "B4");
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown, "S1");
         if K::HAS_VALUES {
-            self.puts.check(plan.discards() || !plan.keeps_delays());
+            for puts in K::take_left(queue) {
+                self.puts.end(&puts);
+            }
+            // `shrink` drops what is left.
+            self.puts.check(plan.clears || plan.cancels || plan.sweeps);
         }
         for (put, receipt) in lock(&self.receipts).iter() {
             let (ended, delivered) = (receipt.ended(), self.puts.is_delivered(*put));
