@@ -104,6 +104,11 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty, "not over");
         assert_eq!(item.retry_after(HOUR), Added::Deferred);
         let item = queue.get().unwrap();
+        assert_eq!(
+            queue.try_get().unwrap_err(),
+            TryGetError::Empty,
+            "still not over"
+        );
         assert_eq!(item.retry(), Added::Deferred, "as often as it likes");
         queue.get().unwrap().done();
         let drained = drain.join().unwrap();
