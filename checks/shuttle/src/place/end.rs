@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use keyqueue::{DrainEnd, Ended, TryGetError};
+use shuttle::thread::yield_now;
 
 use super::{AGE, Place, R, lock};
 use crate::plan::{KEYS, SPARE};
@@ -81,6 +82,11 @@ impl<K: Kind> Place<K> {
         }
         // Past every interval, and every hold that ends.
         self.time.advance(AGE);
+        // The timer's thread ends with the queue: it may be about to push the entry of a delay that has ended.
+        while !plan.manual && self.ledger.alive() > 0 {
+            queue.shrink();
+            yield_now();
+        }
         check_end(queue, &self.ledger);
     }
 
