@@ -156,25 +156,10 @@ fn a_sweep_beside_a_worker_keeps_the_key_that_is_held() {
     });
 }
 
-/// C10, C11. A sweep keeps a key with a handle, and takes it when the last handle is gone.
-#[test]
-fn a_sweep_beside_a_handle_keeps_its_key() {
-    check("sweep_handle", 5, || {
-        let queue = queue(2);
-        let handle = queue.handle(1);
-        let sweeper = spawn_with(&queue, WorkQueue::shrink);
-        assert_eq!(handle.add(), Added::Queued);
-        drop(handle);
-        sweeper.join().unwrap();
-        assert_eq!(*queue.try_get().unwrap(), 1);
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
-    });
-}
-
 /// A key that notes, when it is dropped, what it then sees in `data`.
 struct Watched {
     data: Arc<AtomicUsize>,
-    seen: Arc<std::sync::Mutex<Option<usize>>>,
+    seen: Seen,
 }
 
 impl PartialEq for Watched {
@@ -199,16 +184,24 @@ impl Drop for Watched {
     }
 }
 
-/// Runs `last_use` of a watched key beside a sweep. If the sweep took the key, it must have seen
-/// what was stored before the use ended.
-fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
-    let queue = queue_of(|builder| builder);
+type Seen = Arc<std::sync::Mutex<Option<usize>>>;
+
+/// A watched key, its data, and what it has seen.
+fn watched() -> (Watched, Arc<AtomicUsize>, Seen) {
     let data = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::new(std::sync::Mutex::new(None));
+    let seen = Seen::default();
     let key = Watched {
         data: Arc::clone(&data),
         seen: Arc::clone(&seen),
     };
+    (key, data, seen)
+}
+
+/// Runs `last_use` of a watched key beside a sweep. If the sweep took the key, it must have seen
+/// what was stored before the use ended.
+fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
+    let queue = queue_of(|builder| builder);
+    let (key, data, seen) = watched();
     let sweeper = spawn_with(&queue, WorkQueue::shrink);
     last_use(&queue, key, &data);
     sweeper.join().unwrap();
@@ -242,5 +235,23 @@ fn a_sweep_drops_a_key_after_its_last_handle_was() {
             data.store(1, Ordering::Relaxed);
             drop(handle);
         });
+    });
+}
+
+/// C10, C11. A sweep keeps a key with a handle.
+#[test]
+fn a_sweep_beside_a_handle_keeps_its_key() {
+    check("sweep_handle", 5, || {
+        let (key, _, seen) = watched();
+        let queue: Arc<WatchedQueue> = queue_of(|builder| builder);
+        let handle = queue.handle(key);
+        let sweeper = spawn_with(&queue, WorkQueue::shrink);
+        assert_eq!(handle.add(), Added::Queued);
+        drop(handle);
+        sweeper.join().unwrap();
+        let seen = *seen.lock().unwrap();
+        assert_eq!(seen, None, "a sweep has dropped the key");
+        queue.try_get().unwrap().done();
+        assert!(queue.try_get().is_err());
     });
 }

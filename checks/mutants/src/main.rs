@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-use crate::checker::MOST_SECONDS;
+use crate::checker::{Checker, MOST_SECONDS, Run};
 use crate::list::Mutant;
 use crate::tree::Tree;
 
@@ -41,35 +41,50 @@ fn main() -> Result<ExitCode> {
     }
 
     let tree = Tree::copy()?;
-    // The checkers that pass without a bug, and how long a run of each may take.
-    let mut sound = BTreeMap::new();
-    let mut survivors = 0;
+    let mut sound = Sound::new();
+    let (mut survivors, mut broken) = (0, 0);
     for mutant in &mutants {
-        let (checker, check) = (mutant.checker()?, &mutant.check);
-        let patience = match sound.entry(checker) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                // What the checker says of a bug means something only if it passes without.
-                let run = checker.run(&tree, MOST_SECONDS);
-                let run = run.with_context(|| check.clone())?;
-                let (failed, output) = (run.failure.is_some(), run.output);
-                ensure!(!failed, "{check} fails without a bug:\n{output}");
-                println!("{check}: passes without a bug, {:.1} s", run.seconds);
-                *new.insert(30.0 + 10.0 * run.seconds)
+        let end = match plant(&tree, &mut sound, mutant) {
+            Ok(run) => {
+                let end = match &run.failure {
+                    Some(how) => format!("caught by {}: {how}", mutant.check),
+                    None => {
+                        survivors += 1;
+                        "SURVIVED".to_owned()
+                    }
+                };
+                let Run { build, seconds, .. } = run;
+                format!("{end} ({build:.0} s building, {seconds:.1} s)")
+            }
+            Err(error) => {
+                broken += 1;
+                format!("COULD NOT RUN: {error:#}")
             }
         };
-        let run = tree.with(mutant, || checker.run(&tree, patience));
-        let run = run.with_context(|| mutant.name.clone())?;
-        let (name, build, seconds) = (&mutant.name, run.build, run.seconds);
-        let end = match run.failure {
-            Some(how) => format!("caught by {check}: {how}"),
-            None => {
-                survivors += 1;
-                "SURVIVED".to_owned()
-            }
-        };
-        println!("{name:<34} {end} ({build:.0} s building, {seconds:.1} s)");
+        println!("{:<34} {end}", mutant.name);
     }
-    println!("{} bugs planted, {survivors} survived", mutants.len());
-    Ok(ExitCode::from(u8::from(survivors > 0)))
+    let planted = mutants.len() - broken;
+    println!("{planted} bugs planted, {survivors} survived, {broken} could not be");
+    Ok(ExitCode::from(u8::from(survivors + broken > 0)))
+}
+
+/// The checkers that pass without a bug, and how long a run of each may take.
+type Sound<'a> = BTreeMap<Checker<'a>, f64>;
+
+/// Plants a bug, and runs its checker.
+fn plant<'a>(tree: &Tree, sound: &mut Sound<'a>, mutant: &'a Mutant) -> Result<Run> {
+    let (checker, check) = (mutant.checker()?, &mutant.check);
+    let patience = match sound.entry(checker) {
+        Entry::Occupied(known) => *known.get(),
+        Entry::Vacant(new) => {
+            // What the checker says of a bug means something only if it passes without.
+            let run = checker.run(tree, MOST_SECONDS);
+            let run = run.with_context(|| check.clone())?;
+            let (failed, output) = (run.failure.is_some(), run.output);
+            ensure!(!failed, "{check} fails without a bug:\n{output}");
+            println!("{check}: passes without a bug, {:.1} s", run.seconds);
+            *new.insert(30.0 + 10.0 * run.seconds)
+        }
+    };
+    tree.with(mutant, || checker.run(tree, patience))
 }
