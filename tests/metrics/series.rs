@@ -205,7 +205,7 @@ fn every_accepted_add_with_a_delay_is_a_retry() {
     queue.add_after("a", us(9000));
     queue.add_after("b", Duration::ZERO);
     queue.add_rate_limited("c");
-    queue.get().unwrap().retry();
+    let _ = queue.get().unwrap().retry();
     queue.add("a");
     assert_eq!(watched.value("retries_total"), 5.0);
     queue.shut_down();
