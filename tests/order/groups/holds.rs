@@ -30,10 +30,10 @@ fn a_group_is_held_until_its_time_and_the_others_go_on() {
 #[test] // G6
 fn a_hold_can_be_replaced_and_released() {
     let (queue, time) = grouped(|builder| builder);
-    queue.hold_group(&"a", HOUR); // before it has keys
+    assert!(queue.hold_group(&"a", HOUR)); // before it has keys
     queue.add_all(keys("a", 0..3));
     assert!(queue.try_get().is_err());
-    queue.hold_group(&"a", secs(2)); // a shorter one counts
+    assert!(queue.hold_group(&"a", secs(2))); // a shorter one counts
     time.advance(secs(2));
     assert_eq!(groups_of(&queue, 1), ["a"]);
     assert!(queue.hold_group(&"a", HOUR));
