@@ -115,6 +115,7 @@ pub use queue::bounded::Full;
 pub use queue::builder::Builder;
 pub use queue::end::ShutDownOnDrop;
 pub use queue::get::GetAsync;
+pub use queue::get_batch::UpTo;
 pub use queue::handle::KeyHandle;
 pub use queue::item::Item;
 pub use queue::iter::Iter;

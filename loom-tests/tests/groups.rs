@@ -213,7 +213,7 @@ fn a_getter_is_woken_when_a_group_is_released() {
     check("group_release", 3, || {
         let (clock, _time) = keyqueue::Clock::mock();
         let queue = grouped(|builder| builder.clock(clock).manual_timers());
-        queue.hold_group(&0_u8, Duration::from_secs(1));
+        assert!(queue.hold_group(&0_u8, Duration::from_secs(1)));
         queue.add(1);
         let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
         assert!(queue.release_group(&0_u8));

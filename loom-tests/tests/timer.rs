@@ -325,7 +325,7 @@ fn a_hold_wakes_the_sleeping_driver() {
         let (queue, time) = delayed_queue(|builder| builder.group_by(|key| *key));
         queue.add_after(1, HOUR);
         let holder = spawn_with(&queue, move |queue| {
-            queue.hold_group(&2_u8, NS);
+            assert!(queue.hold_group(&2_u8, NS));
             queue.add(2);
             time.advance(MS);
         });

@@ -266,7 +266,7 @@ fn a_retry_beside_a_put() {
         queue.put(1, bag(1));
         let item = held(&queue, &[1]);
         let adder = spawn_with(&queue, |queue| queue.put(1, bag(2)));
-        item.retry();
+        let _ = item.retry();
         let mut all = drain(&queue);
         adder.join().unwrap();
         all.extend(drain(&queue));

@@ -108,10 +108,12 @@ fn drive<K>(core: &Core<K>) {
 }
 
 impl<K> Core<K> {
-    /// Returns the tick in which a group or a key has waited long enough.
+    /// Returns the tick in which a group, a key or a getter has waited long enough.
     fn next_unpark(&self) -> Option<u64> {
-        let at = self.groups()?.next();
-        (at != NEVER).then(|| self.timer.tick_of(at))
+        let groups = self.groups().map(Grouping::next);
+        let at = groups.filter(|at| *at != NEVER);
+        let at = at.into_iter().chain(self.getters.next_expiry()).min();
+        at.map(|at| self.timer.tick_of(at))
     }
 
     /// Takes a turn: adds keys whose delays are over, and returns the number of these delays.
@@ -138,6 +140,7 @@ impl<K> Core<K> {
         if self.groups().is_some_and(Grouping::unpark) {
             self.getters.notify(1);
         }
+        self.getters.expire(|| self.timer.clock().nanos());
         (fired, turn)
     }
 

@@ -29,6 +29,7 @@
 mod adding;
 pub(crate) mod driver;
 pub(crate) mod left;
+pub(crate) mod lingering;
 #[cfg(feature = "metrics")]
 mod report;
 pub(crate) mod shutdown;

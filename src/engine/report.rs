@@ -5,8 +5,8 @@
 //! some microseconds at most. Each key is read as it is at some moment, and a key whose shard's
 //! table changes during the scan may be missed or counted twice.
 
-use super::values::Values;
 use crate::engine::Core;
+use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::Grouping;
 use crate::keys::state::State;
 use crate::keys::times::Ticks;
@@ -30,14 +30,16 @@ impl<K> Source for Core<K> {
     }
 
     fn gauges(&self) -> Gauges {
-        let of_values = self.values().map_or(0, Values::waiting);
+        let (letters, oldest_letter) = self.watch().map_or((0, 0), Watch::dead_letters);
         Gauges {
+            letters,
+            oldest_letter,
             queued: self.len(),
             levels: match self.has_levels() {
                 true => self.len_by_level(),
                 false => Vec::new(),
             },
-            waiting: of_values + self.room().map_or(0, Room::waiting),
+            waiting: self.bound().map_or(0, Room::waiting),
             parked: self.groups().map_or(0, Grouping::parked),
         }
     }

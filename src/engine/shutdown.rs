@@ -243,14 +243,13 @@ impl<K> Core<K> {
         self.getters.notify_all();
         // The drainers, if nothing is left, and those who wait for the begin.
         self.closing.drainers.notify_all();
-        if let Some(room) = self.room() {
+        if let Some(room) = self.bound() {
             room.close();
         }
-        if let Some(values) = self.values() {
-            values.close();
-            if census.delayed > 0 {
-                self.drop_receipts_of_delayed(values);
-            }
+        if let Some(values) = self.values()
+            && census.delayed > 0
+        {
+            self.drop_receipts_of_delayed(values);
         }
         self.remaining_of(&census)
     }

@@ -14,6 +14,7 @@
 //! Readings and durations are in ticks, the unit in which the processor counts, until a report
 //! converts them to nanoseconds.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use crate::engine::Core;
@@ -21,13 +22,49 @@ use crate::keys::node::{Added, Held, NodeRef, Queued};
 use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::{Event, Tally};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex};
 use crate::time::clock::Clock;
+
+/// The size of a store of dead letters, and the age of its oldest, for the reports of the queue.
+#[derive(Default)]
+pub(crate) struct LetterCounts {
+    len: AtomicUsize,
+    /// When the oldest was given up first, by the queue's clock in nanoseconds.
+    since: AtomicU64,
+}
+
+impl LetterCounts {
+    pub(crate) fn set(&self, len: usize, since: Option<u64>) {
+        // Ordering: Relaxed, both; figures for reports.
+        self.len.store(len, Ordering::Relaxed);
+        // Ordering: Relaxed; as above.
+        self.since.store(since.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        // Ordering: Relaxed; as above.
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Returns the age of the oldest at a time of the queue's clock; 0 if there is none.
+    #[cfg(feature = "metrics")]
+    fn age(&self, now: u64) -> u64 {
+        match self.len() {
+            0 => 0,
+            // Ordering: Relaxed; as above.
+            _ => now.saturating_sub(self.since.load(Ordering::Relaxed)),
+        }
+    }
+}
 
 /// What a timed queue has in addition.
 pub(crate) struct Watch {
     clock: Clock,
     tally: Tally,
     timed: Timed,
+    /// Those of the queue's workers, without those that are gone.
+    letters: Mutex<Vec<Weak<LetterCounts>>>,
 }
 
 impl Watch {
@@ -37,7 +74,19 @@ impl Watch {
             tally,
             // SAFETY: the slabs of a queue that has a watch have room for times: see `Core::with`.
             timed: unsafe { Timed::new() },
+            letters: Mutex::default(),
         }
+    }
+
+    /// Returns the number of dead letters, and the age of the oldest in nanoseconds.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn dead_letters(&self) -> (usize, u64) {
+        let now = self.clock.rough_nanos();
+        let letters = self.letters.lock();
+        let stores = letters.iter().filter_map(Weak::upgrade);
+        stores.fold((0, 0), |(len, age), counts| {
+            (len + counts.len(), age.max(counts.age(now)))
+        })
     }
 
     pub(crate) fn tally(&self) -> &Tally {
@@ -122,6 +171,16 @@ impl<K> Core<K> {
         if let Some(watch) = self.watch() {
             // SAFETY: by the caller's promise.
             unsafe { node.times(watch.timed()) }.deferred(watch.now());
+        }
+    }
+
+    /// Reports the size of a store of dead letters, if the queue is timed.
+    pub(crate) fn watch_letters(&self, counts: &Arc<LetterCounts>) {
+        if let Some(watch) = self.watch() {
+            let mut letters = watch.letters.lock();
+            letters
+                .retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(counts));
+            letters.push(Arc::downgrade(counts));
         }
     }
 

@@ -55,12 +55,8 @@ pub(crate) trait Values<K>: Send + Sync {
     #[must_use = "dropping them ends them, which runs user code"]
     fn take_receipts(&self, key: &K, decide: &mut dyn FnMut() -> bool) -> Option<Receipts>;
 
-    /// Returns how many adds wait for room.
-    #[cfg(feature = "metrics")]
-    fn waiting(&self) -> usize;
-
-    /// Ends all waits of adds: the queue has been shut down.
-    fn close(&self);
+    /// Returns the bound of what may wait, if there is one.
+    fn room(&self) -> Option<&Room>;
 }
 
 impl<K> Extras<K> {
@@ -123,6 +119,11 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn room(&self) -> Option<&Room> {
         self.extras.as_ref()?.room.as_ref()
+    }
+
+    /// Returns the bound of the queue, whether it is in keys or that of its values.
+    pub(crate) fn bound(&self) -> Option<&Room> {
+        self.room().or_else(|| self.values()?.room())
     }
 
     #[inline]

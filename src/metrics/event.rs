@@ -17,4 +17,6 @@ pub(crate) enum Event {
     Panic,
     /// The worker loop gave a key up.
     GivenUp,
+    /// A store of dead letters was full: it has not kept a key, or has dropped its oldest letter.
+    LetterLost,
 }

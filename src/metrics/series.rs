@@ -66,6 +66,9 @@ pub(crate) struct Gauges {
     pub(crate) waiting: usize,
     /// Groups that wait for a time.
     pub(crate) parked: usize,
+    /// Dead letters of the queue's workers, and the age of the oldest in nanoseconds.
+    pub(crate) letters: usize,
+    pub(crate) oldest_letter: u64,
 }
 
 /// The values that a report exports, apart from the histograms.
@@ -99,7 +102,7 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Value, &str); 12] = [
+const SERIES: [(&str, Value, &str); 15] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,
@@ -123,6 +126,12 @@ const SERIES: [(&str, Value, &str); 12] = [
         "Adds and puts that wait for room in a queue with a capacity."),
     ("workqueue_throttled_groups", |totals| totals.gauges.parked as u64,
         "Groups that have queued keys, and are held or without a token."),
+    ("workqueue_dead_letters", |totals| totals.gauges.letters as u64,
+        "Keys that were given up, in the stores of dead letters of the queue's workers."),
+    ("workqueue_oldest_dead_letter_seconds", |totals| totals.gauges.oldest_letter,
+        "How long ago the oldest of these was given up first."),
+    ("workqueue_dead_letters_lost_total", |totals| totals.stripes.sum(Event::LetterLost),
+        "Keys that a full store did not keep, and letters that it dropped for others."),
     ("workqueue_sweeps_total", |totals| totals.scan.sweeps,
         "Sweeps of idle keys out of a shard of the table."),
 ];

@@ -19,7 +19,7 @@ use super::lock;
 /// The stripe of all threads without a number.
 const SHARED: usize = 255;
 
-const KINDS: usize = Event::GivenUp as usize + 1;
+const KINDS: usize = Event::LetterLost as usize + 1;
 
 #[derive(Default)]
 pub(super) struct Stripe {

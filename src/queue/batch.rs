@@ -1,113 +1,161 @@
-//! Several keys at once: waiting for the first like a get of one, and for no more.
+//! Several keys that are delivered together.
 
-use std::time::Duration;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::ops::{Deref, DerefMut};
+use std::slice;
+use std::vec;
 
-use crate::limiter::NoLimit;
-use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
+use crate::limiter::{NoLimit, RateLimiter};
+use crate::{Added, DefaultHasher, Item, RetryOnDrop};
 
-/// The number of items that a batch has room for at first.
-const ROOM: usize = 64;
+/// One or more keys delivered together, each with its own [`Item`] (C12); see
+/// [`WorkQueue::get_batch`](crate::WorkQueue::get_batch). It derefs to a slice of the items.
+///
+/// Dropping it finishes the keys that are in it, in order; [`retry`](Self::retry) adds all of them again.
+/// An iterator over the items takes them out one by one, and its drop finishes those that are left. To retry these
+/// instead, collect them into a batch again:
+///
+/// ```
+/// # use keyqueue::{Batch, WorkQueue};
+/// let queue = WorkQueue::from_iter([1, 2, 3, 4]);
+/// let mut items = queue.get_batch(10).unwrap().into_iter();
+/// for item in items.by_ref() {
+///     if *item == 2 {
+///         assert!(item.retry().is_accepted());
+///         break; // the connection is lost
+///     }
+///     item.done();
+/// }
+/// let rest: Batch<'_, _> = items.collect();
+/// assert_eq!(rest.retry(), 0);
+/// let keys = queue.get_batch(10).unwrap();
+/// assert_eq!(keys.iter().map(|item| **item).collect::<Vec<_>>(), [2, 3, 4]);
+/// ```
+#[must_use = "dropping the batch at once finishes all of its keys"]
+pub struct Batch<'q, K, L = NoLimit, S = DefaultHasher> {
+    pub(super) items: Vec<Item<'q, K, L, S>>,
+}
 
-impl<K, L, S> WorkQueue<K, L, S> {
-    /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
-    /// like [`get`](Self::get), and does not wait for more. Returns `None` when `get` does. A `max`
-    /// of 0 counts as 1.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::new();
-    /// queue.add_all([1, 2, 3]);
-    /// let batch = queue.get_batch(2).unwrap();
-    /// assert_eq!(batch.iter().map(|item| **item).collect::<Vec<_>>(), [1, 2]);
-    /// drop(batch); // done with both
-    /// queue.shut_down();
-    /// while let Some(batch) = queue.get_batch(100) {
-    ///     assert_eq!(batch.len(), 1);
-    /// }
-    /// ```
-    #[doc(alias("chunk", "recv_many"))]
-    #[must_use = "dropping the batch at once finishes all of its keys"]
-    pub fn get_batch(&self, max: usize) -> Option<Batch<'_, K, L, S>> {
-        Some(self.fill(self.get()?, max))
-    }
-
-    /// Like [`get_batch`](Self::get_batch), but waits for no key at all.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when [`try_get`](Self::try_get) does.
-    ///
-    /// ```
-    /// # use keyqueue::{TryGetError, WorkQueue};
-    /// let queue = WorkQueue::from_iter([1, 2, 3]);
-    /// assert_eq!(queue.try_get_batch(100).unwrap().len(), 3);
-    /// assert_eq!(queue.try_get_batch(100).unwrap_err(), TryGetError::Empty);
-    /// ```
-    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, L, S>, TryGetError> {
-        Ok(self.fill(self.try_get()?, max))
-    }
-
-    /// Like [`get_batch`](Self::get_batch), but waits for the first key for at most `limit`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when [`get_timeout`](Self::get_timeout) does.
-    ///
-    /// ```
-    /// # use keyqueue::{GetTimeoutError, WorkQueue};
-    /// # use std::time::Duration;
-    /// let queue = WorkQueue::from_iter([1, 2, 3]);
-    /// let limit = Duration::from_millis(1);
-    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap().len(), 2);
-    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap().len(), 1); // did not wait for another
-    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap_err(), GetTimeoutError::Timeout);
-    /// ```
-    pub fn get_batch_timeout(
-        &self,
-        max: usize,
-        limit: Duration,
-    ) -> Result<Batch<'_, K, L, S>, GetTimeoutError> {
-        Ok(self.fill(self.get_timeout(limit)?, max))
-    }
-
-    /// Like [`get_batch`](Self::get_batch), for tasks of any executor.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`get_async`](Self::get_async): dropping the future loses nothing. No key is taken
-    /// before the poll that returns the batch.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// # pollster::block_on(async {
-    /// let queue = WorkQueue::from_iter([1, 2, 3]);
-    /// assert_eq!(queue.get_batch_async(2).await.unwrap().len(), 2);
-    /// queue.shut_down();
-    /// assert_eq!(queue.get_batch_async(2).await.unwrap().len(), 1);
-    /// assert!(queue.get_batch_async(2).await.is_none());
-    /// # });
-    /// ```
-    pub async fn get_batch_async(&self, max: usize) -> Option<Batch<'_, K, L, S>> {
-        let first = self.get_async().await?;
-        Some(self.fill(first, max))
-    }
-
-    /// Takes what is queued behind `first`, up to `max` keys in all, without waiting.
-    fn fill<'q>(&'q self, first: Item<'q, K, L, S>, max: usize) -> Batch<'q, K, L, S> {
-        let mut batch = Vec::with_capacity(max.clamp(1, ROOM));
-        batch.push(first);
-        let core = &*self.core;
-        while batch.len() < max
-            && let Ok(item) = Item::new(self, core.take())
-        {
-            batch.push(item);
-        }
-        batch
+impl<K, L, S> Batch<'_, K, L, S> {
+    /// Finishes the keys, in order; see [`Item::done`].
+    #[doc(alias("ack", "acknowledge", "commit"))]
+    pub fn done(self) {
+        drop(self);
     }
 }
 
-/// One or more keys delivered together, each with its own [`Item`] (C12); see
-/// [`WorkQueue::get_batch`].
-///
-/// Dropping it finishes the keys that are left in it.
-pub type Batch<'q, K, L = NoLimit, S = DefaultHasher> = Vec<Item<'q, K, L, S>>;
+impl<K, L, S> Batch<'_, K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K>,
+    S: BuildHasher,
+{
+    /// Retries each key as [`Item::retry`] does, in order: charges the limiter, adds the key again after the
+    /// limiter's delay, with its value, and finishes it. Keys with the same delay are delivered in their order.
+    ///
+    /// Returns the number of keys that are refused, because the queue is shut down. Each of them is left for
+    /// [`take_left`](crate::WorkQueue::take_left). It is 0 while the queue is open, and during a drain that delivers
+    /// delays ([`drain_delays`](crate::Builder::drain_delays)).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::from_iter([1, 2]);
+    /// let batch = queue.get_batch(10).unwrap();
+    /// assert_eq!(batch.retry(), 0);
+    /// let batch = queue.get_batch(10).unwrap();
+    /// queue.shut_down();
+    /// assert_eq!(batch.retry(), 2);
+    /// assert_eq!(queue.take_left().len(), 2);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if the limiter or the hash of a key does. That key is finished without a retry; those behind it are
+    /// retried.
+    #[doc(alias("nack", "reject", "requeue", "rollback"))]
+    #[must_use = "the keys that are refused are not delivered again"]
+    pub fn retry(self) -> usize {
+        // A panic retries the rest.
+        let guards: Vec<_> = self.into_iter().map(Item::retry_on_drop).collect();
+        let retried = guards.into_iter().map(|guard| guard.into_item().retry());
+        retried.filter(|added| *added == Added::ShutDown).count()
+    }
+
+    /// Wraps the batch in a guard that retries its keys when it is dropped, also by `?` or a panic; see
+    /// [`Item::retry_on_drop`].
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// fn commit(queue: &WorkQueue<&'static str>) -> Result<(), std::num::ParseIntError> {
+    ///     let batch = queue.get_batch(500).unwrap().retry_on_drop();
+    ///     for item in batch.iter() {
+    ///         item.parse::<u32>()?; // an error retries all
+    ///     }
+    ///     batch.done();
+    ///     Ok(())
+    /// }
+    ///
+    /// let queue = WorkQueue::from_iter(["7", "seven"]);
+    /// assert!(commit(&queue).is_err());
+    /// assert_eq!(queue.len(), 2);
+    /// ```
+    pub fn retry_on_drop(self) -> RetryOnDrop<Self> {
+        RetryOnDrop::new(self, |batch| _ = batch.retry())
+    }
+}
+
+impl<'q, K, L, S> Deref for Batch<'q, K, L, S> {
+    type Target = [Item<'q, K, L, S>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.items
+    }
+}
+
+impl<K, L, S> DerefMut for Batch<'_, K, L, S> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.items
+    }
+}
+
+impl<'q, K, L, S> IntoIterator for Batch<'q, K, L, S> {
+    type Item = Item<'q, K, L, S>;
+    type IntoIter = vec::IntoIter<Item<'q, K, L, S>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'b, 'q, K, L, S> IntoIterator for &'b Batch<'q, K, L, S> {
+    type Item = &'b Item<'q, K, L, S>;
+    type IntoIter = slice::Iter<'b, Item<'q, K, L, S>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter()
+    }
+}
+
+impl<'b, 'q, K, L, S> IntoIterator for &'b mut Batch<'q, K, L, S> {
+    type Item = &'b mut Item<'q, K, L, S>;
+    type IntoIter = slice::IterMut<'b, Item<'q, K, L, S>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter_mut()
+    }
+}
+
+/// What is left of a batch that was taken apart, or items of several gets.
+impl<'q, K, L, S> FromIterator<Item<'q, K, L, S>> for Batch<'q, K, L, S> {
+    fn from_iter<I: IntoIterator<Item = Item<'q, K, L, S>>>(items: I) -> Self {
+        let items = items.into_iter().collect();
+        Batch { items }
+    }
+}
+
+impl<K: fmt::Debug, L, S> fmt::Debug for Batch<'_, K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.items).finish()
+    }
+}

@@ -105,11 +105,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[doc(alias = "recv_timeout")]
     pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
         let core = &*self.core;
-        let item = Item::new(self, core.take_wait(deadline_in(limit)));
-        item.map_err(|error| match error {
-            TryGetError::Empty => GetTimeoutError::Timeout,
-            TryGetError::ShutDown => GetTimeoutError::ShutDown,
-        })
+        in_time(Item::new(self, core.take_wait(deadline_in(limit))))
     }
 
     /// Like [`get`](Self::get), for tasks of any executor.
@@ -133,6 +129,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
     pub fn get_async(&self) -> GetAsync<'_, K, L, S> {
         GetAsync::new(self)
     }
+}
+
+/// Returns what a wait with a limit has got.
+pub(super) fn in_time<T>(got: Result<T, TryGetError>) -> Result<T, GetTimeoutError> {
+    got.map_err(|error| match error {
+        TryGetError::Empty => GetTimeoutError::Timeout,
+        TryGetError::ShutDown => GetTimeoutError::ShutDown,
+    })
 }
 
 /// The future of [`WorkQueue::get_async`], and for another `Q` of

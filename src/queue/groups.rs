@@ -203,11 +203,13 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert!(!queue.hold_group(&7, Duration::MAX)); // groups are `&str`
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
+    #[must_use = "nothing is held if the queue has no groups of this type"]
     pub fn hold_group<G: 'static>(&self, group: &G, hold: Duration) -> bool {
         self.core.hold_group(group, hold).is_some()
     }
 
     /// Ends the hold of a group now. Returns false if the queue has no groups of this type.
+    #[must_use = "nothing is released if the queue has no groups of this type"]
     pub fn release_group<G: 'static>(&self, group: &G) -> bool {
         self.hold_group(group, Duration::ZERO)
     }

@@ -147,6 +147,7 @@ where
     /// assert_eq!(*queue.get().unwrap(), "a"); // a millisecond later
     /// ```
     #[doc(alias("nack", "requeue_after"))]
+    #[must_use = "a key that is refused is not delivered again"]
     pub fn retry_after(mut self, delay: Duration) -> Added {
         self.add_after(delay)
         // The drop of `self` finishes the key, after the delay is set.
@@ -224,6 +225,7 @@ where
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
     #[doc(alias("nack", "reject", "requeue"))]
+    #[must_use = "a key that is refused is not delivered again"]
     pub fn retry(mut self) -> Added {
         self.add_rate_limited()
     }

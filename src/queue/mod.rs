@@ -7,6 +7,7 @@ pub(crate) mod builder;
 pub(crate) mod drain;
 pub(crate) mod end;
 pub(crate) mod get;
+pub(crate) mod get_batch;
 pub(crate) mod groups;
 pub(crate) mod handle;
 pub(crate) mod item;
@@ -291,7 +292,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L: RateLimiter<K>, S: BuildHasher> Wo
     /// queue.fire_due();
     ///
     /// let item = queue.get().unwrap();
-    /// item.retry(); // 10 ms
+    /// let _ = item.retry(); // 10 ms
     /// assert_eq!(queue.num_requeues(&"a"), 2);
     /// queue.forget(&"a");
     /// assert_eq!(queue.num_requeues(&"a"), 0);

@@ -76,6 +76,12 @@ impl Rate {
         full.saturating_sub(self.burst - self.token)
     }
 
+    /// Returns how many tokens the bucket that is full at `full` has at a time in units.
+    pub(crate) fn tokens(self, full: u64, now: u64) -> usize {
+        let missing = full.saturating_sub(now).min(self.burst);
+        ((self.burst - missing) / self.token) as usize
+    }
+
     /// Converts nanoseconds to units. Rounds down, so that no token is available early.
     #[inline]
     pub(crate) fn units(self, nanos: u64) -> u64 {
@@ -116,6 +122,28 @@ mod tests {
         assert!(rate.token >= 1 && rate.scale >= 1, "{rate:?}");
         let full = u128::from(rate.token) * u128::from(burst);
         assert_eq!(u128::from(rate.burst), full, "{rate:?} saturates");
+    }
+
+    // T1 G5
+    #[test]
+    fn a_bucket_has_as_many_tokens_as_can_be_taken() {
+        for rate in [Rate::new(10.0, 3), Rate::new(3.0, 7), Rate::new(0.7, 1)] {
+            let (mut full, mut now) = (0, 0);
+            for step in 0..1000 {
+                now += SECOND / 9 * (step % 4);
+                let units = rate.units(now);
+                let mut taken = 0;
+                let mut after = full;
+                while rate.nanos_after(rate.next(after)) <= now {
+                    after = rate.take(after, units);
+                    taken += 1;
+                }
+                assert_eq!(rate.tokens(full, units), taken, "{rate:?} at {now}");
+                if taken > 0 {
+                    full = rate.take(full, units);
+                }
+            }
+        }
     }
 
     // L5

@@ -31,7 +31,7 @@ impl<K, V, L, S, Q: Deref<Target = ValueQueue<K, V, L, S>>> Item<'_, Valued<K, V
     /// let mut item = queue.get().unwrap();
     /// item.value_mut().retain(|number| *number == 2); // the others have been handled
     /// queue.put("a", vec![4]);
-    /// item.retry();
+    /// let _ = item.retry();
     /// assert_eq!(*queue.get().unwrap().value(), [2, 4]);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```

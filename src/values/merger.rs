@@ -5,12 +5,13 @@ use std::ptr;
 use std::thread;
 
 use super::{Load, Valued, Waiting};
+use crate::KeyHandle;
 use crate::engine::timing::Watch;
 use crate::engine::values::Values;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{SpinLockGuard, assert_locks_held};
+use crate::sync::{SpinLockGuard, assert_locks_held, assert_unlocked};
 use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::{Room, countable};
 
@@ -119,6 +120,14 @@ impl<V> Merger<V> {
     }
 }
 
+impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
+    /// Merges `newer` into `older` as the key's queue does. User code.
+    pub(crate) fn merge(&self, older: &mut V, newer: V) {
+        assert_unlocked();
+        (self.parts().0.merger().merge)(older, newer);
+    }
+}
+
 impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merger<V> {
     fn bound(&mut self, capacity: usize) {
         self.room = Some(Room::new(capacity));
@@ -211,14 +220,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
         receipts.map(|receipts| *receipts)
     }
 
-    #[cfg(feature = "metrics")]
-    fn waiting(&self) -> usize {
-        self.room.as_ref().map_or(0, Room::waiting)
-    }
-
-    fn close(&self) {
-        if let Some(room) = &self.room {
-            room.close();
-        }
+    fn room(&self) -> Option<&Room> {
+        self.room.as_ref()
     }
 }

@@ -24,6 +24,7 @@
 //!   not come back ([`WaitList::come_back`]): one of them may be a future that is not being polled.
 //! * A woken waiter checks its condition itself. If another thread was faster, it registers again.
 //! * Wakers run after the list is unlocked, since they may be user code.
+//! * Getters that wait for more than one key are apart from the others: see [`linger`].
 //! * `waiting` is written only under the list's lock.
 //!
 //! A waiter that is notified while it times out treats that as a wake-up: it checks once more, and
@@ -31,24 +32,30 @@
 //! and 4: the notification may have been for a second key.
 
 pub(crate) mod blocking;
+pub(crate) mod linger;
 pub(crate) mod race;
 pub(crate) mod receipt;
 pub(crate) mod room;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::task::Waker;
+use std::future::poll_fn;
+use std::mem;
+use std::task::{Poll, Waker};
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked, fence_after_rmw};
+use linger::Lingering;
 
 /// The waiters for one event, in the order of their registration.
 #[derive(Default)]
 pub(crate) struct WaitList {
     /// The length of the list, on its own cache line because every add reads it.
     waiting: CachePadded<AtomicUsize>,
+    /// When the first of those that linger has to be woken, in nanoseconds; 0 if none lingers.
+    expires: AtomicU64,
     list: Mutex<List>,
 }
 
@@ -56,6 +63,7 @@ pub(crate) struct WaitList {
 struct List {
     next_ticket: u64,
     waiters: BTreeMap<u64, Arc<Slot>>,
+    lingering: Lingering,
     /// The tickets of waiters that were notified and have not come back, in the order of
     /// notification.
     away: VecDeque<u64>,
@@ -65,6 +73,45 @@ struct List {
 struct Slot {
     notified: AtomicBool,
     waker: AtomicWaker,
+}
+
+impl Slot {
+    fn new(waker: &Waker) -> Arc<Self> {
+        let slot = Slot {
+            notified: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        };
+        slot.waker.register(waker);
+        Arc::new(slot)
+    }
+
+    fn notify(&self) {
+        // Ordering: Release; pairs with the Acquire in `is_notified`.
+        self.notified.store(true, Ordering::Release);
+    }
+}
+
+impl List {
+    fn next_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket - 1
+    }
+
+    /// Takes the next waiter off the list that is to be notified, or returns `None` if there is none or `most`
+    /// is 0; then those that linger are counted on.
+    fn next(&mut self, most: &mut usize, all: bool) -> Option<Arc<Slot>> {
+        if *most > 0
+            && let Some((ticket, slot)) = self.waiters.pop_first()
+        {
+            *most -= 1;
+            if !all {
+                self.away.push_back(ticket);
+            }
+            return Some(slot);
+        }
+        self.lingering.count(mem::take(most));
+        self.lingering.next(all)
+    }
 }
 
 /// A place on the list, until notified or cancelled. Dropping it before would leave a dead entry
@@ -95,22 +142,18 @@ impl WaitList {
 
     /// Called when the list has changed.
     fn note_length(&self, list: &List) {
+        let waiting = list.waiters.len() + list.lingering.len();
         // Ordering: Relaxed; the fence in `register` orders an increase before the caller's second
         // check, and a decrease only spares notifiers the lock.
-        self.waiting.store(list.waiters.len(), Ordering::Relaxed);
+        self.waiting.store(waiting, Ordering::Relaxed);
     }
 
     /// Puts a waiter at the end of the list. The caller must check its condition again afterwards,
     /// before it sleeps.
     pub(crate) fn register(&self, waker: &Waker) -> Waiter {
-        let slot = Arc::new(Slot {
-            notified: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
-        });
-        slot.waker.register(waker);
+        let slot = Slot::new(waker);
         let mut list = self.list.lock();
-        let ticket = list.next_ticket;
-        list.next_ticket += 1;
+        let ticket = list.next_ticket();
         list.waiters.insert(ticket, Arc::clone(&slot));
         // Reserve now, so that notifiers, which are adders, allocate nothing.
         let waiters = list.waiters.len();
@@ -173,28 +216,29 @@ impl WaitList {
     #[cold]
     fn notify_slow(&self, mut most: usize) {
         let all = most == usize::MAX;
-        while most > 0 {
+        self.wake(|list| list.next(&mut most, all));
+    }
+
+    /// Notifies and wakes those that `next` takes off the list.
+    fn wake(&self, mut next: impl FnMut(&mut List) -> Option<Arc<Slot>>) {
+        let mut more = true;
+        while more {
             let mut batch = [const { None }; BATCH];
             let mut list = self.list.lock();
-            for place in batch.iter_mut().take(most) {
-                let Some((ticket, slot)) = list.waiters.pop_first() else {
-                    most = 0;
-                    break;
-                };
-                if !all {
-                    list.away.push_back(ticket);
+            for place in &mut batch {
+                *place = next(&mut list);
+                match place {
+                    Some(slot) => slot.notify(),
+                    None => break,
                 }
-                // Ordering: Release; pairs with the Acquire in `is_notified`.
-                slot.notified.store(true, Ordering::Release);
-                *place = Some(slot);
             }
             self.note_length(&list);
             drop(list);
             assert_unlocked();
+            more = batch[BATCH - 1].is_some();
             for slot in batch.into_iter().flatten() {
                 let _ = catch_panic(|| slot.waker.wake());
             }
-            most = most.saturating_sub(BATCH);
         }
     }
 
@@ -203,6 +247,19 @@ impl WaitList {
         // Ordering: Relaxed; a snapshot.
         self.waiting.load(Ordering::Relaxed)
     }
+}
+
+/// Yields to the executor: returns `Pending` once.
+pub(crate) async fn let_others_run() {
+    let mut waited = false;
+    poll_fn(|context| {
+        if mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@
 //! turns it into the weight of its key or value. If its key needs none, it gives the weight back, too; if
 //! the key is idle again after that, and there is no room, the add waits once more.
 //!
+//! An add that finds no room *presses*: it ends the wait of getters that linger ([`crate::wait::linger`]), once nothing
+//! is locked.
+//!
 //! A shut-down grants every request in the line, and the queue then refuses the adds.
 
 use std::collections::VecDeque;
@@ -44,6 +47,7 @@ use std::task::{Context, Poll};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked};
+use crate::wait::WaitList;
 
 /// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
 /// the sum over 2^24 values fits in 64 bits.
@@ -63,6 +67,8 @@ pub(crate) struct Room {
     line: Mutex<VecDeque<Arc<Request>>>,
     /// Whether the queue is shut down. Then no add waits.
     closed: AtomicBool,
+    /// Getters that wait until an add finds no room.
+    pub(crate) pressed: WaitList,
 }
 
 /// A request for room, in the line.
@@ -80,6 +86,7 @@ impl Room {
             waiting: AtomicUsize::new(0),
             line: Mutex::new(VecDeque::new()),
             closed: AtomicBool::new(false),
+            pressed: WaitList::new(),
         }
     }
 
@@ -161,6 +168,21 @@ impl Room {
         }
     }
 
+    /// Wakes the getters that linger, because an add has found no room. Runs wakers, which are user code.
+    #[cold]
+    fn press(&self) {
+        self.pressed.notify_all();
+    }
+
+    /// Returns how much more fits; 0 if adds wait for room.
+    pub(crate) fn free(&self) -> usize {
+        // Ordering: Relaxed, both; a snapshot.
+        match self.waiting.load(Ordering::Relaxed) {
+            0 => (self.capacity as u64).saturating_sub(self.used.load(Ordering::Relaxed)) as usize,
+            _ => 0,
+        }
+    }
+
     /// Returns how many wait for room.
     #[cfg(feature = "metrics")]
     pub(crate) fn waiting(&self) -> usize {
@@ -188,6 +210,8 @@ pub(crate) struct Share<'r> {
     exceeds: bool,
     /// Whether it has given room back that no waiting add was offered yet.
     owes: bool,
+    /// Whether it has found no room.
+    refused: bool,
 }
 
 impl<'r> Share<'r> {
@@ -209,6 +233,7 @@ impl<'r> Share<'r> {
             has,
             exceeds,
             owes: false,
+            refused: false,
         }
     }
 
@@ -236,6 +261,7 @@ impl<'r> Share<'r> {
             if self.exceeds || is_known {
                 room.add(1);
             } else if !room.try_take(1) {
+                self.refused = true;
                 return false;
             }
             self.has = 1;
@@ -262,8 +288,13 @@ impl<'r> Share<'r> {
     #[inline(never)]
     fn end(&mut self) {
         self.lower(self.has);
-        if let (true, Some(room)) = (self.owes, self.room) {
-            room.offer();
+        if let Some(room) = self.room {
+            if self.owes {
+                room.offer();
+            }
+            if self.refused {
+                room.press();
+            }
         }
     }
 
@@ -326,7 +357,11 @@ impl<'r> Turn<'r> {
     /// Returns a turn that has room, unless there is none or others wait for it.
     pub(crate) fn try_new(room: &'r Room, weight: usize) -> Option<Self> {
         let weight = room.clamp(weight);
-        room.try_take(weight).then(|| Turn {
+        if !room.try_take(weight) {
+            room.press();
+            return None;
+        }
+        Some(Turn {
             room,
             weight,
             state: State::Granted,
@@ -359,6 +394,7 @@ impl Future for Turn<'_> {
             // Ordering: SeqCst; pairs with the fence in `release`: see the protocol in the header.
             fence(Ordering::SeqCst);
             room.grant();
+            room.press();
         }
         if let State::Waiting(request) = &self.state {
             request.waker.register(context.waker());

@@ -105,10 +105,12 @@
 //! ```
 
 mod attempt;
+mod dead_letters;
 mod join;
 mod lend;
 #[cfg(feature = "tokio")]
 mod lent;
+mod letters;
 mod outcome;
 mod pending;
 mod running;
@@ -132,6 +134,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 pub use attempt::{Attempt, current};
+pub use dead_letters::{DeadLetters, Letter, ValueDeadLetters};
 pub use lend::{KeyOnly, WithValue};
 #[cfg(feature = "tokio")]
 pub use lent::Lent;
@@ -166,6 +169,8 @@ struct Loop<'a, K, L, S, E> {
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
     on_give_up: Option<OnGiveUp<'a, K, L, S, E>>,
+    /// Keeps a key that is given up, and returns whether it does.
+    dead_letters: Option<Box<Keep<'a, K, L, S, E>>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
@@ -194,6 +199,9 @@ enum Hook<'a, K, L, S, E> {
 }
 
 type SyncHook<'a, K, L, S, E> = dyn Fn(Lost<'_, '_, K, L, S>, GivenUp<E>) + Send + Sync + 'a;
+
+type Keep<'a, K, L, S, E> =
+    dyn Fn(&mut Lost<'_, '_, K, L, S>, &GivenUp<E>) -> bool + Send + Sync + 'a;
 
 type AsyncHook<'a, K, E> = dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a;
 
@@ -243,6 +251,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             max_retries: None,
             on_error: None,
             on_give_up: None,
+            dead_letters: None,
             requeue_cancelled: true,
             #[cfg(feature = "tracing")]
             trace_keys: None,

@@ -43,6 +43,15 @@ impl<K, L, S> Lost<'_, '_, K, L, S> {
     }
 }
 
+impl<K: Key, L, S: BuildHasher> Lost<'_, '_, K, L, S> {
+    pub(super) fn handle(&self) -> KeyHandle<K> {
+        match self {
+            Lost::Held(item) => item.handle(),
+            Lost::Dropped(key) => KeyHandle::clone(key),
+        }
+    }
+}
+
 impl<K, V, L, S> Lost<'_, '_, Valued<K, V>, L, S> {
     pub(super) fn take_value(&mut self) -> Option<V> {
         match self {
@@ -179,23 +188,22 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         }
     }
 
-    /// Forgets and reports a key. Returns the call of an async hook.
-    fn give_up(&self, lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    /// Forgets a key, and keeps or reports it. Returns the call of an async hook.
+    fn give_up(&self, mut lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
         self.queue.core.note(Event::GivenUp);
         self.forget(lost.key());
         self.trace_given_up(lost.key(), &given_up);
+        if let Some(keep) = &self.dead_letters
+            && keep(&mut lost, &given_up)
+        {
+            return None;
+        }
         match &self.on_give_up.as_ref()?.hook {
             Hook::Sync(hook) => {
                 hook(lost, given_up);
                 None
             }
-            Hook::Async(hook) => {
-                let key = match lost {
-                    Lost::Held(item) => item.handle(),
-                    Lost::Dropped(key) => key.clone(),
-                };
-                Some(hook(key, given_up))
-            }
+            Hook::Async(hook) => Some(hook(lost.handle(), given_up)),
         }
     }
 

@@ -1,11 +1,8 @@
 //! Workers that are futures.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
-use std::mem;
 use std::sync::Arc;
-use std::task::Poll;
 
 use super::join::Join;
 use super::lend::{KeyOnly, Lend};
@@ -14,6 +11,7 @@ use super::trace::Span;
 use super::{IntoVerdict, Key, Loop, Report, Verdict, Workers, attempt};
 use crate::limiter::RateLimiter;
 use crate::sync::catch_panic::{catch_panic, catch_panic_async};
+use crate::wait::let_others_run;
 use crate::{ConfigError, Item};
 
 /// The most tasks of one [`Workers`].
@@ -169,17 +167,4 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
             let _ = catch_panic_async(report).await;
         }
     }
-}
-
-/// Yields to the executor: returns `Pending` once.
-async fn let_others_run() {
-    let mut waited = false;
-    poll_fn(|context| {
-        if mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -42,7 +42,7 @@ where
     queue.fire_due();
     drop(poll(&mut queue.get_async(), Waker::noop()));
     if let Ok(item) = queue.try_get() {
-        item.retry_after(HOUR);
+        let _ = item.retry_after(HOUR);
     }
     drop(queue.try_get_batch(3));
     queue.shrink();

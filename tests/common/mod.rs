@@ -381,6 +381,11 @@ impl<F: Future + Unpin> Task<F> {
         assert!(poll(&mut self.future, &self.waker).is_pending());
     }
 
+    /// Polls the future until nothing more happens, and returns whether it still waits.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        poll_until_idle(&mut self.future).is_pending()
+    }
+
     /// Polls the future, and fails if it still waits.
     #[track_caller]
     pub(crate) fn output(&mut self) -> F::Output {

@@ -3,6 +3,7 @@
 mod client_go;
 mod iterate;
 mod lookup;
+mod must_use;
 mod owned;
 mod panics;
 mod reentry;

@@ -79,8 +79,8 @@ fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
     for end in ends {
         let (queue, _time) = timed();
         queue.add_all([1, 2]);
-        queue.get().unwrap().retry_after(ms(5));
-        queue.get().unwrap().retry_after(ms(5));
+        let _ = queue.get().unwrap().retry_after(ms(5));
+        let _ = queue.get().unwrap().retry_after(ms(5));
         queue.add_after(3, ms(5));
         assert_eq!(end(&queue), 3);
         assert_eq!(figures(queue.shut_down()), (0, 0, 3));

@@ -71,19 +71,19 @@ fn a_million_holds_that_have_ended_hold_nothing() {
             }),
             ("released", |queue, _| {
                 for group in 0..MILLION {
-                    queue.hold_group(&group, HOUR);
-                    queue.release_group(&group);
+                    assert!(queue.hold_group(&group, HOUR));
+                    assert!(queue.release_group(&group));
                 }
             }),
             ("endless, and released", |queue, _| {
                 for group in 0..MILLION {
-                    queue.hold_group(&group, Duration::MAX);
-                    queue.release_group(&group);
+                    assert!(queue.hold_group(&group, Duration::MAX));
+                    assert!(queue.release_group(&group));
                 }
             }),
             ("of one group, each shorter than the last", |queue, time| {
                 for n in 0..MILLION {
-                    queue.hold_group(&0_u64, HOUR - Duration::from_nanos(n));
+                    assert!(queue.hold_group(&0_u64, HOUR - Duration::from_nanos(n)));
                 }
                 time.advance(HOUR);
             }),
@@ -103,12 +103,12 @@ fn one_group_that_is_held_a_million_times_holds_no_more() {
         queue.add(0);
         assert_flat(|n| {
             // Each is over before all that came before.
-            queue.hold_group(&0_u64, HOUR - Duration::from_nanos(n));
+            assert!(queue.hold_group(&0_u64, HOUR - Duration::from_nanos(n)));
         });
         assert_flat(|n| _ = queue.hold_group(&0_u64, HOUR + Duration::from_nanos(n)));
         assert_flat(|n| {
-            queue.hold_group(&0_u64, HOUR + Duration::from_nanos(n % 100));
-            queue.release_group(&0_u64);
+            assert!(queue.hold_group(&0_u64, HOUR + Duration::from_nanos(n % 100)));
+            assert!(queue.release_group(&0_u64));
         });
     });
 }

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::built;
-use crate::common::{alone, eventually, threads, watchdog};
+use crate::common::{alone, eventually, poll_until_idle, threads, watchdog};
 use crate::recorder::Recorded;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Verdict, Workers};
+use keyqueue::worker::{DeadLetters, Outcome, Verdict, Workers};
 use keyqueue::{MockClock, WorkQueue};
 
 const fn us(us: u64) -> Duration {
@@ -93,7 +93,7 @@ fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
     let is_result = |series: &str| series == "workqueue_worker_results_total";
     let others = names.iter().filter(|(_, series, _)| !is_result(series));
     assert!(others.clone().all(|(_, _, name)| name == "pods"));
-    assert_eq!((others.count(), names.len()), (14, 19), "{names:?}");
+    assert_eq!((others.count(), names.len()), (17, 22), "{names:?}");
     let kinds: Vec<(&str, &str)> = names
         .iter()
         .map(|(kind, series, _)| (*kind, series.as_str()))
@@ -205,13 +205,55 @@ fn every_accepted_add_with_a_delay_is_a_retry() {
     queue.add_after("a", us(9000));
     queue.add_after("b", Duration::ZERO);
     queue.add_rate_limited("c");
-    queue.get().unwrap().retry();
+    let _ = queue.get().unwrap().retry();
     queue.add("a");
     assert_eq!(watched.value("retries_total"), 5.0);
     queue.shut_down();
     queue.add_after("a", us(5000));
     queue.add_after("b", Duration::ZERO);
     assert_eq!(watched.value("retries_total"), 5.0);
+}
+
+#[test] // X1
+fn the_size_of_a_store_of_dead_letters_its_age_and_what_it_loses_are_reported() {
+    let watched = Watched::new();
+    let Watched { queue, time, .. } = &watched;
+    let letters = || {
+        (
+            watched.value("dead_letters"),
+            watched.value("oldest_dead_letter_seconds"),
+            watched.value("dead_letters_lost_total"),
+        )
+    };
+    let store = DeadLetters::new(2).unwrap();
+    let work = |keys: &[&'static str]| {
+        queue.add_all(keys.iter().copied());
+        let workers = Workers::new(queue).tasks(1).dead_letters(&store);
+        let mut run = Box::pin(workers.run_async(async |_: &&str| Verdict::GiveUp("no")));
+        assert!(poll_until_idle(&mut run).is_pending());
+    };
+    work(&[]);
+    assert_eq!(letters(), (0.0, 0.0, 0.0));
+    time.advance(us(1000));
+    work(&["a"]);
+    assert_eq!(letters(), (1.0, 0.0, 0.0));
+    time.advance(us(1000));
+    work(&["b", "a", "c"]); // no room for the last
+    time.advance(us(500));
+    assert_eq!(letters(), (2.0, 1500e-6, 1.0));
+    drop(store.remove(store.list()[0].id));
+    assert_eq!(letters(), (1.0, 500e-6, 1.0));
+    drop(store.clone().drop_oldest());
+    work(&["a", "c"]);
+    assert_eq!(letters(), (2.0, 0.0, 2.0));
+    store
+        .list()
+        .iter()
+        .for_each(|letter| _ = store.put_back(letter.id));
+    assert_eq!(letters(), (0.0, 0.0, 2.0));
+    work(&[]);
+    drop(store);
+    assert_eq!(letters(), (0.0, 0.0, 2.0));
 }
 
 #[test] // M3

@@ -20,7 +20,7 @@ fn clear_takes_the_keys_of_a_group_at_its_limit() {
 #[test] // G6
 fn clear_takes_the_keys_of_a_held_group() {
     let (queue, time) = grouped(|builder| builder);
-    queue.hold_group(&"a", HOUR);
+    assert!(queue.hold_group(&"a", HOUR));
     queue.add_all([("a", 1), ("b", 1)]);
     assert_eq!(queue.clear(), 2);
     // The hold goes on.

@@ -156,7 +156,7 @@ fn retries_and_delays_keep_their_level() {
     assert_eq!(queue.try_get().unwrap().retry(), Added::Deferred);
     let item = queue.try_get().unwrap();
     assert_eq!(item.level(), 0);
-    item.retry_after(MS);
+    let _ = item.retry_after(MS);
     queue.add_after(2, MS); // at the default level
     queue.handle(3).add();
     time.advance(MS);
@@ -171,7 +171,7 @@ fn a_delay_that_is_kept_or_moved_has_the_more_urgent_level() {
     // A retry of level 2, and a delay at the default level, in either order of their due times.
     for (retry, delay) in [(2, 1), (1, 2)] {
         queue.add_at(2, 1);
-        queue.try_get().unwrap().retry_after(retry * MS);
+        let _ = queue.try_get().unwrap().retry_after(retry * MS);
         queue.add_after(1, delay * MS);
         time.advance(MS - NS);
         assert_eq!(queue.fire_due(), 0);
@@ -183,7 +183,7 @@ fn a_delay_that_is_kept_or_moved_has_the_more_urgent_level() {
     }
     // A less urgent delay that is due earlier.
     queue.add_at(0, 1);
-    queue.try_get().unwrap().retry_after(2 * MS);
+    let _ = queue.try_get().unwrap().retry_after(2 * MS);
     queue.add_after(1, MS);
     time.advance(MS);
     assert_eq!(queue.fire_due(), 1);
@@ -209,10 +209,8 @@ fn a_drain_that_delivers_delays_keeps_their_levels() {
     queue.add_after(1, Duration::from_secs(3600));
     queue.add_at(2, 2);
     queue.add_at(0, 3);
-    queue
-        .try_get()
-        .unwrap()
-        .retry_after(Duration::from_secs(3600));
+    let hour = Duration::from_secs(3600);
+    let _ = queue.try_get().unwrap().retry_after(hour);
     assert_eq!(queue.drain_timeout(Duration::ZERO).left.queued, 3);
     assert_eq!(take_all(&queue), [(3, 0), (1, 1), (2, 2)]);
 }

@@ -45,7 +45,7 @@ fn no_token_is_spent_on_a_key_that_is_not_handed_out() {
     }
     // Another one is held.
     queue.add(("c", 1));
-    queue.hold_group(&"c", HOUR);
+    assert!(queue.hold_group(&"c", HOUR));
     assert!(queue.try_get().is_err());
     queue.add(("b", 1));
     assert_eq!(*queue.try_get().unwrap(), ("b", 1));

@@ -217,7 +217,7 @@ impl Run {
         match retry {
             None => item.done(),
             Some(delay) => {
-                item.retry_after(delay);
+                let _ = item.retry_after(delay);
                 match delay.is_zero() {
                     true => self.model.queued = true,
                     false => self.model.delay(delay),
@@ -269,7 +269,7 @@ impl Run {
             Op::Others => {
                 for _ in 0..scaled(300) {
                     self.others += 1;
-                    self.queue.release_group(&self.others);
+                    assert!(self.queue.release_group(&self.others));
                 }
             }
         }

@@ -13,7 +13,7 @@ use keyqueue::{Builder, ValueQueue, WorkQueue, merge};
 fn a_getter_that_finds_the_end_of_holds_wakes_another() {
     let (queue, time) = grouped(|builder| builder);
     for group in ["a", "b"] {
-        queue.hold_group(&group, secs(1));
+        assert!(queue.hold_group(&group, secs(1)));
         queue.add((group, 1));
     }
     let mut task = Task::waiting(Box::pin(queue.get_async()));
@@ -40,7 +40,7 @@ fn a_getter_that_finds_the_end_of_many_waits_wakes_as_many() {
         // Takes a token of each, and begins the intervals.
         assert_eq!(take_all(&queue).len(), 4);
         for name in names {
-            queue.hold_group(&name, secs(1));
+            assert!(queue.hold_group(&name, secs(1)));
             queue.add((name, 1));
         }
         let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
@@ -59,10 +59,10 @@ fn a_getter_that_finds_the_end_of_many_waits_wakes_as_many() {
 #[test] // C9 G6
 fn a_getter_that_leaves_keys_in_its_group_wakes_another() {
     let (queue, _time) = grouped(|builder| builder);
-    queue.hold_group(&"a", HOUR);
+    assert!(queue.hold_group(&"a", HOUR));
     queue.add_all(keys("a", 0..2));
     let mut tasks = [(); 2].map(|()| Task::waiting(Box::pin(queue.get_async())));
-    queue.release_group(&"a");
+    assert!(queue.release_group(&"a"));
     assert_eq!(tasks.each_ref().map(Task::wakes), [1, 0]);
     let _item = tasks[0].output();
     assert_eq!(tasks[1].wakes(), 1);
@@ -71,10 +71,10 @@ fn a_getter_that_leaves_keys_in_its_group_wakes_another() {
 #[test] // C9 G6
 fn a_getter_wakes_no_other_for_keys_that_have_woken_theirs() {
     let (queue, _time) = grouped(|builder| builder);
-    queue.hold_group(&"a", HOUR);
+    assert!(queue.hold_group(&"a", HOUR));
     queue.add(("a", 1));
     let mut task = Task::waiting(Box::pin(queue.get_async()));
-    queue.release_group(&"a");
+    assert!(queue.release_group(&"a"));
     drop(task.output());
     let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
     keys("a", 2..4).for_each(|key| _ = queue.add(key));
@@ -89,7 +89,7 @@ fn an_add_that_finds_the_end_of_a_wait_wakes_a_getter_for_each_key() {
         let (queue, time) = grouped(set);
         queue.add_all(keys("a", 0..3));
         drop(take_all(&queue)); // and the tokens
-        queue.hold_group(&"a", secs(3));
+        assert!(queue.hold_group(&"a", secs(3)));
         queue.add_all(keys("a", 1..3));
         let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
         time.advance(secs(3));
@@ -110,12 +110,12 @@ fn the_timers_thread_that_sleeps_until_a_hold_ends_is_woken_for_an_earlier_one()
     let _watchdog = watchdog(30);
     let builder = WorkQueue::builder().group_by(|key: &Key| key.0);
     let queue = builder.build().unwrap();
-    queue.hold_group(&"a", HOUR);
+    assert!(queue.hold_group(&"a", HOUR));
     queue.add(("a", 1));
     for n in 0..3 {
         // Time for the thread to fall asleep. If it has not, it looks by itself.
         thread::sleep(ms(20));
-        queue.hold_group(&"b", ms(20));
+        assert!(queue.hold_group(&"b", ms(20)));
         queue.add(("b", n));
         assert_eq!(*queue.get().unwrap(), ("b", n));
     }

@@ -72,7 +72,7 @@ fn waiting(set: Set, hold: Option<Duration>) -> (Queue, Alive) {
         queue.add_after(key(n), HOUR);
     }
     for group in hold.iter().flat_map(|_| 0..4_u64) {
-        queue.hold_group(&group, hold.unwrap());
+        let _ = queue.hold_group(&group, hold.unwrap());
     }
     (queue, alive)
 }
@@ -171,13 +171,13 @@ fn a_discarded_key_does_not_keep_its_group() {
         });
         queue.add_all(0..KEYS as u64);
         for n in 0..KEYS as u64 {
-            queue.hold_group(&alive.of(n), hold.unwrap_or_default());
+            let _ = queue.hold_group(&alive.of(n), hold.unwrap_or_default());
         }
         queue.shut_down_now();
         queue.shrink();
         assert!(queue.groups::<Key>().iter().all(|group| group.queued == 0));
         for n in 0..KEYS as u64 {
-            queue.release_group(&alive.of(n));
+            let _ = queue.release_group(&alive.of(n));
         }
         queue.shrink();
         assert_eq!(

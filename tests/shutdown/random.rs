@@ -102,7 +102,7 @@ impl Run {
             11 => held.extend(queue.try_get_batch(3).into_iter().flatten()),
             12 if !held.is_empty() => held.swap_remove(0).done(),
             13 if !held.is_empty() => {
-                held.swap_remove(0).retry_after(ms(random.u64(..20)));
+                let _ = held.swap_remove(0).retry_after(ms(random.u64(..20)));
             }
             14 | 15 => {
                 self.time.advance(ms(random.u64(..20)));
@@ -115,7 +115,7 @@ impl Run {
             }
             17 => {
                 let holds = [Duration::ZERO, ms(9), HOUR, Duration::MAX];
-                queue.hold_group(&(n % 3), holds[random.usize(..4)]);
+                let _ = queue.hold_group(&(n % 3), holds[random.usize(..4)]);
             }
             18 => queue.shrink(),
             19 => drop(crate::common::poll(
@@ -164,7 +164,7 @@ impl Run {
     fn deliver_all(&self) -> usize {
         let mut delivered = 0;
         for group in 0..3_u64 {
-            self.queue.release_group(&group);
+            let _ = self.queue.release_group(&group);
         }
         for _ in 0..60 {
             self.time.advance(HOUR);

@@ -130,7 +130,7 @@ fn an_add_that_supersedes_the_delay_takes_its_value() {
     }
     // A retry with a delay, superseded.
     queue.put("a", vec![1]);
-    queue.get().unwrap().retry_after(secs(1));
+    let _ = queue.get().unwrap().retry_after(secs(1));
     queue.add("a".into());
     assert_eq!(deliveries(&queue), [("a", vec![1])]);
 }
@@ -163,7 +163,7 @@ fn a_delayed_retry_and_a_delayed_put_share_a_delivery() {
     queue.put("a", vec![1]);
     let item = queue.get().unwrap();
     queue.put_after("a", vec![2], secs(5));
-    item.retry_after(secs(1));
+    let _ = item.retry_after(secs(1));
     time.advance(secs(1));
     assert_eq!(queue.fire_due(), 1);
     assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);

@@ -136,7 +136,7 @@ fn remove_takes_back_what_waits_in_each_state() {
     queue.put_after("a", vec![4], secs(1));
     assert_eq!(queue.remove("a"), Some(vec![4]));
     queue.put("a", vec![5]);
-    queue.get().unwrap().retry_after(secs(1));
+    let _ = queue.get().unwrap().retry_after(secs(1));
     assert_eq!(queue.remove("a"), Some(vec![5]));
     time.advance(secs(1));
     assert_eq!(queue.fire_due(), 0);
@@ -185,7 +185,7 @@ fn values_that_are_merged_replaced_or_taken_are_dropped_once() {
     queue.put("a", alive.of(()));
     *item.value_mut() = alive.of(());
     assert_eq!(alive.count(), 2);
-    item.retry(); // the newer one is kept
+    let _ = item.retry(); // the newer one is kept
     assert_eq!(alive.count(), 1);
     drop(queue.get().unwrap().take());
     assert_eq!(alive.count(), 0);

@@ -78,12 +78,12 @@ fn a_named_queue_counts_what_is_put() {
     assert_eq!(item.queue_time(), Some(ms(3)));
     queue.put("a", 4);
     time.advance(ms(2));
-    item.retry();
+    let _ = item.retry();
     let item = queue.get().unwrap();
     assert_eq!((*item.value(), item.queue_time()), (7, Some(ms(2))));
     let snapshot = queue.snapshot();
     assert_eq!(snapshot.len(), 1);
-    item.retry_after(ms(1));
+    let _ = item.retry_after(ms(1));
     time.advance(ms(1));
     assert_eq!(queue.fire_due(), 1);
     assert_eq!(deliveries(&queue), [("a", 7)]);

@@ -90,7 +90,7 @@ fn a_value_that_was_taken_is_not_retried() {
     let mut item = queue.get().unwrap();
     assert_eq!(item.take(), Some(vec![2]));
     queue.put("a", vec![3]);
-    item.retry();
+    let _ = item.retry();
     assert_eq!(deliveries(&queue), [("a", vec![3])]);
 }
 
@@ -98,7 +98,7 @@ fn a_value_that_was_taken_is_not_retried() {
 fn a_delayed_retry_is_delivered_with_its_value_at_its_time() {
     let (queue, time) = timed_lists(|builder| builder);
     queue.put("a", vec![1]);
-    queue.get().unwrap().retry_after(ms(5));
+    let _ = queue.get().unwrap().retry_after(ms(5));
     time.advance(ms(4));
     assert_eq!(queue.fire_due(), 0);
     time.advance(MS);

@@ -153,7 +153,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             // The older values go first.
             let (item, mut numbers) = held.swap_remove(0);
             let key = *item.key().key();
-            item.retry_after(ms(random.u64(..20)));
+            let _ = item.retry_after(ms(random.u64(..20)));
             numbers.extend(run.waiting.remove(&key).unwrap_or_default());
             run.waiting.insert(key, numbers);
         }
@@ -161,7 +161,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             // A value that was taken is not delivered again.
             let (mut item, numbers) = held.swap_remove(0);
             item.take();
-            item.retry_after(ms(random.u64(..2)));
+            let _ = item.retry_after(ms(random.u64(..2)));
             run.end(numbers, Ended::GivenUp);
         }
         18 => {
@@ -187,7 +187,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
         }
         _ => {
             let holds = [Duration::ZERO, ms(9), HOUR, Duration::MAX];
-            queue.hold_group(&(key % 3), holds[random.usize(..4)]);
+            let _ = queue.hold_group(&(key % 3), holds[random.usize(..4)]);
             queue.shrink();
         }
     }

@@ -44,9 +44,9 @@ fn a_retry_keeps_the_receipts() {
     let older = [queue.put_tracked("a", vec![1])];
     let item = queue.get().unwrap();
     let newer = [queue.put_tracked("a", vec![2])];
-    item.retry();
+    let _ = item.retry();
     let item = queue.get().unwrap();
-    item.retry_after(secs(1));
+    let _ = item.retry_after(secs(1));
     assert_ended(&older, None);
     assert_ended(&newer, None);
     time.advance(secs(1));
@@ -108,7 +108,7 @@ fn a_worker_gives_up_after_its_retries() {
 fn what_a_shut_down_drops_or_refuses_is_dropped() {
     let (queue, _time) = timed_lists(|builder| builder);
     let retried = [queue.put_tracked("a", vec![1])];
-    queue.get().unwrap().retry_after(HOUR);
+    let _ = queue.get().unwrap().retry_after(HOUR);
     let processing = [queue.put_tracked("b", vec![1])];
     let item = queue.get().unwrap();
     let dirty = [queue.put_tracked("b", vec![2])];
@@ -201,7 +201,7 @@ fn a_dropped_queue_ends_the_receipts_also_if_a_handle_lives() {
         ];
         let delayed = [queue.put_tracked("c", vec![1])];
         let mut items: Vec<_> = queue.try_iter().take(3).collect();
-        items.pop().unwrap().retry_after(HOUR);
+        let _ = items.pop().unwrap().retry_after(HOUR);
         items.into_iter().for_each(|item| _ = item.retry());
         drop(queue);
         assert_ended(&receipts, Ended::Dropped);
@@ -227,7 +227,7 @@ fn a_receipt_wakes_its_task_once() {
     let mut receipt = queue.put_tracked("a", vec![1]);
     let (wakes, waker) = WakeCount::new();
     assert!(poll(&mut receipt, &waker).is_pending());
-    queue.get().unwrap().retry();
+    let _ = queue.get().unwrap().retry();
     assert_eq!(wakes.get(), 0);
     queue.get().unwrap().done();
     assert_eq!(wakes.get(), 1);
@@ -262,11 +262,11 @@ fn a_receipt_ends_while_no_lock_is_held() {
         |queue| _ = queue.remove("a"),
         |queue| _ = queue.shut_down_now(),
         |queue| {
-            queue.get().unwrap().retry_after(HOUR);
+            let _ = queue.get().unwrap().retry_after(HOUR);
             queue.cancel(&"a");
         },
         |queue| {
-            queue.get().unwrap().retry_after(HOUR);
+            let _ = queue.get().unwrap().retry_after(HOUR);
             queue.shut_down();
         },
     ];

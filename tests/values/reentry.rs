@@ -61,7 +61,7 @@ fn the_drop_of_a_value_may_call_the_queue() {
         }),
         ("retried", |queue, value| {
             queue.put(1, value);
-            queue.get().unwrap().retry();
+            let _ = queue.get().unwrap().retry();
             queue.get().unwrap().done();
         }),
         ("cancelled", |queue, value| {

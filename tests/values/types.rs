@@ -51,7 +51,7 @@ fn values_that_are_not_sync_can_be_carried() {
     let value = item.value_mut();
     value.set(value.get() * 10);
     queue.handle("a".into()).put(Cell::new(4));
-    item.retry();
+    let _ = item.retry();
     let mut item = queue.get().unwrap();
     thread::scope(|scope| {
         let inside = scope.spawn(move || item.take().map(Cell::into_inner));

@@ -2,5 +2,6 @@
 
 mod batches;
 mod kept;
+mod linger;
 mod races;
 mod waking;

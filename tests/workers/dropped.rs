@@ -133,7 +133,7 @@ fn a_retry_that_was_delivered_to_another_getter_is_not_reported() {
     bench.wait(ms(5));
     let item = bench.queue.try_get().unwrap();
     assert_eq!(*item, 1);
-    item.retry_after(ms(5));
+    let _ = item.retry_after(ms(5));
     assert_eq!(bench.queue.shut_down().delayed, 1);
     bench.end();
     assert_eq!(bench.given_up(), []);

@@ -4,6 +4,7 @@
 mod common;
 
 mod attempts;
+mod dead_letters;
 mod dropped;
 mod hooks;
 mod outcomes;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use keyqueue::worker::{Outcome, Verdict, Workers};
-use keyqueue::{Added, GetTimeoutError, TryGetError};
+use keyqueue::{Added, GetTimeoutError, TryGetError, UpTo};
 use keyqueue_model::ledger::Key;
 
 use crate::carried::{Carried, Got, Owned};
@@ -213,7 +213,13 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
         }
         Taking::Batch => loop {
             let most = fastrand::usize(1..64);
-            let Some(batch) = queue.get_batch(most) else {
+            let linger = Duration::from_micros(fastrand::u64(0..2000));
+            let linger = if fastrand::bool() {
+                linger
+            } else {
+                Duration::ZERO
+            };
+            let Some(batch) = queue.get_batch(UpTo::new(most).linger(linger)) else {
                 break;
             };
             let taken = batch.len();

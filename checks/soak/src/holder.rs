@@ -71,7 +71,7 @@ impl<K: Carried> Holder<'_, K> {
             true => Duration::MAX,
             false => Duration::from_micros(fastrand::u64(..3000)),
         };
-        queue.hold_group(&group, hold);
+        assert!(queue.hold_group(&group, hold));
         // It is released in any case: the hold of another holder may have replaced this one.
         self.held.push(group);
     }

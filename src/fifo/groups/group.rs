@@ -129,6 +129,16 @@ impl<K, G> Group<K, G> {
         }
     }
 
+    /// Returns how many keys of a group that is ready may be delivered now.
+    pub(super) fn allowed(&self, rules: &Rules, now: impl Fn() -> u64) -> usize {
+        let limit = rules.limit.map_or(usize::MAX, |limit| {
+            limit.saturating_sub(self.in_flight) as usize
+        });
+        let rate = rules.rate;
+        let tokens = rate.map_or(usize::MAX, |rate| rate.tokens(self.full, rate.units(now())));
+        limit.min(tokens)
+    }
+
     /// Returns when the bucket is in some state, in nanoseconds; 0 if there is none.
     fn at(&self, rules: &Rules, state: impl FnOnce(Rate, u64) -> u64) -> u64 {
         let rate = rules.rate;

@@ -36,6 +36,10 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// whether another getter is to be notified. May run user code.
     fn pop(&self) -> Option<(Queued<K>, bool)>;
 
+    /// Returns how many keys have to come until a getter that waits for `max` keys should wait no longer; `None` if
+    /// no key may be delivered now.
+    fn missing(&self, max: usize) -> Option<usize>;
+
     /// Takes all keys out, whatever they wait for.
     fn take_all(&self) -> Vec<Queued<K>>;
 

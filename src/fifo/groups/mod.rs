@@ -261,6 +261,13 @@ where
         }
     }
 
+    fn missing(&self, max: usize) -> Option<usize> {
+        match self.is_idle() {
+            true => None,
+            false => self.with(|schedule| schedule.missing(max)),
+        }
+    }
+
     fn take_all(&self) -> Vec<Queued<K>> {
         let (mut all, unknown) = self.with(Schedule::take_all);
         for entry in unknown {

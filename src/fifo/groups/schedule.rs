@@ -229,6 +229,37 @@ impl<K, G> Schedule<K, G> {
         Some((entry, self.catches_up))
     }
 
+    /// Returns how many keys have to come until waiting for more serves a batch of at most `max` no longer: it
+    /// would be full, or keys would be left because of a limit or a rate. `None` if none may be delivered now; then a
+    /// getter is notified when one may be.
+    pub(super) fn missing(&mut self, max: usize) -> Option<usize> {
+        let mut next = Some(self.ready.first()?);
+        let clock = &self.clock;
+        let mut most = max;
+        if let Some(pace) = &mut self.pace {
+            let now = clock.nanos();
+            let at = pace.rate.nanos_after(pace.rate.next(pace.full));
+            if at > now {
+                pace.missed = at;
+                return None;
+            }
+            most = most.min(pace.rate.tokens(pace.full, pace.rate.units(now)));
+        }
+        let mut missing = most;
+        let mut keys = 0;
+        while keys < most
+            && let Some(number) = next
+        {
+            let group = self.groups.get(number);
+            let queued = group.queued as usize;
+            let allowed = group.allowed(&self.rules, || clock.nanos());
+            missing = missing.min(allowed.saturating_add(1).saturating_sub(queued));
+            keys += queued;
+            next = Line::after(&mut self.groups, number);
+        }
+        Some(missing.min(most.saturating_sub(keys)))
+    }
+
     /// Takes all keys out, whatever they wait for. The second part has the keys whose group is not known, to
     /// be counted by [`count_in_flight`](Self::count_in_flight).
     pub(super) fn take_all(&mut self) -> (Vec<Queued<K>>, Vec<Queued<K>>) {

@@ -217,6 +217,12 @@ impl Line {
         (self.first != NONE).then_some(self.first)
     }
 
+    /// Returns what comes after a group of this line.
+    pub(super) fn after<K, G>(table: &mut Table<K, G>, number: u32) -> Option<u32> {
+        let after = table.get(number).links.after;
+        (after != NONE).then_some(after)
+    }
+
     pub(super) fn push_back<K, G>(&mut self, table: &mut Table<K, G>, number: u32) {
         self.insert(table, self.last, number, NONE);
     }

@@ -18,16 +18,16 @@ fn a_time_that_has_come_and_that_of_a_hold_that_was_ended_are_waited_for_no_long
     queue.add(1);
     assert_eq!(next(), Some(NEVER));
     for _ in 0..2 {
-        queue.hold_group(&1_u64, SECOND);
+        assert!(queue.hold_group(&1_u64, SECOND));
         assert_ne!(next(), Some(NEVER));
         time.advance(SECOND);
         queue.fire_due();
         assert_eq!(next(), Some(NEVER));
-        queue.hold_group(&1_u64, SECOND);
+        assert!(queue.hold_group(&1_u64, SECOND));
         let earlier = next();
-        queue.hold_group(&1_u64, 2 * SECOND);
+        assert!(queue.hold_group(&1_u64, 2 * SECOND));
         assert!(next() > earlier && next() < Some(NEVER));
-        queue.release_group(&1_u64);
+        assert!(queue.release_group(&1_u64));
         assert_eq!(next(), Some(NEVER));
     }
 }

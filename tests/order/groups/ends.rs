@@ -20,7 +20,7 @@ fn shut_downs_and_drains_deliver_or_discard_what_groups_have() {
     // What is discarded waits for nothing.
     let (queue, _) = grouped(|builder| builder.group_limit(1));
     queue.add_all(keys("a", 0..3).chain(keys("b", 0..1)));
-    queue.hold_group(&"b", HOUR);
+    assert!(queue.hold_group(&"b", HOUR));
     let item = queue.try_get().unwrap();
     let left = queue.shut_down_now();
     assert_eq!((left.queued, left.processing), (3, 1));
@@ -38,7 +38,7 @@ fn a_drain_waits_for_a_group_that_is_held() {
         .build()
         .unwrap();
     queue.add_all(keys("a", 0..3));
-    queue.hold_group(&"a", Duration::from_millis(30));
+    assert!(queue.hold_group(&"a", Duration::from_millis(30)));
     thread::scope(|scope| {
         let worker = scope.spawn(|| queue.iter().count());
         assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
@@ -50,7 +50,7 @@ fn a_drain_waits_for_a_group_that_is_held() {
 fn the_groups_of_an_abandoned_queue_have_no_queued_keys() {
     let (queue, _time) = grouped(|builder| builder);
     queue.add(("a", 1));
-    queue.hold_group(&"a", HOUR);
+    assert!(queue.hold_group(&"a", HOUR));
     assert_eq!(queue.shut_down_now().queued, 1);
     let groups = queue.groups::<&str>();
     assert!(groups.iter().all(|group| group.queued == 0), "{groups:?}");

@@ -84,7 +84,7 @@ fn a_hold_and_an_empty_bucket_are_not_forgotten_with_the_last_key() {
     let (queue, time) = grouped(|builder| builder.group_rate(1.0, 1));
     queue.add(("a", 1));
     drop(queue.try_get().unwrap());
-    queue.hold_group(&"b", HOUR);
+    assert!(queue.hold_group(&"b", HOUR));
     queue.shrink();
     queue.add_all([("a", 2), ("b", 1)]);
     assert!(queue.try_get().is_err());
@@ -105,12 +105,12 @@ fn groups_whose_hold_was_ended_are_forgotten() {
         let (queue, _time, alive) = counted(|builder| builder);
         for number in 0..scaled(1000) as u64 {
             let group = Counted(number, Arc::clone(&alive));
-            queue.hold_group(&group, hold);
+            assert!(queue.hold_group(&group, hold));
             // Some of them have had a key meanwhile.
             if number % 2 == 0 {
                 queue.add(number);
             }
-            queue.release_group(&group);
+            assert!(queue.release_group(&group));
             queue.try_get().ok();
         }
         queue.shrink();
@@ -154,7 +154,7 @@ fn groups_are_forgotten_although_a_clone_of_one_has_panicked() {
         // It need not clone.
         let _ = catch_unwind(AssertUnwindSafe(|| queue.hold_group(&group, HOUR)));
         CLONES_LEFT.set(usize::MAX);
-        queue.release_group(&group);
+        assert!(queue.release_group(&group));
     }
     drop(group);
     assert_eq!(queue.groups::<Counted>().len(), 100);
@@ -171,7 +171,7 @@ fn a_key_whose_group_was_forgotten_goes_to_no_other() {
     drop(queue.try_get().unwrap());
     queue.shrink();
     // This group takes the place of the one that was forgotten.
-    queue.hold_group(&"b", HOUR);
+    assert!(queue.hold_group(&"b", HOUR));
     handle.add();
     assert_eq!(take_all(&queue), [("a", 1)]);
 }

@@ -30,19 +30,19 @@ fn a_group_is_held_until_its_time_and_the_others_go_on() {
 #[test] // G6
 fn a_hold_can_be_replaced_and_released() {
     let (queue, time) = grouped(|builder| builder);
-    queue.hold_group(&"a", HOUR); // before it has keys
+    assert!(queue.hold_group(&"a", HOUR)); // before it has keys
     queue.add_all(keys("a", 0..3));
     assert!(queue.try_get().is_err());
-    queue.hold_group(&"a", secs(2)); // a shorter one counts
+    assert!(queue.hold_group(&"a", secs(2))); // a shorter one counts
     time.advance(secs(2));
     assert_eq!(groups_of(&queue, 1), ["a"]);
-    queue.hold_group(&"a", HOUR);
+    assert!(queue.hold_group(&"a", HOUR));
     let mut task = Task::waiting(Box::pin(queue.get_async()));
     assert!(queue.release_group(&"a"));
     assert_eq!(task.wakes(), 1);
     assert_eq!(*task.output().unwrap(), ("a", 1));
     // Again while its earlier time is still waited for.
-    queue.hold_group(&"a", 2 * HOUR);
+    assert!(queue.hold_group(&"a", 2 * HOUR));
     time.advance(HOUR);
     assert!(queue.try_get().is_err());
     time.advance(HOUR);
@@ -52,7 +52,7 @@ fn a_hold_can_be_replaced_and_released() {
 #[test] // G6
 fn a_hold_without_end_is_kept_without_keys() {
     let (queue, time) = grouped(|builder| builder);
-    queue.hold_group(&"a", Duration::MAX);
+    assert!(queue.hold_group(&"a", Duration::MAX));
     queue.shrink();
     queue.add(("a", 1));
     time.advance(HOUR);
@@ -110,7 +110,7 @@ fn the_hold_of_an_outcome_does_not_shorten_another_one() {
     queue.add(("a", 1));
     let hold = |_: &_| {
         // Meanwhile the tenant is stopped for an hour.
-        queue.hold_group(&"a", HOUR);
+        assert!(queue.hold_group(&"a", HOUR));
         queue.shut_down();
         Outcome::HoldGroup(secs(1))
     };

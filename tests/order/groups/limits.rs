@@ -64,7 +64,7 @@ fn a_limit_holds_for_batches_tasks_and_threads_at_every_moment() {
                         end(*item);
                         done.fetch_add(1, Ordering::Relaxed);
                         if *item % 7 == 0 && done.load(Ordering::Relaxed) % 3 == 0 {
-                            item.retry();
+                            let _ = item.retry();
                         }
                     }
                 }

@@ -49,7 +49,7 @@ fn an_endless_hold_survives_many_other_groups() {
     assert!(queue.try_get().is_err()); // sweeps
     queue.add(0);
     assert!(queue.try_get().is_err());
-    queue.release_group(&0_u64);
+    assert!(queue.release_group(&0_u64));
     assert_eq!(take_all(&queue), [0]);
 }
 
@@ -57,7 +57,7 @@ fn an_endless_hold_survives_many_other_groups() {
 fn an_endless_hold_is_reported_as_long_as_it_lasts() {
     for hold in ENDLESS {
         let (queue, time) = grouped(|builder| builder);
-        queue.hold_group(&"a", hold);
+        assert!(queue.hold_group(&"a", hold));
         for queued in [0, 1] {
             let groups = queue.groups::<&str>();
             assert_eq!(groups.len(), 1, "held for {hold:?}");
@@ -67,7 +67,7 @@ fn an_endless_hold_is_reported_as_long_as_it_lasts() {
             queue.shrink();
             queue.add(("a", 1));
         }
-        queue.release_group(&"a");
+        assert!(queue.release_group(&"a"));
         assert_eq!(queue.groups::<&str>()[0].held_for, None);
         assert_eq!(take_all(&queue), [("a", 1)]);
         queue.shrink();
@@ -81,19 +81,19 @@ fn an_endless_hold_of_keys_ends_with_a_release_or_another_hold() {
         let (queue, time) = grouped(|builder| builder.group_limit(1));
         queue.add_all(keys("a", 0..2));
         let item = queue.try_get().unwrap();
-        queue.hold_group(&"a", hold);
+        assert!(queue.hold_group(&"a", hold));
         item.done();
         time.advance(DAY);
         queue.fire_due();
         assert!(queue.try_get().is_err());
         let mut task = Task::waiting(queue.get_async());
-        queue.release_group(&"a");
+        assert!(queue.release_group(&"a"));
         assert_eq!(task.wakes(), 1);
         assert_eq!(*task.output().unwrap(), ("a", 1));
         // A later call replaces it.
         queue.add(("a", 2));
-        queue.hold_group(&"a", hold);
-        queue.hold_group(&"a", secs(1));
+        assert!(queue.hold_group(&"a", hold));
+        assert!(queue.hold_group(&"a", secs(1)));
         let mut task = Task::waiting(queue.get_async());
         time.advance(secs(1));
         queue.fire_due();
@@ -122,13 +122,13 @@ fn an_endless_hold_of_an_outcome_is_kept_without_keys() {
 fn a_drain_tells_what_an_endless_hold_keeps_and_an_abort_ends_it() {
     let (queue, _time) = grouped(|builder| builder);
     queue.add_all(keys("a", 0..3));
-    queue.hold_group(&"a", Duration::MAX);
+    assert!(queue.hold_group(&"a", Duration::MAX));
     let drained = queue.drain_timeout(Duration::ZERO);
     assert_eq!((drained.end, drained.left.queued), (DrainEnd::TimedOut, 3));
     assert!(queue.try_get().is_err());
-    queue.release_group(&"a");
+    assert!(queue.release_group(&"a"));
     queue.try_get().unwrap().done();
-    queue.hold_group(&"a", Duration::MAX);
+    assert!(queue.hold_group(&"a", Duration::MAX));
     assert_eq!(figures(queue.shut_down_now()), (2, 0, 0));
     assert!(queue.get().is_none());
 }

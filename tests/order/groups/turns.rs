@@ -194,7 +194,7 @@ fn handles_delays_and_retries_go_to_their_groups() {
     time.advance(secs(1));
     queue.fire_due();
     let item = queue.try_get().unwrap();
-    item.retry();
+    let _ = item.retry();
     let mut counts = HashMap::new();
     for group in groups_of(&queue, 9) {
         *counts.entry(group).or_insert(0) += 1;

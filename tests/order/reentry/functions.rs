@@ -87,8 +87,8 @@ fn all_calls(queue: &Queue) {
     everything(queue, |n| n);
     let groups = queue.groups::<Group>();
     for group in groups.iter().take(2) {
-        queue.hold_group(&group.group, HOUR);
-        queue.release_group(&group.group);
+        assert!(queue.hold_group(&group.group, HOUR));
+        assert!(queue.release_group(&group.group));
     }
 }
 

@@ -18,8 +18,8 @@ use crate::ledger::Key;
 use crate::{Naive, Op, Policy, Setup, Spreading};
 use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Added, Batch, Builder, Clock, DelayPolicy, DrainEnd, GetAsync, GetTimeoutError, Item,
-    KeyHandle, MockClock, TryGetError, WorkQueue,
+    Added, Builder, Clock, DelayPolicy, DrainEnd, GetAsync, GetTimeoutError, Item, KeyHandle,
+    MockClock, TryGetError, WorkQueue,
 };
 
 use limiter::Limiter;
@@ -368,7 +368,7 @@ impl<'q> Lockstep<'q> {
     fn get_batch(&mut self, max: usize) {
         let expected = max.max(1).min(self.model.len());
         let batch = self.queue.get_batch(max);
-        assert_eq!(batch.as_ref().map_or(0, Batch::len), expected);
+        assert_eq!(batch.as_deref().map_or(0, <[_]>::len), expected);
         assert_eq!(batch.is_none(), expected == 0);
         for item in batch.into_iter().flatten() {
             self.got(Ok(item));

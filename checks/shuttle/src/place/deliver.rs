@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use keyqueue::Added;
+use keyqueue::{Added, UpTo};
 use shuttle::future::block_on;
 use shuttle::sync::{Condvar, Mutex};
 
@@ -79,7 +79,13 @@ impl<K: Kind> Place<K> {
                 1 => block_on(queue.get_async()),
                 2 => self.block_in_place(queue.get_async()),
                 _ => {
-                    let Some(batch) = queue.get_batch(2) else {
+                    // Without a thread that moves the clock, no time would end.
+                    let linger = if self.plan.has_time() {
+                        MS
+                    } else {
+                        Duration::ZERO
+                    };
+                    let Some(batch) = queue.get_batch(UpTo::new(2).linger(linger)) else {
                         return;
                     };
                     batch.into_iter().for_each(|item| self.work(item, &asked));

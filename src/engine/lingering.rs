@@ -1,0 +1,175 @@
+//! Getters that wait for several keys, and take none until they have waited ([`crate::wait::linger`]).
+//!
+//! ```text
+//!     Glance    until a key is there, as a `get` does; passes each of its notifications on
+//!     Linger    until enough are there, or the time is over, or the queue is shut down
+//!     take      all of them at once, or back to the first step if another getter was faster
+//! ```
+//!
+//! Between these steps the getter holds nothing, so it may be dropped at any time: each key is still where it
+//! was, in its order, merges adds, and may be taken by any other getter. Keys that are held during the wait would
+//! have to be put back, which changes their order, and is refused after a shut-down.
+//!
+//! The timer's thread ends the time of a task and of a thread alike, by the queue's clock.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::Core;
+use crate::fifo::groups::NEVER;
+use crate::sync::Arc;
+use crate::time::nanos;
+use crate::wait::Waiter;
+use crate::wait::room::Room;
+
+impl<K> Core<K> {
+    /// Returns how many keys have to come until a getter that waits for `max` keys should wait no longer; 0 if the
+    /// queue has no room for more, or has ended. `None` if no key may be taken now.
+    fn missing(&self, max: usize) -> Option<usize> {
+        let missing = match self.groups() {
+            None => (!self.nothing_to_take()).then(|| max.saturating_sub(self.len())),
+            Some(groups) => {
+                // This getter takes nothing yet, so it does not notify another one for what it leaves.
+                if groups.next() != NEVER && groups.unpark() {
+                    self.getters.notify(1);
+                }
+                groups.missing(max)
+            }
+        };
+        if self.closing.all_delivered() {
+            return Some(0);
+        }
+        let free = self.bound().map_or(usize::MAX, Room::free);
+        missing.map(|missing| missing.min(free))
+    }
+}
+
+/// Waits until a key may be taken, or the queue has ended.
+pub(crate) struct Glance<'c, K> {
+    core: &'c Core<K>,
+    waiter: Option<Waiter>,
+}
+
+impl<'c, K> Glance<'c, K> {
+    pub(crate) fn new(core: &'c Core<K>) -> Self {
+        Glance { core, waiter: None }
+    }
+}
+
+impl<K> Future for Glance<'_, K> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let core = self.core;
+        if let Some(waiter) = &self.waiter
+            && !waiter.is_notified(context.waker())
+        {
+            return Poll::Pending;
+        }
+        if let Some(waiter) = self.waiter.take() {
+            core.leave(waiter);
+        }
+        if core.missing(1).is_some() {
+            return Poll::Ready(());
+        }
+        let waiter = core.getters.register(context.waker());
+        if core.missing(1).is_some() {
+            core.leave(waiter);
+            return Poll::Ready(());
+        }
+        self.waiter = Some(waiter);
+        Poll::Pending
+    }
+}
+
+impl<K> Drop for Glance<'_, K> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.core.leave(waiter);
+        }
+    }
+}
+
+/// Waits until a batch of `max` keys would be full, at most until a time.
+pub(crate) struct Linger<'c, K> {
+    core: &'c Arc<Core<K>>,
+    max: usize,
+    /// In nanoseconds of the queue's clock.
+    until: u64,
+    waiter: Option<Waiter>,
+    /// Where adds that find no room notify it, from when it has to wait.
+    pressed: Option<Waiter>,
+}
+
+impl<'c, K> Linger<'c, K> {
+    pub(crate) fn new(core: &'c Arc<Core<K>>, max: usize, time: Duration) -> Self {
+        let now = core.timer.clock().nanos();
+        Linger {
+            core,
+            max,
+            until: now.saturating_add(nanos::saturating(time)),
+            waiter: None,
+            pressed: None,
+        }
+    }
+
+    /// Returns how many keys have to come; 0 if the queue is shut down, because then none comes.
+    fn wanted(&self) -> usize {
+        match self.core.is_shutting_down() {
+            true => 0,
+            // Without any, other getters have taken what was there.
+            false => self.core.missing(self.max).unwrap_or(self.max),
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.core.getters.stop_lingering(&waiter);
+        }
+    }
+}
+
+impl<K: Send + Sync + 'static> Future for Linger<'_, K> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let core = self.core;
+        loop {
+            let waker = context.waker();
+            let is_notified = |pressed: &Waiter| pressed.is_notified(waker);
+            let is_pressed = self.pressed.as_ref().is_some_and(is_notified);
+            if let Some(waiter) = &self.waiter
+                && !waiter.is_notified(waker)
+                && !is_pressed
+            {
+                return Poll::Pending;
+            }
+            self.stop();
+            if is_pressed {
+                return Poll::Ready(());
+            }
+            if let (None, Some(room)) = (&self.pressed, core.bound()) {
+                self.pressed = Some(room.pressed.register(waker));
+            }
+            if self.wanted() == 0 || core.timer.clock().nanos() >= self.until {
+                return Poll::Ready(());
+            }
+            let waiter = core.getters.linger(waker, self.until);
+            core.getters.expect(&waiter, self.wanted());
+            self.waiter = Some(waiter);
+            core.driver.start(core);
+            core.timer.wake_by(self.until);
+        }
+    }
+}
+
+impl<K> Drop for Linger<'_, K> {
+    fn drop(&mut self) {
+        self.stop();
+        if let (Some(pressed), Some(room)) = (self.pressed.take(), self.core.bound()) {
+            // Every getter is notified, so there is no notification to pass on.
+            room.pressed.cancel(pressed);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Waiting for several notifications, or for a time: getters that linger, so that a batch fills up.
+//!
+//! # Protocol
+//!
+//! A getter that lingers holds no key, and receives no notification that another waiter could have: those are
+//! for the other waiters, first. Only what is left of a notification, when no other waiter is on the list,
+//! *counts* for each getter that lingers. Once its count is what it wants, it is taken off the list and woken.
+//! So it loses no wake-up of another getter, neither while it waits nor when it leaves.
+//!
+//! ```text
+//!     lingering getter                       notifier
+//!     1 put itself on the list               1 push to the FIFO
+//!     2 fence(SeqCst)                        2 fence(SeqCst)
+//!     3 see how many keys are missing        3 read `waiting`; 0: done
+//!     4 tell the list (`expect`)             4 wake another waiter, or count
+//!     5 sleep until notified
+//! ```
+//!
+//! The fences guarantee that each key is seen in 3, or counted, or both. A key that is both, or that another
+//! getter takes meanwhile, wakes the getter too early: it looks again, and goes on lingering.
+//!
+//! The timer's thread wakes those whose time is over: `expires` is the first of their times, which a getter
+//! writes before it wakes that thread (`Timer::wake_by` has the fence).
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use super::{Slot, WaitList, Waiter};
+use crate::sync::Arc;
+use crate::sync::atomic::{Ordering, fence};
+
+/// Those that linger, by their tickets.
+#[derive(Default)]
+pub(super) struct Lingering(BTreeMap<u64, Lingerer>);
+
+struct Lingerer {
+    slot: Arc<Slot>,
+    /// The number of notifications since it was put on the list, and the number that it waits for.
+    counted: usize,
+    wanted: usize,
+    /// When it has to be woken, in nanoseconds; above 0.
+    until: u64,
+}
+
+impl Lingering {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Counts notifications for which there was no other waiter.
+    pub(super) fn count(&mut self, notifications: usize) {
+        for lingerer in self.0.values_mut() {
+            lingerer.counted = lingerer.counted.saturating_add(notifications);
+        }
+    }
+
+    /// Takes one off that has what it waits for; with `all` any one.
+    pub(super) fn next(&mut self, all: bool) -> Option<Arc<Slot>> {
+        self.take(|lingerer| all || lingerer.counted >= lingerer.wanted)
+    }
+
+    fn take(&mut self, is_to_wake: impl Fn(&Lingerer) -> bool) -> Option<Arc<Slot>> {
+        let (&ticket, _) = self.0.iter().find(|(_, lingerer)| is_to_wake(lingerer))?;
+        Some(self.0.remove(&ticket)?.slot)
+    }
+
+    /// Returns when the first one has to be woken; 0 if there is none.
+    fn expires(&self) -> u64 {
+        let times = self.0.values().map(|lingerer| lingerer.until);
+        times.min().unwrap_or(0)
+    }
+}
+
+impl WaitList {
+    /// Puts a getter on the list until it has had the notifications that it [expects](Self::expect), or until
+    /// the time `until`, in nanoseconds. The caller must look next how many keys are missing.
+    pub(crate) fn linger(&self, waker: &Waker, until: u64) -> Waiter {
+        let slot = Slot::new(waker);
+        let mut list = self.list.lock();
+        let ticket = list.next_ticket();
+        let lingerer = Lingerer {
+            slot: Arc::clone(&slot),
+            counted: 0,
+            wanted: usize::MAX,
+            until: until.max(1),
+        };
+        list.lingering.0.insert(ticket, lingerer);
+        self.note_length(&list);
+        self.note_expiry(&list.lingering);
+        drop(list);
+        // Ordering: SeqCst; pairs with the fence in `notify`: see the header.
+        fence(Ordering::SeqCst);
+        Waiter { ticket, slot }
+    }
+
+    /// Sets how many notifications a getter waits for, from when it was put on the list. Notifies it if it has had
+    /// as many.
+    pub(crate) fn expect(&self, waiter: &Waiter, wanted: usize) {
+        let mut list = self.list.lock();
+        let Some(lingerer) = list.lingering.0.get_mut(&waiter.ticket) else {
+            return;
+        };
+        lingerer.wanted = wanted;
+        if lingerer.counted >= wanted {
+            list.lingering.0.remove(&waiter.ticket);
+            self.note_length(&list);
+            waiter.slot.notify();
+        }
+    }
+
+    /// Takes a getter that lingers off the list. It has no notification to pass on.
+    pub(crate) fn stop_lingering(&self, waiter: &Waiter) {
+        let mut list = self.list.lock();
+        if list.lingering.0.remove(&waiter.ticket).is_some() {
+            self.note_length(&list);
+        }
+    }
+
+    /// Wakes the getters whose time is over; `now` reads the clock, in nanoseconds.
+    pub(crate) fn expire(&self, now: impl FnOnce() -> u64) {
+        if self.next_expiry().is_none() {
+            return;
+        }
+        let now = now();
+        self.wake(|list| {
+            let expired = list.lingering.take(|lingerer| lingerer.until <= now);
+            if expired.is_none() {
+                self.note_expiry(&list.lingering);
+            }
+            expired
+        });
+    }
+
+    fn note_expiry(&self, lingering: &Lingering) {
+        // Ordering: Relaxed; written under the list's lock, and `Timer::wake_by` has the fence for whoever sets an
+        // earlier time.
+        self.expires.store(lingering.expires(), Ordering::Relaxed);
+    }
+
+    /// Returns when [`expire`](Self::expire) is to be called, if any getter lingers. Perhaps earlier than needed: a
+    /// getter that leaves does not change it.
+    pub(crate) fn next_expiry(&self) -> Option<u64> {
+        // Ordering: Relaxed; as above.
+        let at = self.expires.load(Ordering::Relaxed);
+        (at > 0).then_some(at)
+    }
+}

@@ -1,0 +1,252 @@
+//! Keys that were given up, kept: the public face of [`super::letters`].
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::time::SystemTime;
+
+use super::lend::{KeyOnly, WithValue};
+use super::letters::Store;
+use super::settle::Lost;
+use super::{GivenUp, Reason, ValueWorkers, Workers};
+use crate::sync::Arc;
+use crate::{Added, ConfigError, KeyHandle, Valued};
+
+/// A bounded store of keys that workers have given up, each with its value, error and times; see
+/// [`Workers::dead_letters`]. A clone is another handle to the same store.
+///
+/// Each key has one letter. If it is given up again, its attempts and its last time go on, and its value is merged
+/// under the new one by the queue's merge function.
+///
+/// It is in memory: what has to survive the process goes elsewhere, from here or from
+/// [`on_give_up`](Workers::on_give_up). It keeps the queue's memory for its keys, but does not keep the queue open.
+/// With feature `metrics`, its size and the age of its oldest letter are series of each queue that its workers are
+/// over ([`docs::metrics`](crate::docs::metrics)).
+///
+/// ```
+/// use keyqueue::WorkQueue;
+/// use keyqueue::worker::{DeadLetters, Verdict, Workers};
+///
+/// # fn main() -> Result<(), keyqueue::ConfigError> {
+/// let queue = WorkQueue::from_iter(["good", "bad"]);
+/// let letters = DeadLetters::new(1000)?;
+/// # queue.shut_down();
+/// Workers::new(&queue).threads(1).dead_letters(&letters).run(|key| match *key {
+///     "good" => Verdict::Ok(Default::default()),
+///     _ => Verdict::GiveUp("it is bad"),
+/// })?;
+///
+/// let letter = letters.list().pop().unwrap();
+/// assert_eq!((*letter.key, &*letter.error, letter.attempts), ("bad", "it is bad", 1));
+/// assert_eq!(letters.put_back(letter.id), Some(keyqueue::Added::ShutDown)); // and stays here
+/// drop(letters.remove(letter.id));
+/// assert!(letters.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+pub struct DeadLetters<K, M: Carry<K> = KeyOnly>(Arc<Store<K, M::Value>>);
+
+/// The [`DeadLetters`] of [`ValueWorkers`], whose letters carry values.
+pub type ValueDeadLetters<K, V> = DeadLetters<Valued<K, V>, WithValue>;
+
+/// What a letter carries in addition to the key, for workers whose functions get `Self`.
+pub trait Carry<K> {
+    /// The value.
+    type Value;
+}
+
+impl<K> Carry<K> for KeyOnly {
+    type Value = ();
+}
+
+impl<K, V> Carry<Valued<K, V>> for WithValue {
+    type Value = V;
+}
+
+/// A key that was given up, in [`DeadLetters`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Letter<K, V = ()> {
+    /// The number of the letter in its store, in the order of the first times.
+    pub id: u64,
+    /// The key, to which the handle derefs.
+    pub key: KeyHandle<K>,
+    /// The value; `None` if the function took it, and in a queue without values.
+    pub value: Option<Arc<V>>,
+    /// The last failure, as text.
+    pub error: String,
+    /// Why it was given up the last time.
+    pub reason: Reason,
+    /// The number of tries until it was given up, of all times.
+    pub attempts: u64,
+    /// When it was given up for the first time since the letter is here, by the system's clock.
+    pub first: SystemTime,
+    /// When it was given up the last time.
+    pub last: SystemTime,
+}
+
+impl<K, M: Carry<K>> DeadLetters<K, M> {
+    /// Creates a store of at most `capacity` letters, above 0. When it is full, further keys are not kept: see
+    /// [`Workers::dead_letters`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `capacity` is 0.
+    pub fn new(capacity: usize) -> Result<Self, ConfigError> {
+        ConfigError::check_range("dead letters", "capacity", 1..=usize::MAX, capacity)?;
+        Ok(DeadLetters(Arc::new(Store::new(capacity))))
+    }
+
+    /// Drops the oldest letter, by its first time, when the store is full and another key is given up.
+    #[must_use]
+    pub fn drop_oldest(self) -> Self {
+        self.0.drop_oldest();
+        self
+    }
+
+    /// Returns the letters, the oldest first, with shares of their values.
+    #[must_use]
+    pub fn list(&self) -> Vec<Letter<K, M::Value>> {
+        self.0.list()
+    }
+
+    /// Takes a letter out; dropping it drops the key for good. Returns `None` if there is no such letter, or if it is
+    /// just being put back or its key is given up again.
+    pub fn remove(&self, id: u64) -> Option<Letter<K, M::Value>> {
+        self.0.remove(id)
+    }
+
+    /// Returns the number of letters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.counts.len()
+    }
+
+    /// Returns whether there are no letters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how many letters the store has not kept, because it was full: keys that it has not taken, and the
+    /// oldest ones that it has [dropped](Self::drop_oldest).
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.0.lost()
+    }
+}
+
+impl<K> DeadLetters<K> {
+    /// Adds the key of a letter to its queue again, and takes the letter out. Returns what
+    /// [`add`](crate::WorkQueue::add) does: if the queue is shut down, the letter stays. Returns `None` if there is no
+    /// such letter, or if another thread is just putting it back.
+    #[must_use = "a key that is refused stays in the store"]
+    pub fn put_back(&self, id: u64) -> Option<Added> {
+        self.0.put_back(id, |letter| Some(letter.key.add()))
+    }
+}
+
+impl<K, V> ValueDeadLetters<K, V>
+where
+    K: Send + Sync + 'static,
+    V: Clone + Send + 'static,
+{
+    /// Puts the key of a letter into its queue again, with a clone of its value, and takes the letter out. Returns
+    /// what [`put`](crate::ValueQueue::put) does: if the queue is shut down, the letter stays. Returns `None` if there
+    /// is no such letter, if another thread is just putting it back, or if it has no value.
+    #[must_use = "a key that is refused stays in the store"]
+    pub fn put_back(&self, id: u64) -> Option<Added> {
+        self.0.put_back(id, |letter| {
+            let value = letter.value.as_deref()?.clone();
+            Some(letter.key.put(value))
+        })
+    }
+}
+
+/// Whether the store keeps keys that are given up for this reason.
+fn is_kept(reason: Reason) -> bool {
+    !matches!(reason, Reason::ShutDown | Reason::Dropped)
+}
+
+impl<K, L, S, E> Workers<'_, K, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+    E: fmt::Display,
+{
+    /// Keeps each key that is given up in `letters`, instead of calling the hook of
+    /// [`on_give_up`](Self::on_give_up).
+    ///
+    /// | a key is given up | and then |
+    /// | --- | --- |
+    /// | for its failures: [`MaxRetries`](Reason::MaxRetries), [`GiveUp`](Reason::GiveUp), [`Limiter`](Reason::Limiter) | is in the store |
+    /// | for its failures, and the store is full | goes to the hook; without one it is dropped; [`lost`](DeadLetters::lost) counts it |
+    /// | because the queue is shut down: [`ShutDown`](Reason::ShutDown), [`Dropped`](Reason::Dropped) | goes to the hook; without one it is left for [`take_left`](crate::WorkQueue::take_left) |
+    ///
+    /// So each is in one place (S13, X1). The hook of [`on_error`](Self::on_error) is called in any case, before.
+    /// Several `Workers` may share a store. Default: none.
+    pub fn dead_letters(mut self, letters: &DeadLetters<K>) -> Self {
+        let store = Arc::clone(&letters.0);
+        self.inner.queue.core.watch_letters(&store.counts);
+        let keep = move |lost: &mut Lost<'_, '_, K, L, S>, given_up: &GivenUp<E>| {
+            is_kept(given_up.reason) && store.keep(lost.handle(), given_up, || None, |(), ()| ())
+        };
+        self.inner.dead_letters = Some(Box::new(keep));
+        self
+    }
+}
+
+impl<K, V, L, S, E> ValueWorkers<'_, K, V, L, S, E>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+    E: fmt::Display,
+{
+    /// Keeps each key that is given up in `letters`, with its value; see [the other](Workers::dead_letters).
+    ///
+    /// ```
+    /// use keyqueue::worker::{DeadLetters, Workers};
+    /// use keyqueue::{WorkQueue, merge};
+    ///
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// let letters = DeadLetters::new(1000)?;
+    /// queue.put("a", vec![1, 2]);
+    /// # queue.shut_down();
+    /// let workers = Workers::new(&queue).max_retries(0).values().threads(1);
+    /// workers.dead_letters(&letters).run(|_, _| Err::<(), _>("no route"))?;
+    /// let letter = letters.list().pop().unwrap();
+    /// assert_eq!(*letter.value.unwrap(), [1, 2]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn dead_letters(mut self, letters: &ValueDeadLetters<K, V>) -> Self {
+        let store = Arc::clone(&letters.0);
+        self.inner.queue.core.watch_letters(&store.counts);
+        let keep = move |lost: &mut Lost<'_, '_, Valued<K, V>, L, S>, given_up: &GivenUp<E>| {
+            if !is_kept(given_up.reason) {
+                return false;
+            }
+            let key = lost.handle();
+            let merger = key.clone();
+            let merge = |older: &mut V, newer| merger.merge(older, newer);
+            store.keep(key, given_up, || lost.take_value(), merge)
+        };
+        self.inner.dead_letters = Some(Box::new(keep));
+        self
+    }
+}
+
+impl<K, M: Carry<K>> Clone for DeadLetters<K, M> {
+    fn clone(&self) -> Self {
+        DeadLetters(Arc::clone(&self.0))
+    }
+}
+
+impl<K, M: Carry<K>> fmt::Debug for DeadLetters<K, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetters")
+            .field("len", &self.len())
+            .field("capacity", &self.0.capacity)
+            .field("lost", &self.lost())
+            .finish()
+    }
+}

@@ -1,0 +1,288 @@
+//! What is behind [`DeadLetters`](super::DeadLetters).
+//!
+//! # Protocol
+//!
+//! All letters are behind one mutex, under which no user code runs: a key is kept as a handle to it, an error as
+//! text, and a value behind an `Arc`, of which a list has a share.
+//!
+//! A key has one letter, found by the address of the interned key, which the handle keeps in its place. A letter is
+//! *busy* while a thread runs user code for it without the lock: merges the value of a key that is given up again,
+//! or puts the key back. Another thread neither takes it out nor puts it back then; a key that is given up meanwhile,
+//! which has been put back and failed again, gets a letter of its own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ptr;
+use std::time::SystemTime;
+
+use super::GivenUp;
+use super::dead_letters::Letter;
+use crate::engine::timing::LetterCounts;
+use crate::metrics::Event;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::catch_panic::catch_panic;
+use crate::sync::{Arc, Mutex, assert_unlocked};
+use crate::{Added, KeyHandle};
+
+pub(super) struct Store<K, V> {
+    pub(super) capacity: usize,
+    drops_oldest: AtomicBool,
+    pub(super) counts: Arc<LetterCounts>,
+    lost: AtomicU64,
+    letters: Mutex<Letters<K, V>>,
+}
+
+struct Letters<K, V> {
+    next: u64,
+    by_id: BTreeMap<u64, Kept<K, V>>,
+    by_key: HashMap<usize, u64>,
+}
+
+struct Kept<K, V> {
+    letter: Letter<K, V>,
+    /// The first time by the queue's clock, in nanoseconds.
+    since: u64,
+    busy: bool,
+}
+
+/// What became of a key that is given up.
+enum Post<K, V> {
+    /// It has a letter now. The oldest one may have been dropped for it.
+    New(Option<Kept<K, V>>),
+    /// It has had one, which is busy now, with this value: to be merged with the new one.
+    Again(u64, Arc<V>, V),
+    /// It has had one, which lacked a value if there are any.
+    Known,
+    Full,
+}
+
+impl<K, V> Letter<K, V> {
+    fn share(&self) -> Self {
+        Letter {
+            id: self.id,
+            key: self.key.clone(),
+            value: self.value.clone(),
+            error: self.error.clone(),
+            reason: self.reason,
+            attempts: self.attempts,
+            first: self.first,
+            last: self.last,
+        }
+    }
+}
+
+fn address<K>(key: &KeyHandle<K>) -> usize {
+    ptr::from_ref(key.key()).addr()
+}
+
+impl<K, V> Letters<K, V> {
+    fn remove(&mut self, id: u64) -> Option<Kept<K, V>> {
+        let kept = self.by_id.remove(&id)?;
+        let at = address(&kept.letter.key);
+        if self.by_key.get(&at) == Some(&id) {
+            self.by_key.remove(&at);
+        }
+        Some(kept)
+    }
+
+    /// Takes out the oldest letter that is not busy.
+    fn remove_oldest(&mut self) -> Option<Kept<K, V>> {
+        let oldest = self.by_id.values().find(|kept| !kept.busy)?;
+        self.remove(oldest.letter.id)
+    }
+}
+
+impl<K, V> Store<K, V> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Store {
+            capacity,
+            drops_oldest: AtomicBool::new(false),
+            counts: Arc::default(),
+            lost: AtomicU64::new(0),
+            letters: Mutex::new(Letters {
+                next: 0,
+                by_id: BTreeMap::new(),
+                by_key: HashMap::new(),
+            }),
+        }
+    }
+
+    pub(super) fn drop_oldest(&self) {
+        // Ordering: Relaxed; a setting.
+        self.drops_oldest.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn list(&self) -> Vec<Letter<K, V>> {
+        let letters = self.letters.lock();
+        let kept = letters.by_id.values();
+        kept.map(|kept| kept.letter.share()).collect()
+    }
+
+    /// Takes a letter out, unless it is busy.
+    pub(super) fn remove(&self, id: u64) -> Option<Letter<K, V>> {
+        self.with(|letters| {
+            letters.by_id.get(&id).filter(|kept| !kept.busy)?;
+            Some(letters.remove(id)?.letter)
+        })
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        // Ordering: Relaxed; a count.
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Changes the letters, and what is counted of them.
+    fn with<R>(&self, change: impl FnOnce(&mut Letters<K, V>) -> R) -> R {
+        let mut letters = self.letters.lock();
+        let result = change(&mut letters);
+        let oldest = letters.by_id.values().next().map(|kept| kept.since);
+        self.counts.set(letters.by_id.len(), oldest);
+        result
+    }
+
+    /// Keeps a key that is given up: `letter`, whose value `take` returns. Runs no user code.
+    fn post(&self, letter: Letter<K, V>, take: impl FnOnce() -> Option<V>) -> Post<K, V> {
+        let at = address(&letter.key);
+        let since = letter.key.parts().0.timer.clock().rough_nanos();
+        // Ordering: Relaxed; a setting.
+        let drops_oldest = self.drops_oldest.load(Ordering::Relaxed);
+        self.with(|letters| {
+            let known = letters.by_key.get(&at).copied();
+            let known = known.and_then(|id| letters.by_id.get_mut(&id));
+            if let Some(kept) = known.filter(|kept| !kept.busy) {
+                let known = &mut kept.letter;
+                known.attempts = known.attempts.saturating_add(letter.attempts);
+                (known.error, known.reason, known.last) =
+                    (letter.error, letter.reason, letter.last);
+                return match (known.value.take(), take()) {
+                    (Some(older), Some(newer)) => {
+                        kept.busy = true;
+                        Post::Again(known.id, older, newer)
+                    }
+                    (older, newer) => {
+                        known.value = older.or_else(|| newer.map(Arc::new));
+                        Post::Known
+                    }
+                };
+            }
+            let mut dropped = None;
+            if letters.by_id.len() >= self.capacity {
+                dropped = drops_oldest.then(|| letters.remove_oldest()).flatten();
+                letter.key.parts().0.note(Event::LetterLost);
+                // Ordering: Relaxed; a count.
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                if dropped.is_none() {
+                    return Post::Full;
+                }
+            }
+            let id = letters.next;
+            letters.next += 1;
+            letters.by_key.insert(at, id);
+            let value = take().map(Arc::new);
+            let letter = Letter {
+                id,
+                value,
+                ..letter
+            };
+            let busy = false;
+            letters.by_id.insert(
+                id,
+                Kept {
+                    letter,
+                    since,
+                    busy,
+                },
+            );
+            Post::New(dropped)
+        })
+    }
+
+    /// Keeps a key that is given up, with the value that `take` returns, and merges it into an older one. Returns
+    /// whether there was room; if not, `take` was not called.
+    pub(super) fn keep<E: fmt::Display>(
+        &self,
+        key: KeyHandle<K>,
+        given_up: &GivenUp<E>,
+        take: impl FnOnce() -> Option<V>,
+        merge: impl FnOnce(&mut V, V),
+    ) -> bool
+    where
+        V: Clone,
+    {
+        assert_unlocked();
+        let now = SystemTime::now();
+        let error = catch_panic(|| given_up.failure.to_string());
+        let letter = Letter {
+            id: 0,
+            key,
+            value: None,
+            error: error.unwrap_or_else(|message| format!("its text panicked: {message}")),
+            reason: given_up.reason,
+            attempts: u64::from(given_up.retries) + 1,
+            first: now,
+            last: now,
+        };
+        match self.post(letter, take) {
+            Post::New(dropped) => {
+                // The drop of a value is user code.
+                let _ = catch_panic(|| drop(dropped));
+                true
+            }
+            Post::Again(id, older, newer) => {
+                // The panic hook reports a panic of user code, which costs one of the two values at most.
+                let merged = match catch_panic(|| Arc::unwrap_or_clone(older)) {
+                    Ok(mut merged) => {
+                        let _ = catch_panic(|| merge(&mut merged, newer));
+                        merged
+                    }
+                    Err(_) => newer,
+                };
+                self.with(|letters| {
+                    if let Some(kept) = letters.by_id.get_mut(&id) {
+                        kept.letter.value = Some(Arc::new(merged));
+                        kept.busy = false;
+                    }
+                });
+                true
+            }
+            Post::Known => true,
+            Post::Full => false,
+        }
+    }
+
+    /// Makes a letter busy, and returns a share of it; `None` if there is no such letter, or it is busy.
+    fn begin(&self, id: u64) -> Option<Letter<K, V>> {
+        let mut letters = self.letters.lock();
+        let kept = letters.by_id.get_mut(&id).filter(|kept| !kept.busy)?;
+        kept.busy = true;
+        Some(kept.letter.share())
+    }
+
+    /// Puts a key back by `add`. Its letter stays if that is refused, or panics.
+    pub(super) fn put_back(
+        &self,
+        id: u64,
+        add: impl FnOnce(&Letter<K, V>) -> Option<Added>,
+    ) -> Option<Added> {
+        let letter = self.begin(id)?;
+        let ended = Busy(self, id);
+        let added = add(&letter)?;
+        if added.is_accepted() {
+            // The drop of the value is user code.
+            drop(self.with(|letters| letters.remove(id)));
+        }
+        drop(ended);
+        Some(added)
+    }
+}
+
+/// Ends what a letter is busy with.
+struct Busy<'s, K, V>(&'s Store<K, V>, u64);
+
+impl<K, V> Drop for Busy<'_, K, V> {
+    fn drop(&mut self) {
+        if let Some(kept) = self.0.letters.lock().by_id.get_mut(&self.1) {
+            kept.busy = false;
+        }
+    }
+}

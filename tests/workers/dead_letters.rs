@@ -1,0 +1,343 @@
+//! The store of dead letters (X1), and where else a key may be instead (S13).
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
+
+use crate::common::timed::{HOUR, built};
+use crate::common::{poll_until_idle, watchdog};
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{DeadLetters, Failed, GivenUp, Reason, ValueDeadLetters, Verdict, Workers};
+use keyqueue::{Added, LeftReason, ValueQueue, WorkQueue, merge};
+
+type Store = DeadLetters<u64>;
+
+/// Works on all that is queued, fails it, and returns.
+fn fail_all(queue: &WorkQueue<u64>, letters: &Store, error: &'static str) {
+    let workers = Workers::new(queue).max_retries(1).dead_letters(letters);
+    let mut run = Box::pin(
+        workers
+            .tasks(1)
+            .run_async(async move |_: &u64| Err::<(), _>(error)),
+    );
+    assert!(poll_until_idle(&mut run).is_pending());
+}
+
+fn keys(letters: &Store) -> Vec<u64> {
+    letters.list().iter().map(|letter| *letter.key).collect()
+}
+
+#[test] // X1
+fn a_key_that_is_given_up_is_kept_with_its_error_attempts_and_times() {
+    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let letters = Store::new(10).unwrap();
+    let before = SystemTime::now();
+    queue.add(1);
+    fail_all(&queue, &letters, "no route");
+    let letter = letters.list().pop().unwrap();
+    assert_eq!((*letter.key, &*letter.error), (1, "no route"));
+    assert_eq!((letter.attempts, letter.reason), (2, Reason::MaxRetries));
+    assert!(letter.first >= before && letter.first == letter.last);
+    assert!(letter.value.is_none());
+
+    // Given up again, it is one letter.
+    queue.add_all([1, 2]);
+    fail_all(&queue, &letters, "still none");
+    let [again, other] = letters.list().try_into().unwrap();
+    assert_eq!(
+        (again.id, *again.key, &*again.error),
+        (letter.id, 1, "still none")
+    );
+    assert_eq!((again.attempts, again.first), (4, letter.first));
+    assert!(again.last >= letter.last && other.id > again.id);
+    assert_eq!((letters.len(), letters.lost()), (2, 0));
+}
+
+#[test] // X1 S1
+fn a_letter_is_put_back_once_or_dropped() {
+    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let letters = Store::new(10).unwrap();
+    queue.add_all([1, 2, 3]);
+    fail_all(&queue, &letters, "no");
+    let ids: Vec<_> = letters.list().iter().map(|letter| letter.id).collect();
+    assert_eq!(letters.put_back(ids[0]), Some(Added::Queued));
+    assert_eq!(
+        (letters.put_back(ids[0]), keys(&letters)),
+        (None, vec![2, 3])
+    );
+    assert_eq!(queue.num_requeues(&1), 0);
+    // It starts again, with a letter of its own.
+    fail_all(&queue, &letters, "no");
+    let last = letters.list().pop().unwrap();
+    assert!(last.id > ids[2] && *last.key == 1 && last.attempts == 2);
+    let removed = letters.remove(ids[1]).unwrap();
+    assert_eq!((*removed.key, letters.remove(ids[1]).is_none()), (2, true));
+    assert_eq!(letters.put_back(ids[1]), None);
+    queue.shut_down();
+    assert_eq!(letters.put_back(ids[2]), Some(Added::ShutDown));
+    assert_eq!(keys(&letters), [3, 1]);
+    drop(queue);
+    assert_eq!(letters.put_back(ids[2]), Some(Added::ShutDown));
+}
+
+#[test] // X1 S13
+fn a_full_store_says_so_and_drops_the_oldest_only_if_it_is_told_to() {
+    assert_eq!(Store::new(0).unwrap_err().field(), "capacity");
+    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let letters = Store::new(2).unwrap();
+    queue.add_all([1, 2, 3]);
+    fail_all(&queue, &letters, "no");
+    assert_eq!((keys(&letters), letters.lost()), (vec![1, 2], 1));
+    // A letter that is known has room.
+    queue.add(1);
+    fail_all(&queue, &letters, "no");
+    assert_eq!((letters.list()[0].attempts, letters.lost()), (4, 1));
+    // The hook gets what the store has no room for, and only that.
+    let reported = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).dead_letters(&letters);
+    let workers = workers.on_give_up(|key, _| reported.lock().unwrap().push(*key));
+    queue.add_all([2, 4]);
+    queue.shut_down();
+    workers.threads(1).run(|_| Verdict::GiveUp("no")).unwrap();
+    assert_eq!(
+        (reported.into_inner().unwrap(), keys(&letters)),
+        (vec![4], vec![1, 2])
+    );
+    assert_eq!(letters.lost(), 2);
+
+    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let letters = Store::new(2).unwrap().drop_oldest();
+    for key in [1, 2, 1, 3] {
+        queue.add(key);
+        fail_all(&queue, &letters, "no");
+    }
+    assert_eq!((keys(&letters), letters.lost()), (vec![2, 3], 1));
+    // The key of a letter that was dropped has a new one.
+    queue.add(1);
+    fail_all(&queue, &letters, "no");
+    assert_eq!(letters.list()[1].attempts, 2);
+}
+
+#[test] // X1 V1 V3
+fn a_letter_carries_the_value_and_newer_ones_are_merged_into_it() {
+    let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let letters = DeadLetters::new(10).unwrap();
+    let fail = |error: &'static str| {
+        let workers = Workers::new(&queue)
+            .values()
+            .dead_letters(&letters)
+            .tasks(1);
+        let work = async move |_: &u64, value: &mut Vec<u32>| {
+            value.push(0); // what the function leaves in it
+            Verdict::GiveUp(error)
+        };
+        assert!(poll_until_idle(&mut Box::pin(workers.run_async(work))).is_pending());
+    };
+    queue.put(1, vec![1]);
+    fail("no");
+    let listed = letters.list().pop().unwrap();
+    queue.put(1, vec![2]);
+    fail("no");
+    let letter = letters.list().pop().unwrap();
+    assert_eq!((letter.id, letter.attempts), (listed.id, 2));
+    assert_eq!(*letter.value.unwrap(), [1, 0, 2, 0]);
+    // A list that is held changes nothing.
+    assert_eq!(*listed.value.unwrap(), [1, 0]);
+    queue.put(1, vec![3]);
+    assert_eq!(letters.put_back(letter.id), Some(Added::Merged));
+    assert_eq!(*queue.get().unwrap().value(), [3, 1, 0, 2, 0]);
+    assert!(letters.is_empty());
+
+    // A put that a shut-down refuses loses nothing.
+    queue.put(2, vec![4]);
+    fail("no");
+    queue.shut_down();
+    let id = letters.list()[0].id;
+    assert_eq!(letters.put_back(id), Some(Added::ShutDown));
+    assert_eq!(*letters.remove(id).unwrap().value.unwrap(), [4, 0]);
+    assert!(queue.take_left().is_empty());
+}
+
+#[test] // S12 S13 X1
+fn what_a_shut_down_ends_is_left_or_reported_and_not_in_the_store() {
+    let limiter = || ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+    for has_hook in [false, true] {
+        let (queue, _time) = built::<u64, _>(|builder| builder.rate_limiter(limiter()));
+        let letters = Store::new(10).unwrap();
+        let reported = Mutex::new(Vec::new());
+        let mut workers = Workers::new(&queue).dead_letters(&letters).tasks(1);
+        if has_hook {
+            let hook =
+                |key: &u64, end: GivenUp<_>| reported.lock().unwrap().push((*key, end.reason));
+            workers = workers.on_give_up(hook);
+        }
+        queue.add_all([1, 2, 3]);
+        let queue = &queue;
+        let mut run = Box::pin(workers.run_async(async move |key: &u64| match key {
+            1 => Verdict::Retry("later"),
+            2 => Verdict::GiveUp("never"),
+            _ => {
+                queue.shut_down();
+                Verdict::Retry("refused")
+            }
+        }));
+        assert!(poll_until_idle(&mut run).is_ready());
+        drop(run);
+        assert_eq!(keys(&letters), [2]);
+        let mut left: Vec<_> = queue
+            .take_left()
+            .iter()
+            .map(|left| (left.key, left.reason))
+            .collect();
+        left.sort_unstable();
+        let (said, expected) = match has_hook {
+            true => (vec![(3, Reason::ShutDown), (1, Reason::Dropped)], vec![]),
+            false => (
+                vec![],
+                vec![(1, LeftReason::Delayed), (3, LeftReason::Refused)],
+            ),
+        };
+        assert_eq!((reported.into_inner().unwrap(), left), (said, expected));
+    }
+}
+
+#[test] // W7 X1
+fn on_error_sees_a_key_that_the_store_keeps() {
+    let queue = WorkQueue::from_iter([1]);
+    let letters = Store::new(1).unwrap();
+    let seen = AtomicUsize::new(0);
+    let saw = |_: &u64, failed: &Failed<'_, &str>| {
+        assert!(failed.next.is_none());
+        seen.fetch_add(1, Ordering::SeqCst);
+        queue.shut_down();
+    };
+    let workers = Workers::new(&queue).threads(1).max_retries(0);
+    workers
+        .on_error(saw)
+        .dead_letters(&letters)
+        .run(|_| Err::<(), _>("no"))
+        .unwrap();
+    assert_eq!((seen.into_inner(), letters.len()), (1, 1));
+}
+
+type Letters = ValueDeadLetters<u64, Calls>;
+
+/// A value, and an error, whose user code calls the store.
+struct Calls(Arc<OnceLock<Letters>>);
+
+impl Calls {
+    fn call(&self) {
+        let letters = self.0.get().expect("set before");
+        assert!(letters.list().len() <= 1 && !format!("{letters:?}").is_empty());
+        assert_eq!(letters.put_back(u64::MAX), None);
+    }
+}
+
+impl fmt::Display for Calls {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.call();
+        panic!("this text cannot be written");
+    }
+}
+
+impl Clone for Calls {
+    fn clone(&self) -> Self {
+        self.call();
+        Calls(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.call();
+    }
+}
+
+#[test] // S15 X1
+fn user_code_of_values_and_errors_may_call_the_store() {
+    let _watchdog = watchdog(60);
+    let letters = Letters::new(1).unwrap().drop_oldest();
+    let calls = Calls(Arc::new(OnceLock::from(letters.clone())));
+    let merge = |older: &mut Calls, newer: Calls| {
+        older.call();
+        drop(newer);
+    };
+    let queue: ValueQueue<u64, Calls> = WorkQueue::builder().merge(merge).build().unwrap();
+    for key in [1, 1, 2, 2, 3] {
+        queue.put(key, calls.clone());
+        let held = letters.list();
+        let workers = Workers::new(&queue).values().dead_letters(&letters);
+        let error = calls.clone();
+        let work = async move |_: &u64, _: &mut Calls| Verdict::GiveUp(error.clone());
+        let mut run = Box::pin(workers.tasks(1).run_async(work));
+        assert!(poll_until_idle(&mut run).is_pending());
+        drop(held);
+    }
+    assert_eq!((letters.len(), letters.lost()), (1, 2));
+    let letter = letters.list().pop().unwrap();
+    assert_eq!(
+        letter.error,
+        "its text panicked: this text cannot be written"
+    );
+    assert_eq!(letters.put_back(letter.id), Some(Added::Queued));
+    assert_eq!(queue.len(), 1);
+}
+
+#[test] // S13 X1
+fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
+    let _watchdog = watchdog(120);
+    let count: u64 = if cfg!(miri) { 20 } else { 2_000 };
+    let queue: ValueQueue<u64, u64> = WorkQueue::builder().merge(merge::sum).build().unwrap();
+    let letters = ValueDeadLetters::new(usize::MAX).unwrap();
+    let finished = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while finished.load(Ordering::SeqCst) < count as usize {
+                    for letter in letters.list() {
+                        let _ = letters.put_back(letter.id);
+                    }
+                }
+                queue.shut_down();
+            });
+        }
+        (0..count).for_each(|key| _ = queue.put(key, 1));
+        // Each key fails twice, and carries its value to the third try.
+        let workers = Workers::new(&queue)
+            .values()
+            .threads(2)
+            .dead_letters(&letters);
+        let tries: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+        let work = |key: &u64, value: &mut u64| {
+            if tries[*key as usize].fetch_add(1, Ordering::SeqCst) < 2 {
+                return Verdict::GiveUp("not yet");
+            }
+            assert_eq!(*value, 1, "of {key}");
+            finished.fetch_add(1, Ordering::SeqCst);
+            Verdict::Ok(Default::default())
+        };
+        workers.run(work).unwrap();
+    });
+    assert_eq!((finished.into_inner() as u64, letters.lost()), (count, 0));
+    assert!(letters.is_empty());
+}
+
+#[test] // X1
+fn a_store_is_shared_by_workers_of_several_queues() {
+    let letters = Store::new(10).unwrap();
+    let queues = [1, 2].map(|key| WorkQueue::from_iter([key]));
+    for queue in &queues {
+        fail_all(queue, &letters.clone(), "no");
+    }
+    assert_eq!(keys(&letters), [1, 2]);
+    for letter in letters.list() {
+        assert_eq!(letters.put_back(letter.id), Some(Added::Queued));
+    }
+    assert!(
+        queues
+            .iter()
+            .zip(1..)
+            .all(|(queue, key)| queue.contains(&key))
+    );
+}
