@@ -145,10 +145,20 @@ impl Stage<'_> {
     /// A thread ends, or is about to wait.
     fn rest(&self) {
         let mut busy = self.busy.lock().expect("no panic");
-        *busy -= 1;
+        // A thread that panics while it waits ends, too.
+        *busy = busy.saturating_sub(1);
         if *busy == 0 {
             self.quiet.notify_one();
         }
+    }
+}
+
+/// A thread that rests when this is dropped, also by a panic: else the others would wait for it.
+struct Resting<'s>(&'s Stage<'s>);
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.0.rest();
     }
 }
 
@@ -228,6 +238,7 @@ impl<'q> Actor<'q> {
 
     /// Takes all steps, and is done with what it holds then.
     fn act(mut self, program: &[Do]) -> Vec<Call> {
+        let _resting = Resting(self.stage);
         self.stage.absent.fetch_sub(1, Ordering::SeqCst);
         let mut spins = 0_u32;
         while self.stage.absent.load(Ordering::SeqCst) > 0 {
@@ -243,7 +254,6 @@ impl<'q> Actor<'q> {
         while !self.items.is_empty() {
             self.step(Do::Done(0));
         }
-        self.stage.rest();
         self.calls
     }
 
@@ -305,7 +315,7 @@ impl<'q> Actor<'q> {
                     let delay = TICK * u32::from(ticks);
                     self.note_parts(|_| {
                         [
-                            delayed(key, ticks, item.retry_after(delay)),
+                            retried(key, ticks, item.retry_after(delay)),
                             Part::Done(key),
                         ]
                     });
@@ -358,6 +368,14 @@ impl<'q> Actor<'q> {
             }
             self.step(Do::Done(0));
         }
+    }
+}
+
+/// What the result of a retry after `ticks` means.
+fn retried(key: u8, ticks: u8, added: Added) -> Part {
+    match added {
+        Added::Merged | Added::ShutDown => Part::Retry(key, ticks, added == Added::Merged),
+        added => delayed(key, ticks, added),
     }
 }
 

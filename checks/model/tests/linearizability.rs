@@ -6,7 +6,7 @@
 
 use keyqueue::{Added, TryGetError};
 use keyqueue_model::limit::Span;
-use keyqueue_model::linear::{Call, Do, KEYS, Part, Via, explain};
+use keyqueue_model::linear::{Call, Do, KEYS, Part, Spec, Via, explain};
 use keyqueue_model::{Naive, Setup, Spread, recorded};
 
 const THREADS: usize = 3;
@@ -57,13 +57,17 @@ fn any_call(random: &mut fastrand::Rng, keys: u8) -> Do {
 }
 
 /// Runs one history.
-fn record(seed: u64) -> Vec<Vec<Call>> {
+fn record(seed: u64) -> (Spec, Vec<Vec<Call>>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let keys = random.u8(1..=4);
     let setup = any_setup(&mut random);
     let programs =
         [(); THREADS].map(|()| (0..CALLS).map(|_| any_call(&mut random, keys)).collect());
-    recorded::run(setup, &programs)
+    let spec = match setup.groups() {
+        0 => Spec::default(),
+        _ => Spec::late(),
+    };
+    (spec, recorded::run(setup, &programs))
 }
 
 /// Whether calls of different threads were under way at the same time.
@@ -82,9 +86,9 @@ fn what_threads_see_can_be_explained() {
     let (mut states, mut overlapping) = (0, 0);
     let histories = histories();
     for seed in 0..histories {
-        let history = record(seed);
+        let (spec, history) = record(seed);
         overlapping += u64::from(overlaps(&history));
-        match explain(&history) {
+        match explain(spec, &history) {
             Ok(seen) => states += seen,
             Err(unexplained) => panic!("history {seed}:\n{unexplained:?}"),
         }
@@ -127,9 +131,9 @@ fn swap(history: &mut [Vec<Call>]) {
 /// Whether one of many histories cannot be explained any more after a change.
 fn is_noticed(change: impl Fn(&mut Vec<Vec<Call>>)) -> bool {
     (0..2_000).any(|seed| {
-        let mut history = record(seed);
+        let (spec, mut history) = record(seed);
         change(&mut history);
-        explain(&history).is_err()
+        explain(spec, &history).is_err()
     })
 }
 
@@ -203,6 +207,7 @@ fn another(part: Part) -> Option<Part> {
         Part::Add(key, Added::Deferred) => Part::Add(key, Added::ShutDown),
         Part::Add(key, _) => Part::Add(key, Added::Queued),
         Part::Delay(key, ticks, accepted) => Part::Delay(key, ticks, !accepted),
+        Part::Retry(key, ticks, accepted) => Part::Retry(key, ticks, !accepted),
         Part::Cancel(key, was) => Part::Cancel(key, !was),
         Part::Got(key) => Part::Got((key + 1) % KEYS as u8),
         Part::Empty => Part::Ended,
@@ -221,7 +226,7 @@ fn another(part: Part) -> Option<Part> {
 fn the_specification_explains_what_the_reference_does_and_nothing_else() {
     for seed in 0..500 {
         let history = history(seed);
-        if let Err(unexplained) = explain(std::slice::from_ref(&history)) {
+        if let Err(unexplained) = explain(Spec::default(), std::slice::from_ref(&history)) {
             panic!("history {seed}:\n{unexplained:?}");
         }
         for at in 0..history.len() {
@@ -230,7 +235,7 @@ fn the_specification_explains_what_the_reference_does_and_nothing_else() {
                 continue;
             };
             wrong[at].parts[0] = other;
-            let explained = explain(&[wrong]);
+            let explained = explain(Spec::default(), &[wrong]);
             assert!(
                 explained.is_err(),
                 "history {seed}: {other:?} in place of call {at}"

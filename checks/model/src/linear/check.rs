@@ -28,17 +28,17 @@ pub struct Unexplained {
     furthest: Vec<usize>,
 }
 
-/// Looks for an order of steps that explains what each thread saw. Returns how many states the
+/// Looks for an order of steps, from a queue like `spec`, that explains what each thread saw. Returns how many states the
 /// search went through.
 ///
 /// Each list is the calls of one thread, in order: of at most [`THREADS`], with fewer than 256
 /// calls each.
-pub fn explain(history: &[Vec<Call>]) -> Result<usize, Unexplained> {
+pub fn explain(spec: Spec, history: &[Vec<Call>]) -> Result<usize, Unexplained> {
     assert!(history.len() <= THREADS, "{} threads", history.len());
     assert!(history.iter().all(|calls| calls.len() < 256));
     let start = Node {
         threads: [At::default(); THREADS],
-        spec: Spec::default(),
+        spec,
     };
     let mut seen = HashSet::from([start]);
     let mut open = vec![start];

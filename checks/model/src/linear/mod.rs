@@ -17,7 +17,7 @@
 //! | an add that queues, `done` of a dirty key | mark the key, put it into the FIFO | adds are merged, gets find nothing |
 //! | a get | take from the head, begin | adds are merged: the delivery has not begun (C5) |
 //! | `add_after` | look at the clock, set the delay, register it | a delay that is not registered does not end yet |
-//! | `fire_due` | for each due delay: end it, add the key | whatever others do to other keys |
+//! | `fire_due` | for each due delay: end it, mark the key; put it into the FIFO, with groups once all are marked | whatever others do to other keys |
 //! | `shut_down` | refuse new adds; for each key, close it and drop its delay; then the end | adds are refused, or accepted for keys not yet closed |
 //!
 //! All else is one step. Taken by one thread alone, the steps are what [`Naive`](crate::Naive) does.
@@ -44,6 +44,9 @@ pub enum Part {
     Add(u8, Added),
     /// An add after this many ticks, above 0; true unless it was refused.
     Delay(u8, u8, bool),
+    /// A retry after this many ticks that set no delay: true if its key is dirty, and delivered again anyway; false
+    /// if it is refused, because the queue is shut down and the key is not dirty.
+    Retry(u8, u8, bool),
     /// The pending delay was cancelled; whether there was one.
     Cancel(u8, bool),
     /// A key was handed out.

@@ -35,12 +35,26 @@ pub enum Step {
     Second,
     /// To set a delay due at this tick.
     Set(u8),
-    /// So many delays have ended, and their keys are added.
-    Fired(u8),
-    /// After this many ticks, the delay of this key has ended; the key is to be added.
-    Add(u8, u8),
-    /// As before; the key is to be put into the FIFO.
-    Push(u8, u8),
+    /// So many delays have ended, and of their keys these are still to be put into the FIFO.
+    Fired(u8, Owed),
+    /// As before, and the delay of this key has ended: it is to be added.
+    Add(u8, u8, Owed),
+}
+
+/// Keys in an order, four bits for each, which are 0 behind the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owed(u16);
+
+impl Owed {
+    fn then(self, key: u8) -> Self {
+        let len = u16::BITS - self.0.leading_zeros();
+        Owed(self.0 | (u16::from(key) + 1) << len.next_multiple_of(4))
+    }
+
+    fn first(self) -> Option<(u8, Self)> {
+        let first = (self.0 % 16).checked_sub(1)?;
+        Some((first as u8, Owed(self.0 / 16)))
+    }
 }
 
 /// The queue, in the middle of calls.
@@ -55,6 +69,8 @@ pub struct Spec {
     due: [u8; THREADS],
     /// Whether a delay has ended whose key is not yet added.
     firing: bool,
+    /// Whether the keys of a `fire_due` are put into the FIFO once all are added.
+    late: bool,
     begun: bool,
     /// No delay ends from here on.
     timer_ended: bool,
@@ -74,12 +90,29 @@ fn bit(key: u8) -> u8 {
 pub(super) type Next = (Option<Step>, Spec);
 
 impl Spec {
+    /// A queue that runs user code to put a key into the FIFO: it does so while nothing is locked.
+    pub fn late() -> Self {
+        Spec {
+            late: true,
+            ..Spec::default()
+        }
+    }
+
     /// Every way in which `thread` can take its next step in `part`.
     pub(super) fn next(self, thread: u8, part: Part, step: Step, ways: &mut Vec<Next>) {
         match part {
             Part::Add(key, added) => ways.extend(self.add(key, added, step)),
             Part::Delay(key, ticks, accepted) => {
                 ways.extend(self.delay(thread, key, ticks, accepted, step));
+            }
+            Part::Retry(key, ticks, accepted) => {
+                let phase = match accepted {
+                    true => Phase::Dirty,
+                    false => Phase::Processing,
+                };
+                let is_plain = accepted && ticks == 0;
+                let may_be = self.phases[usize::from(key)] == phase && (is_plain || self.walked);
+                ways.extend(may_be.then_some((None, self)));
             }
             Part::Cancel(key, there_was) => {
                 if self.delays[usize::from(key)].is_some() == there_was {
@@ -222,11 +255,15 @@ impl Spec {
                 self.now += 1;
                 let due = (0..KEYS as u8).filter(|key| self.due_now(*key).is_some());
                 self.due[me] = due.fold(0, |due, key| due | bit(key));
-                ways.push((Some(Step::Fired(0)), self));
+                ways.push((Some(Step::Fired(0, Owed::default())), self));
             }
-            Step::Fired(fired) => {
-                // What was registered before is ended now, by this call or by others.
-                if fired == count && (self.due[me] == 0 || self.begun) {
+            Step::Fired(fired, owed) => {
+                if let Some((key, rest)) = owed.first() {
+                    let mut next = self.pushed(key);
+                    next.firing &= self.late;
+                    ways.push((Some(Step::Fired(fired, rest)), next));
+                } else if fired == count && (self.due[me] == 0 || self.begun) {
+                    // What was registered before is ended now, by this call or by others.
                     self.due[me] = 0;
                     ways.push((None, self));
                 }
@@ -242,23 +279,14 @@ impl Spec {
                     }
                     let mut next = self.without_delay(key);
                     next.firing = true;
-                    ways.push((Some(Step::Add(fired, key)), next));
+                    ways.push((Some(Step::Add(fired, key, owed)), next));
                 }
             }
-            Step::Add(fired, key) => {
+            Step::Add(fired, key, owed) => {
                 let queued = self.mark(key) == Some(Added::Queued);
-                self.firing = queued;
-                let next = if queued {
-                    Step::Push(fired, key)
-                } else {
-                    Step::Fired(fired + 1)
-                };
-                ways.push((Some(next), self));
-            }
-            Step::Push(fired, key) => {
-                let mut next = self.pushed(key);
-                next.firing = false;
-                ways.push((Some(Step::Fired(fired + 1)), next));
+                self.firing = queued && !self.late;
+                let owed = if queued { owed.then(key) } else { owed };
+                ways.push((Some(Step::Fired(fired + 1, owed)), self));
             }
         }
     }
