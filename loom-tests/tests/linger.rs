@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::{Builder, UpTo};
+use keyqueue::{Builder, UpTo, WorkQueue};
 use keyqueue_loom_tests::{check, delayed_queue, spawn_with};
 use loom::future::block_on;
 
@@ -54,7 +54,7 @@ fn a_shut_down_ends_a_linger() {
     check("linger_ends", 3, || {
         let (queue, _time) = delayed_queue(Builder::manual_timers);
         queue.add(1);
-        let ender = spawn_with(&queue, |queue| queue.shut_down());
+        let ender = spawn_with(&queue, WorkQueue::shut_down);
         assert_eq!(queue.get_batch(UpTo::new(9).linger(HOUR)).unwrap().len(), 1);
         ender.join().unwrap();
     });
