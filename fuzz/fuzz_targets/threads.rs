@@ -2,7 +2,7 @@
 //! which counts every delivery and result (C1 to C12, D3 to D6, S1, S2, S5).
 #![no_main]
 
-use keyqueue_model::linear::{Do, explain};
+use keyqueue_model::linear::{Do, Spec, explain};
 use keyqueue_model::{Setup, recorded};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,8 +16,9 @@ fuzz_target!(|input: (Setup, Vec<Vec<Do>>)| {
     programs
         .iter_mut()
         .for_each(|program| program.truncate(CALLS));
+    let spec = Spec::of(&setup);
     let history = recorded::run(setup, &programs);
-    if let Err(unexplained) = explain(&history) {
+    if let Err(unexplained) = explain(spec, &history) {
         panic!("{unexplained:?}");
     }
 });

@@ -63,11 +63,7 @@ fn record(seed: u64) -> (Spec, Vec<Vec<Call>>) {
     let setup = any_setup(&mut random);
     let programs =
         [(); THREADS].map(|()| (0..CALLS).map(|_| any_call(&mut random, keys)).collect());
-    let spec = match setup.groups() {
-        0 => Spec::default(),
-        _ => Spec::late(),
-    };
-    (spec, recorded::run(setup, &programs))
+    (Spec::of(&setup), recorded::run(setup, &programs))
 }
 
 /// Whether calls of different threads were under way at the same time.

@@ -1,6 +1,7 @@
 //! The queue one step at a time. Small and without a heap, since the search copies it.
 
 use super::{KEYS, Part, THREADS};
+use crate::Setup;
 use keyqueue::{Added, Remaining};
 
 /// Where a key is.
@@ -90,10 +91,11 @@ fn bit(key: u8) -> u8 {
 pub(super) type Next = (Option<Step>, Spec);
 
 impl Spec {
-    /// A queue that runs user code to put a key into the FIFO: it does so while nothing is locked.
-    pub fn late() -> Self {
+    /// The queue of this setup, at first. With groups it runs user code to put a key into the FIFO, and does so while
+    /// nothing is locked.
+    pub fn of(setup: &Setup) -> Self {
         Spec {
-            late: true,
+            late: setup.groups() > 0,
             ..Spec::default()
         }
     }
