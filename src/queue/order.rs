@@ -19,7 +19,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::builder().levels(2).build()?;
     /// queue.add("first"); // at level 1
-    /// queue.add_at(0, "urgent");
+    /// queue.entry("urgent").level(0).add();
     /// assert_eq!(*queue.get().unwrap(), "urgent");
     /// assert_eq!(*queue.get().unwrap(), "first");
     ///
@@ -47,8 +47,8 @@ impl<K, L, S> Builder<K, L, S> {
     /// ```
     /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::builder().levels(2).starvation_limit(3).build()?;
-    /// queue.add_at(1, 100);
-    /// (0..5).for_each(|n| _ = queue.add_at(0, n));
+    /// queue.entry(100).level(1).add();
+    /// (0..5).for_each(|n| _ = queue.entry(n).level(0).add());
     /// let order = [(); 6].map(|()| queue.get().map(|item| *item));
     /// assert_eq!(order.map(Option::unwrap), [0, 1, 100, 2, 3, 4]);
     /// # Ok::<(), keyqueue::ConfigError>(())

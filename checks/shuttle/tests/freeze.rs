@@ -177,7 +177,12 @@ impl Place {
             By::Key => self.queue.add(key),
             By::Ref => self.queue.add_ref(&key),
             // For the ledger, an add without room is one that was refused.
-            By::Try => self.queue.try_add(key).unwrap_or(Added::ShutDown),
+            By::Try => self
+                .queue
+                .entry(key)
+                .refuse()
+                .add()
+                .unwrap_or(Added::ShutDown),
         };
         self.ledger
             .add(number, || self.stage.call(caller, name, add));

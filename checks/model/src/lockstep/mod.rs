@@ -112,7 +112,7 @@ impl<'q> Lockstep<'q> {
             }
             Op::AddAt(level, number) => {
                 let (id, level) = (self.id(number), usize::from(level % 9));
-                let added = self.queue.add_at(level, self.key(id));
+                let added = self.queue.entry(self.key(id)).level(level).add();
                 let expected = self.model.add_at(level, id);
                 self.added_as(id, added, expected);
             }
@@ -123,7 +123,7 @@ impl<'q> Lockstep<'q> {
             }
             Op::TryAdd(number) => {
                 let id = self.id(number);
-                let added = self.queue.try_add(self.key(id)).ok();
+                let added = self.queue.entry(self.key(id)).refuse().add().ok();
                 let expected = self.model.try_add(id);
                 assert_eq!(added.is_some(), expected.is_some(), "B2: room for {id}");
                 if let (Some(added), Some(expected)) = (added, expected) {

@@ -105,12 +105,12 @@ impl Lockstep<'_> {
             ValueOp::PutAt(level, key) => {
                 let (key, (number, value)) = (self.key(key), self.value());
                 let level = usize::from(level % 9);
-                let added = self.queue.put_at(level, key, value);
+                let added = self.queue.entry(key).level(level).put(value);
                 assert_eq!(added, self.model.put_at(level, key, number));
             }
             ValueOp::PutRef(key) => {
                 let (key, (number, value)) = (self.key(key), self.value());
-                let added = self.queue.put_ref(&key, value);
+                let added = self.queue.entry_ref(&key).put(value);
                 assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
             }
             ValueOp::Update(key) => {
@@ -124,7 +124,7 @@ impl Lockstep<'_> {
             }
             ValueOp::PutTracked(key) => {
                 let (key, (number, value)) = (self.key(key), self.value());
-                let receipt = self.queue.put_tracked(key, value);
+                let (_, receipt) = self.queue.entry(key).tracked().put(value);
                 self.model.put_tracked(key, number);
                 self.receipts.push((number, receipt));
             }
@@ -132,7 +132,9 @@ impl Lockstep<'_> {
                 let (key, (number, value)) = (self.key(key), self.value());
                 let added = self
                     .queue
-                    .try_put(key, value)
+                    .entry(key)
+                    .refuse()
+                    .put(value)
                     .map_err(|full| full.0.1.len());
                 assert_eq!(added, self.model.try_put(key, number), "B1: put of {key}");
             }
@@ -143,7 +145,7 @@ impl Lockstep<'_> {
             }
             ValueOp::PutAfter(key, delay) => {
                 let (key, (number, value)) = (self.key(key), self.value());
-                let added = self.queue.put_after(key, value, delay.duration());
+                let added = self.queue.entry(key).after(delay.duration()).put(value);
                 assert_eq!(added, self.model.put_after(key, number, delay.nanos()));
             }
             // What a shut-down leaves behind stays until a sweep, and this may be one.
@@ -161,7 +163,7 @@ impl Lockstep<'_> {
             ValueOp::HandlePutAfter(which, delay) => {
                 let (number, value) = self.value();
                 let handle = choose(&self.handles, which)?;
-                let added = handle.put_after(value, delay.duration());
+                let added = handle.entry().after(delay.duration()).put(value);
                 let key = **handle.key();
                 assert_eq!(added, self.model.put_after(key, number, delay.nanos()));
             }
