@@ -5,7 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod builder;
 pub(crate) mod drain;
 pub(crate) mod end;
-pub mod entry;
+pub(crate) mod entry;
 pub(crate) mod get;
 pub(crate) mod groups;
 pub(crate) mod handle;

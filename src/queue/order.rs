@@ -8,9 +8,8 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// The queue delivers the keys of the most urgent level that has some (P1), and now and then one of
     /// another level, so that none starves ([`starvation_limit`](Self::starvation_limit)). Within a
-    /// level keys come out first in, first out. [`add_at`](crate::WorkQueue::add_at) names a level,
-    /// every other add is at the [`default_level`](Self::default_level), also those that keep a
-    /// [bound](Self::capacity), and a retry keeps the level of the delivery that has failed (P4). With
+    /// level keys come out first in, first out. [`Entry::level`](crate::Entry::level) names a level,
+    /// every other add is at the [`default_level`](Self::default_level), and a retry keeps the level of the delivery that has failed (P4). With
     /// [groups](Self::group_by), levels count within a group.
     ///
     /// The default level is the middle one. With two levels that is the less urgent one.

@@ -5,11 +5,27 @@ use super::{Load, Merger, Valued, Waiting};
 use crate::engine::Core;
 use crate::keys::state::Level;
 use crate::queue::entry::admission::{Admission, Attempt, run_async};
-use crate::queue::entry::key::{Borrowed, EntryKey, IntoKey, Key, Owned};
+use crate::queue::entry::key::{Borrowed, EntryKey, IntoKey, Key, Owned, Stored};
 use crate::queue::entry::{self, Entry, Target, Tracked, Tracking};
 use crate::wait::receipt::{Receipts, receipt};
 use crate::wait::room::{Share, Turn};
 use crate::{Added, KeyHandle, Receipt};
+
+impl<K, V> Stored<Valued<K, V>> for K {
+    #[inline]
+    fn into_key(self) -> Valued<K, V> {
+        self.into()
+    }
+
+    fn from_key(key: Valued<K, V>) -> K {
+        key.into_inner()
+    }
+
+    #[inline]
+    fn of(key: &Valued<K, V>) -> &K {
+        key.key()
+    }
+}
 
 /// The key of an [`Entry`] of a queue of values: see [`EntryKey`].
 #[expect(private_bounds, reason = "sealed")]
@@ -75,6 +91,32 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Change<K, V> for &KeyHandle<Va
         change: impl FnOnce(&mut Waiting<V>),
     ) -> Added {
         core.put_pinned(KeyHandle::pin(self), hash, level, core.merger(), change)
+    }
+}
+
+impl<'q, K, V, X, W> Entry<'q, Valued<K, V>, X, W> {
+    /// Makes the verb also return a [`Receipt`], which ends when the delivery of the value has
+    /// ended: to acknowledge a message after the work.
+    ///
+    /// Several adds may share one delivery; each of their receipts ends then. The receipt of an add that
+    /// the queue refuses because it is shut down has ended already, as [`Ended::Dropped`](crate::Ended::Dropped).
+    ///
+    /// ```
+    /// # use keyqueue::{Ended, WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
+    /// let (_, first) = queue.entry("a").tracked().put(1);
+    /// let (_, second) = queue.entry("a").tracked().update(|sum| *sum += 2);
+    /// let item = queue.get().unwrap();
+    /// let (_, third) = queue.entry("a").tracked().put(3); // for the next delivery
+    /// item.done();
+    /// assert_eq!((first.wait(), second.wait()), (Ended::Done, Ended::Done));
+    /// assert_eq!(third.ended(), None);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("ack", "acknowledge"))]
+    #[inline]
+    pub fn tracked(self) -> Entry<'q, Valued<K, V>, X, W, Tracked> {
+        Entry::with(self.target, self.patience)
     }
 }
 
@@ -422,6 +464,23 @@ where
     /// Panics if [`put`](Self::put) would.
     pub fn add(self) -> W::Result<<Tracked as Tracking>::Output, X::Back> {
         self.carry(Update(|_: &mut V| ()), |key, _| key)
+    }
+}
+
+impl<K, V, X> Entry<'_, Valued<K, V>, X, entry::Exceeds, Tracked>
+where
+    K: Send + Sync + 'static,
+    V: Default + Send + 'static,
+    X: ValueKey<K, V>,
+{
+    /// Adds the key like [`add`](Self::add), and waits for room in a task as [`put_async`](Self::put_async) does, with
+    /// the same cancel safety.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`add`](Self::add) would.
+    pub async fn add_async(self) -> <Tracked as Tracking>::Output {
+        self.update_async(|_| ()).await
     }
 }
 

@@ -165,7 +165,7 @@ impl Receipts {
 }
 
 /// A receipt for one add, which tells when the delivery that covers the add has finished, and how.
-/// Created by the tracked adds of a `ValueQueue`: `put_tracked` and `add_tracked`.
+/// Created by an [`Entry`](crate::Entry) that is [`tracked`](crate::Entry::tracked).
 ///
 /// It is a future for tasks of any executor, and has [`wait`](Self::wait) for threads. What the
 /// worker did before it finished the key is visible to the caller once the receipt has ended.
@@ -209,7 +209,7 @@ impl Receipts {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "an add without a receipt is cheaper: use `put` or `add`"]
+#[must_use = "an add without a receipt is cheaper: leave `tracked` out"]
 pub struct Receipt(Arc<Shared>);
 
 impl Receipt {

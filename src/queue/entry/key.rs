@@ -9,7 +9,7 @@ use crate::keys::node::Pinned;
 use crate::keys::state::Level;
 use crate::sync::Arc;
 use crate::wait::room::Share;
-use crate::{Added, KeyHandle, Valued};
+use crate::{Added, KeyHandle};
 
 /// What [`entry`](crate::WorkQueue::entry) takes in a queue whose keys are `N`: an `N`, or in a
 /// [`ValueQueue<K, V>`](crate::ValueQueue) also a `K`.
@@ -36,22 +36,6 @@ impl<K> Stored<K> for K {
 
     fn of(key: &K) -> &K {
         key
-    }
-}
-
-impl<K, V> Stored<Valued<K, V>> for K {
-    #[inline]
-    fn into_key(self) -> Valued<K, V> {
-        self.into()
-    }
-
-    fn from_key(key: Valued<K, V>) -> K {
-        key.into_inner()
-    }
-
-    #[inline]
-    fn of(key: &Valued<K, V>) -> &K {
-        key.key()
     }
 }
 

@@ -1,7 +1,5 @@
-//! One way to add (V6): a key, how it is added, and what is done with it.
-//!
-//! [`WorkQueue::entry`], [`entry_ref`](WorkQueue::entry_ref) and [`KeyHandle::entry`] create an [`Entry`].
-//! The other types are its parameters: programs need not name them.
+//! One way to add (V6): a key, how it is added, and what is done with it. This is the public face of it; puts and
+//! updates are in [`crate::values`].
 
 pub(crate) mod admission;
 pub(crate) mod key;
@@ -16,13 +14,12 @@ use crate::engine::Core;
 use crate::keys::hash::hash_of;
 use crate::keys::state::Level;
 use crate::sync::Arc;
-pub use crate::values::entry::ValueKey;
 use crate::wait::receipt::Receipt;
 use crate::wait::room::Turn;
-use crate::{Added, KeyHandle, Valued, WorkQueue};
+use crate::{Added, KeyHandle, WorkQueue};
 use admission::{Admission, Attempt, Patience, run_async};
 use key::Key;
-pub use key::{Borrowed, EntryKey, IntoKey, Owned};
+use key::{Borrowed, EntryKey, IntoKey, Owned};
 
 /// A key that is about to be added (V6): first how, then a verb.
 ///
@@ -197,7 +194,7 @@ impl<N: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<N, L, S>
     ///
     /// Panics if the key's `Hash` panics.
     #[inline]
-    pub fn entry_ref<'q, Q>(&'q self, key: &'q Q) -> Entry<'q, N, Borrowed<'q, Q>>
+    pub fn entry_ref<'k, Q>(&self, key: &'k Q) -> Entry<'_, N, Borrowed<'k, Q>>
     where
         Q: Hash + Eq + ToOwned<Owned: IntoKey<N>> + ?Sized,
     {
@@ -239,7 +236,7 @@ impl<'q, N, X> Entry<'q, N, X> {
 
 impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
     #[inline]
-    fn with(target: Target<'q, N, X>, patience: Patience) -> Self {
+    pub(crate) fn with(target: Target<'q, N, X>, patience: Patience) -> Self {
         Entry {
             target,
             patience,
@@ -367,32 +364,6 @@ impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
     #[inline]
     pub fn within(self, limit: Duration) -> Entry<'q, N, X, Refuses, T> {
         Entry::with(self.target, Patience::Waits(Some(limit)))
-    }
-}
-
-impl<'q, K, V, X, W> Entry<'q, Valued<K, V>, X, W> {
-    /// Makes the verb also return a [`Receipt`], which ends when the delivery of the value has
-    /// ended: to acknowledge a message after the work.
-    ///
-    /// Several adds may share one delivery; each of their receipts ends then. The receipt of an add that
-    /// the queue refuses because it is shut down has ended already, as [`Ended::Dropped`](crate::Ended::Dropped).
-    ///
-    /// ```
-    /// # use keyqueue::{Ended, WorkQueue, merge};
-    /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
-    /// let (_, first) = queue.entry("a").tracked().put(1);
-    /// let (_, second) = queue.entry("a").tracked().update(|sum| *sum += 2);
-    /// let item = queue.get().unwrap();
-    /// let (_, third) = queue.entry("a").tracked().put(3); // for the next delivery
-    /// item.done();
-    /// assert_eq!((first.wait(), second.wait()), (Ended::Done, Ended::Done));
-    /// assert_eq!(third.ended(), None);
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    #[doc(alias("ack", "acknowledge"))]
-    #[inline]
-    pub fn tracked(self) -> Entry<'q, Valued<K, V>, X, W, Tracked> {
-        Entry::with(self.target, self.patience)
     }
 }
 
