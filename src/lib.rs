@@ -82,6 +82,12 @@ mod added;
 pub mod backoff;
 pub mod docs;
 mod engine;
+pub mod entry {
+    //! The parameters of an [`Entry`](crate::Entry): programs need not name them.
+    pub use crate::queue::entry::key::{Borrowed, EntryKey, IntoKey, Owned};
+    pub use crate::queue::entry::{Exceeds, Refuses, Tracked, Tracking, Untracked, Waiting, Waits};
+    pub use crate::values::entry::ValueKey;
+}
 mod error;
 mod fifo;
 mod hasher;
@@ -111,9 +117,9 @@ pub use keys::delay::DelayPolicy;
 pub use keys::state::State;
 pub use queue::WorkQueue;
 pub use queue::batch::Batch;
-pub use queue::bounded::Full;
 pub use queue::builder::Builder;
 pub use queue::end::ShutDownOnDrop;
+pub use queue::entry::{Entry, Full};
 pub use queue::get::GetAsync;
 pub use queue::get_batch::UpTo;
 pub use queue::handle::KeyHandle;

@@ -189,7 +189,7 @@ impl Log {
         let part = self.read..self.read + block.len() as u64;
         self.read = part.end;
         counts.parts.insert(Arc::clone(&self.path), part.clone());
-        let receipt = queue.put_tracked(self.table, counts);
+        let (_, receipt) = queue.entry(self.table).tracked().put(counts);
         self.ahead.push_back((part.start, receipt));
         Ok(true)
     }

@@ -110,7 +110,7 @@ impl<'a, L> Reader<'a, L> {
         let name = begun.as_deref().unwrap_or_else(|| name(&self.piece));
         if !name.is_empty() {
             let queue = &self.pipeline.queue;
-            queue.put_wait(name.to_vec(), self.piece.clone());
+            queue.entry(name.to_vec()).wait().put(self.piece.clone());
         }
         if !self.piece.ends_with(b"\n") {
             self.unfinished = Some(name.to_vec());

@@ -43,7 +43,7 @@ where
                 reason,
             } => {
                 let value = (urgency, reason);
-                let _ = self.changes.put_after(object, value, self.quiet);
+                let _ = self.changes.entry(object).after(self.quiet).put(value);
                 None
             }
             Change::Gone(object) => {

@@ -117,14 +117,14 @@ fn two_getters_do_not_exceed_a_limit() {
 fn a_key_of_a_group_that_is_raised_beside_a_getter_is_delivered_once() {
     check("group_raise", 3, || {
         let queue = grouped(|builder| builder.levels(2));
-        let adder = spawn_with(&queue, |queue| queue.add_at(1, 1));
-        let added = queue.add_at(0, 1);
+        let adder = spawn_with(&queue, |queue| queue.entry(1).level(1).add());
+        let added = queue.entry(1).level(0).add();
         let first = adder.join().unwrap();
         assert!([first, added].contains(&Added::Queued));
         let getter = spawn_with(&queue, |queue| {
             queue.try_get().map(|item| item.level()).ok()
         });
-        queue.add_at(0, 2);
+        queue.entry(2).level(0).add();
         let mut levels = vec![getter.join().unwrap()];
         while let Ok(item) = queue.try_get() {
             levels.push(Some(item.level()));
@@ -145,7 +145,7 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
         let getter = spawn_with(&queue, |queue| {
             queue.try_get().map(|item| (*item, item.level()))
         });
-        let added = queue.add_at(0, 1);
+        let added = queue.entry(1).level(0).add();
         let got = getter.join().unwrap();
         let rest = queue.try_get().map(|item| (*item, item.level()));
         match added {
@@ -161,7 +161,7 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
         assert_eq!(queue.len_by_level(), [0, 0]);
         // Nothing is counted that is not there.
         for level in [1, 0] {
-            assert_eq!(queue.add_at(level, 1), Added::Queued);
+            assert_eq!(queue.entry(1).level(level).add(), Added::Queued);
             assert_eq!(queue.try_get().map(|item| item.level()), Ok(level));
         }
     });
@@ -173,9 +173,9 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
 fn a_key_raised_twice_has_the_more_urgent_level() {
     check("raise_twice", 3, || {
         let queue = queue_of::<u8>(|builder| builder.levels(3));
-        let first = spawn_with(&queue, |queue| queue.add_at(2, 1));
-        let second = spawn_with(&queue, |queue| queue.add_at(1, 1));
-        queue.add_at(0, 1);
+        let first = spawn_with(&queue, |queue| queue.entry(1).level(2).add());
+        let second = spawn_with(&queue, |queue| queue.entry(1).level(1).add());
+        queue.entry(1).level(0).add();
         let added = [first.join().unwrap(), second.join().unwrap()];
         assert!(
             added
@@ -197,7 +197,7 @@ fn a_getter_of_a_key_that_is_raised_is_woken() {
     check("raise_wakes", 3, || {
         let queue = queue_of::<u8>(|builder| builder.levels(2));
         queue.add(1);
-        let raiser = spawn_with(&queue, |queue| queue.add_at(0, 1));
+        let raiser = spawn_with(&queue, |queue| queue.entry(1).level(0).add());
         // A getter that keeps nothing, and one that waits.
         let other = spawn_with(&queue, |queue| queue.try_get().map(|item| *item));
         if other.join().unwrap().is_err() {

@@ -68,7 +68,7 @@ fn an_add_that_waits_for_room_ends_a_linger() {
         let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(2));
         queue.add(1);
         queue.add_after(3, HOUR);
-        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         // The second key, if there is room for it as soon as the first is taken.
         let batch = queue.get_batch(UpTo::new(9).linger(HOUR)).unwrap();
         assert!(batch.iter().zip([1, 2]).all(|(item, key)| **item == key));

@@ -33,11 +33,14 @@ fn poll(put: &mut Pin<Box<impl Future<Output = Added>>>) -> bool {
 fn a_delivery_lets_a_waiting_put_in() {
     check("room_wait", 5, || {
         let queue = full();
-        let adder = spawn_with(&queue, |queue| queue.put_wait(2, bag(2)));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().put(bag(2)));
         assert_eq!(drain(&queue)[0], [1]);
         assert_eq!(adder.join().unwrap(), Added::Queued);
         drain(&queue);
-        assert!(queue.try_put(3, bag(3)).is_ok(), "room is given back");
+        assert!(
+            queue.entry(3).refuse().put(bag(3)).is_ok(),
+            "room is given back"
+        );
     });
 }
 
@@ -47,7 +50,7 @@ fn a_removal_lets_a_waiting_put_in() {
     check("room_remove", 5, || {
         let queue = full();
         let remover = spawn_with(&queue, |queue| assert!(queue.remove(&1).is_some()));
-        assert_eq!(block_on(queue.put_async(2, bag(2))), Added::Queued);
+        assert_eq!(block_on(queue.entry(2).put_async(bag(2))), Added::Queued);
         remover.join().unwrap();
         assert_eq!(drain(&queue), [[2]]);
     });
@@ -58,9 +61,9 @@ fn a_removal_lets_a_waiting_put_in() {
 fn two_puts_wait_and_a_worker_delivers() {
     check("room_two", 2, || {
         let queue = full();
-        let mut first = Box::pin(queue.put_async(2, bag(2)));
+        let mut first = Box::pin(queue.entry(2).put_async(bag(2)));
         assert!(!poll(&mut first));
-        let adder = spawn_with(&queue, |queue| queue.put_wait(3, bag(3)));
+        let adder = spawn_with(&queue, |queue| queue.entry(3).wait().put(bag(3)));
         assert_eq!(held_value(&queue), [1]);
         assert_eq!(block_on(first), Added::Queued);
         assert_eq!(held_value(&queue), [2]);
@@ -74,12 +77,12 @@ fn two_puts_wait_and_a_worker_delivers() {
 fn the_put_that_came_first_gets_the_room() {
     check("room_order", 5, || {
         let queue = full();
-        let mut first = Box::pin(queue.put_async(2, bag(2)));
-        let mut second = Box::pin(queue.put_async(3, bag(3)));
+        let mut first = Box::pin(queue.entry(2).put_async(bag(2)));
+        let mut second = Box::pin(queue.entry(3).put_async(bag(3)));
         assert!(!poll(&mut first) && !poll(&mut second));
         let worker = spawn_with(&queue, |queue| _ = held_value(queue));
         assert!(!poll(&mut second), "it is second");
-        assert!(queue.try_put(4, bag(4)).is_err(), "it is last");
+        assert!(queue.entry(4).refuse().put(bag(4)).is_err(), "it is last");
         block_on(first);
         worker.join().unwrap();
         assert!(!poll(&mut second));
@@ -94,8 +97,8 @@ fn the_put_that_came_first_gets_the_room() {
 fn a_cancelled_put_passes_its_room_on() {
     check("room_cancel", 5, || {
         let queue = full();
-        let mut first = Box::pin(queue.put_async(2, bag(2)));
-        let mut second = Box::pin(queue.put_async(3, bag(3)));
+        let mut first = Box::pin(queue.entry(2).put_async(bag(2)));
+        let mut second = Box::pin(queue.entry(3).put_async(bag(3)));
         assert!(!poll(&mut first) && !poll(&mut second));
         let worker = spawn_with(&queue, |queue| _ = held_value(queue));
         drop(first);
@@ -111,12 +114,15 @@ fn a_put_that_timed_out_keeps_no_room() {
     check("room_timed_out", 5, || {
         let queue = full();
         let adder = spawn_with(&queue, |queue| {
-            queue.put_wait_timeout(2, bag(2), Duration::ZERO).is_ok()
+            queue.entry(2).within(Duration::ZERO).put(bag(2)).is_ok()
         });
         let before = drain(&queue).len();
         let was_put = adder.join().unwrap();
         assert_eq!(before + drain(&queue).len(), 1 + usize::from(was_put));
-        assert!(queue.try_put(3, bag(3)).is_ok(), "room is given back");
+        assert!(
+            queue.entry(3).refuse().put(bag(3)).is_ok(),
+            "room is given back"
+        );
     });
 }
 
@@ -126,7 +132,7 @@ fn a_put_that_timed_out_keeps_no_room() {
 fn a_shut_down_ends_the_wait_of_a_put() {
     check("room_close", 5, || {
         let queue = full();
-        let adder = spawn_with(&queue, |queue| queue.put_wait(2, bag(2)));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().put(bag(2)));
         queue.shut_down();
         assert_eq!(adder.join().unwrap(), Added::ShutDown);
     });
@@ -140,9 +146,9 @@ fn a_heavy_put_that_is_cancelled_lets_a_light_one_in() {
         queue.put(1, bag(1));
         let mut pair = bag(2);
         pair.append(bag(3));
-        let mut heavy = Box::pin(queue.put_async(2, pair));
+        let mut heavy = Box::pin(queue.entry(2).put_async(pair));
         assert!(!poll(&mut heavy));
-        let adder = spawn_with(&queue, |queue| queue.put_wait(4, bag(4)));
+        let adder = spawn_with(&queue, |queue| queue.entry(4).wait().put(bag(4)));
         drop(heavy);
         assert_eq!(adder.join().unwrap(), Added::Queued);
         assert_eq!(drain(&queue), [[1], [4]]);
@@ -155,14 +161,17 @@ fn a_retry_beside_a_waiting_put() {
     check("room_retry", 3, || {
         let queue = full();
         let item = queue.try_get().unwrap();
-        let adder = spawn_with(&queue, |queue| queue.put_wait(2, bag(2)));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().put(bag(2)));
         assert_eq!(item.retry(), Added::Deferred);
         let mut all = drain(&queue);
         assert_eq!(adder.join().unwrap(), Added::Queued);
         all.extend(drain(&queue));
         all.sort_unstable();
         assert_eq!(all, [[1], [2]]);
-        assert!(queue.try_put(3, bag(3)).is_ok() && queue.try_put(4, bag(4)).is_err());
+        assert!(
+            queue.entry(3).refuse().put(bag(3)).is_ok()
+                && queue.entry(4).refuse().put(bag(4)).is_err()
+        );
     });
 }
 
@@ -184,12 +193,12 @@ fn full_of_keys() -> Arc<Queue> {
 fn a_delivery_lets_a_waiting_add_in() {
     check("room_add_wait", 5, || {
         let queue = full_of_keys();
-        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         drop(queue.try_get().unwrap());
         assert_eq!(adder.join().unwrap(), Added::Queued);
-        assert_eq!(queue.try_add(3), Err(Full(3)));
+        assert_eq!(queue.entry(3).refuse().add(), Err(Full(3)));
         drop(queue.try_get().unwrap());
-        assert_eq!(queue.try_add(3), Ok(Added::Queued));
+        assert_eq!(queue.entry(3).refuse().add(), Ok(Added::Queued));
     });
 }
 
@@ -199,10 +208,10 @@ fn a_cancelled_delay_lets_a_waiting_add_in() {
     check("room_cancel_delay", 3, || {
         let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
         queue.add_after(1, Duration::from_secs(1));
-        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         assert!(queue.cancel(&1));
         assert_eq!(adder.join().unwrap(), Added::Queued);
-        assert_eq!(queue.try_add(3), Err(Full(3)));
+        assert_eq!(queue.entry(3).refuse().add(), Err(Full(3)));
     });
 }
 
@@ -211,8 +220,8 @@ fn a_cancelled_delay_lets_a_waiting_add_in() {
 fn two_tries_share_room_for_one() {
     check("room_two_tries", 5, || {
         let queue = queue_of(|builder| builder.capacity(1));
-        let adder = spawn_with(&queue, |queue| queue.try_add(1).is_ok());
-        let added = queue.try_add(2).is_ok();
+        let adder = spawn_with(&queue, |queue| queue.entry(1).refuse().add().is_ok());
+        let added = queue.entry(2).refuse().add().is_ok();
         assert!(adder.join().unwrap() != added);
         assert_eq!(queue.len(), 1);
     });
@@ -223,7 +232,7 @@ fn two_tries_share_room_for_one() {
 fn a_shut_down_ends_the_wait_of_an_add() {
     check("room_add_close", 5, || {
         let queue = full_of_keys();
-        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         queue.shut_down();
         assert_eq!(adder.join().unwrap(), Added::ShutDown);
     });
@@ -237,7 +246,7 @@ fn what_is_seen_queued_is_counted() {
         let handle = queue.handle(1);
         let adder = spawn_with(&queue, move |_| handle.add());
         if queue.state(&1) == State::Queued {
-            assert_eq!(queue.try_add(2), Err(Full(2)));
+            assert_eq!(queue.entry(2).refuse().add(), Err(Full(2)));
         }
         assert_eq!(adder.join().unwrap(), Added::Queued);
     });
@@ -254,7 +263,7 @@ fn a_delay_that_ends_for_a_key_in_processing_leaves_room() {
         time.advance(Duration::from_secs(1));
         let timer = spawn_with(&queue, |queue| _ = queue.fire_due());
         item.done();
-        assert!(queue.try_add(2).is_ok());
+        assert!(queue.entry(2).refuse().add().is_ok());
         timer.join().unwrap();
         assert_eq!(queue.len(), 2);
     });
@@ -270,7 +279,7 @@ fn a_key_that_comes_back_is_counted_before_it_is_taken() {
         assert_eq!(queue.add(1), Added::Deferred);
         let getter = spawn_with(&queue, |queue| {
             if let Ok(_item) = queue.try_get() {
-                assert_eq!(queue.try_add(2), Ok(Added::Queued));
+                assert_eq!(queue.entry(2).refuse().add(), Ok(Added::Queued));
             }
         });
         item.done();
@@ -284,14 +293,14 @@ fn a_key_that_comes_back_is_counted_before_it_is_taken() {
 fn an_add_that_waited_and_merges_leaves_room() {
     check("room_merged", 3, || {
         let queue = full_of_keys();
-        let adder = spawn_with(&queue, |queue| queue.add_wait(2));
+        let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         queue.get().unwrap().done();
         queue.add(2);
         let item = queue.get().unwrap();
         if queue.state(&2) == State::Dirty {
             item.done();
             queue.get().unwrap().done();
-            assert_eq!(queue.try_add(3), Ok(Added::Queued));
+            assert_eq!(queue.entry(3).refuse().add(), Ok(Added::Queued));
         } else {
             item.done();
         }

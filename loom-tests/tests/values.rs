@@ -26,7 +26,7 @@ fn idle_key() -> Arc<Values> {
 /// A queue with value 1, whose delay is over and ends with the next `fire_due`.
 fn due_value() -> (Arc<Values>, MockClock) {
     let (queue, time) = delayed_values();
-    queue.put_after(1, bag(1), NS);
+    queue.entry(1).after(NS).put(bag(1));
     time.advance(MS);
     (queue, time)
 }
@@ -146,7 +146,7 @@ fn a_put_beside_the_end_of_a_delay() {
 fn a_delayed_put_beside_its_own_end() {
     check("put_after_fire", 5, || {
         let (queue, time) = delayed_values();
-        let adder = spawn_with(&queue, |queue| queue.put_after(1, bag(1), NS));
+        let adder = spawn_with(&queue, |queue| queue.entry(1).after(NS).put(bag(1)));
         time.advance(2 * MS);
         let fired = queue.fire_due();
         let mut all = drain(&queue);
@@ -165,7 +165,7 @@ fn two_delayed_puts_beside_the_end_of_one() {
     check("two_put_afters_fire", 5, || {
         let (queue, time) = due_value();
         let driver = spawn_with(&queue, |queue| (queue.fire_due(), drain(queue)));
-        assert_eq!(queue.put_after(1, bag(2), MS), Added::Delayed);
+        assert_eq!(queue.entry(1).after(MS).put(bag(2)), Added::Delayed);
         let (_, mut all) = driver.join().unwrap();
         time.advance(2 * MS);
         queue.fire_due();
@@ -300,7 +300,7 @@ fn a_delayed_retry_beside_its_end() {
 fn a_put_beside_a_shut_down() {
     check("shut_down_put", 5, || {
         let queue = idle_key();
-        let adder = spawn_with(&queue, |queue| queue.put_tracked(1, bag(1)));
+        let adder = spawn_with(&queue, |queue| queue.entry(1).tracked().put(bag(1)).1);
         queue.shut_down();
         let mut all = Vec::new();
         while let Some(mut item) = queue.get() {
@@ -318,7 +318,7 @@ fn a_put_beside_a_shut_down() {
 fn a_put_beside_a_shut_down_that_abandons() {
     check("now_put", 5, || {
         let queue = idle_key();
-        let adder = spawn_with(&queue, |queue| queue.put_tracked(1, bag(1)));
+        let adder = spawn_with(&queue, |queue| queue.entry(1).tracked().put(bag(1)).1);
         queue.shut_down_now();
         assert!(queue.get().is_none());
         assert_eq!(adder.join().unwrap().ended(), Some(Ended::Dropped));
@@ -331,9 +331,9 @@ fn a_put_beside_a_shut_down_that_abandons() {
 fn a_deferred_put_beside_a_shut_down_that_abandons() {
     check("now_deferred", 3, || {
         let queue = values(|builder| builder);
-        let first = queue.put_tracked(1, bag(1));
+        let (_, first) = queue.entry(1).tracked().put(bag(1));
         let mut item = held(&queue, &[1]);
-        let adder = spawn_with(&queue, |queue| queue.put_tracked(1, bag(2)));
+        let adder = spawn_with(&queue, |queue| queue.entry(1).tracked().put(bag(2)).1);
         let ending = spawn_with(&queue, |queue| _ = queue.shut_down_now());
         assert_eq!(item.value_mut().touch(), [1]);
         item.done();
@@ -349,7 +349,7 @@ fn a_deferred_put_beside_a_shut_down_that_abandons() {
 fn a_delayed_retry_beside_a_shut_down() {
     check("shut_down_retry", 5, || {
         let (queue, _time) = delayed_values();
-        let receipt = queue.put_tracked(1, bag(1));
+        let (_, receipt) = queue.entry(1).tracked().put(bag(1));
         let item = held(&queue, &[1]);
         let ending = spawn_with(&queue, |queue| _ = queue.shut_down());
         let added = item.retry_after(MS);
@@ -371,7 +371,7 @@ fn a_delayed_retry_beside_a_shut_down() {
 fn a_delayed_put_beside_a_drain_that_delivers_delays() {
     check("drain_put_after", 5, || {
         let (queue, _time) = delayed_values();
-        let adder = spawn_with(&queue, |queue| queue.put_after(1, bag(1), MS));
+        let adder = spawn_with(&queue, |queue| queue.entry(1).after(MS).put(bag(1)));
         let drained = queue.drain_timeout(Duration::ZERO);
         let mut all = Vec::new();
         while let Some(mut item) = queue.get() {
@@ -399,7 +399,7 @@ fn a_receipt_shows_what_was_done_with_the_value() {
                 seen.with_mut(|seen| unsafe { *seen = 1 });
             }
         });
-        assert_eq!(queue.put_tracked(1, bag(1)).wait(), Ended::Done);
+        assert_eq!(queue.entry(1).tracked().put(bag(1)).1.wait(), Ended::Done);
         // SAFETY: as above.
         assert_eq!(seen.with(|seen| unsafe { *seen }), 1);
         worker.join().unwrap();

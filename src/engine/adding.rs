@@ -161,19 +161,28 @@ impl<K> Core<K> {
         eq: impl FnMut(&K) -> bool,
         unknown: impl FnOnce(&Self, u64) -> Added,
     ) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
         let mut share = Share::exceeding(self.room());
-        let shard = self.keys.lock(hash);
-        let added = shard
-            .find(hash, eq)
-            .and_then(|node| self.add_found(&shard, node, self.default_level(), &mut share));
-        drop(shard);
-        match added {
-            Some(added) => self.after_add_slow(added),
-            None => unknown(self, hash),
+        let added = self.add_known(hash, self.default_level(), eq, &mut share);
+        added.flatten().unwrap_or_else(|| unknown(self, hash))
+    }
+
+    /// Adds the key for which `eq` holds at a level, if `share` has or gets room for it, and otherwise returns
+    /// `Some(None)`. Returns `None` if it is not interned.
+    pub(crate) fn add_known(
+        &self,
+        hash: u64,
+        level: Level,
+        eq: impl FnMut(&K) -> bool,
+        share: &mut Share<'_>,
+    ) -> Option<Option<Added>> {
+        if self.closing.has_begun() {
+            return Some(Some(Added::ShutDown));
         }
+        let shard = self.keys.lock(hash);
+        let node = shard.find(hash, eq)?;
+        let added = self.add_found(&shard, node, level, share);
+        drop(shard);
+        Some(added.map(|added| self.after_add_slow(added)))
     }
 
     /// Adds a key of this shard, if `share` has or gets room for it. Cancels its pending delay first, if
@@ -220,63 +229,98 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn add_pinned_at(&self, pin: &Pin<K>, hash: u64, level: Level) -> Added {
-        if self.closing.has_begun() {
-            return Added::ShutDown;
-        }
         let mut share = Share::exceeding(self.room());
-        let added = self.mark_pinned(pin, hash, level, &mut share);
-        self.after_add_slow(added)
+        let added = self.add_pinned_in(pin, hash, level, &mut share);
+        added.unwrap_or(Added::ShutDown)
     }
 
-    /// Like [`add_found`](Self::add_found), for the pinned key of this hash, and with a share that exceeds
-    /// the bound.
+    /// Adds the pinned key at a level, if `share` has or gets room for it, and otherwise returns `None`.
+    pub(crate) fn add_pinned_in(
+        &self,
+        pin: &Pin<K>,
+        hash: u64,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Option<Added> {
+        if self.closing.has_begun() {
+            return Some(Added::ShutDown);
+        }
+        let added = self.mark_pinned(pin, hash, level, share)?;
+        Some(self.after_add_slow(added))
+    }
+
+    /// Like [`add_found`](Self::add_found), for the pinned key of this hash.
     pub(crate) fn mark_pinned(
         &self,
         pin: &Pin<K>,
         hash: u64,
         level: Level,
         share: &mut Share<'_>,
-    ) -> node::Added<K> {
+    ) -> Option<node::Added<K>> {
+        let is_delayed = pin.delay().due().is_some();
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
-        let supersedes = self.supersede && pin.delay().due().is_some();
+        let supersedes = self.supersede && is_delayed;
         let shard = supersedes.then(|| self.keys.lock(hash));
         if shard.is_some() && pin.delay().cancel() {
             self.note_cancelled();
             share.receive();
         }
-        let added = self.add_in_share(pin, level, share);
+        let added = self.add_in_share(pin, level, is_delayed, share);
         drop(shard);
         added
     }
 
-    /// Adds the pinned key, with a share that exceeds the bound, and records the add, if the queue is timed.
+    /// Adds the pinned key, and records the add, if the queue is timed. `is_known` is as for [`Share::admit`].
     pub(super) fn add_in_share(
         &self,
         pin: &Pin<K>,
         level: Level,
+        is_known: bool,
         share: &mut Share<'_>,
-    ) -> node::Added<K> {
-        let added = pin.add_at(level, |is_idle| share.admit(is_idle, true));
-        let added = added.unwrap_or(node::Added::Closed);
+    ) -> Option<node::Added<K>> {
+        let added = pin.add_at(level, |is_idle| share.admit(is_idle, is_known))?;
         if let node::Added::Queued(_) = added {
             share.spend();
         }
         // SAFETY: the key is pinned.
         unsafe { self.note_added(&added) };
-        added
+        Some(added)
     }
 
-    /// Pins the node of `key`, and interns it first if necessary. Also returns `key` if it was
-    /// interned already: dropping it is user code, so the caller first puts the pin where a panic
-    /// releases it.
+    /// Pins the node of `key`, and interns it first if necessary, whether there is room or not; see
+    /// [`pin_in`](Self::pin_in).
     pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
+    where
+        K: Eq,
+    {
+        self.pin_in(hash, key, &mut Share::exceeding(None))
+            .unwrap_or_else(|_| unreachable!("without a room there is room"))
+    }
+
+    /// Pins the node of `key`, and interns it first if necessary, if `share` has or gets room for it.
+    /// Otherwise returns the key.
+    ///
+    /// Also returns `key` if it was interned already: dropping it is user code, so the caller first puts the
+    /// pin where a panic releases it.
+    #[inline]
+    pub(crate) fn pin_in(
+        &self,
+        hash: u64,
+        key: K,
+        share: &mut Share<'_>,
+    ) -> Result<(Pin<K>, Option<K>), K>
     where
         K: Eq,
     {
         let mut shard = self.keys.lock(hash);
         if let Some(pin) = shard.pin(hash, |interned| *interned == key) {
-            return (pin, Some(key));
+            return Ok((pin, Some(key)));
+        }
+        // Before the key is interned, for it cannot be given back after that.
+        if !share.admit(true, false) {
+            drop(shard);
+            return Err(key);
         }
         // Read under the lock, as in `add`: if the walk has passed this shard already, the node is
         // created closed.
@@ -284,7 +328,7 @@ impl<K> Core<K> {
         let (pin, swept) = shard.insert_pinned(hash, key, closed);
         drop(shard);
         drop(swept);
-        (pin, None)
+        Ok((pin, None))
     }
 
     // Always: a call that is not needed for a merged add costs handles a seventh.

@@ -53,7 +53,7 @@ use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Node, Pin};
 use crate::keys::seat::Seated;
 use crate::keys::slab::SideData;
-use crate::keys::state::Level;
+use crate::keys::state::{Level, State};
 use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
@@ -218,28 +218,45 @@ impl<K> Core<K> {
     where
         K: Send + Sync + 'static,
     {
+        let mut share = Share::exceeding(self.room());
+        self.delay_in(pin, hash, level, delay, &mut share)
+            .unwrap_or(Added::ShutDown)
+    }
+
+    /// Adds the pinned key after `delay`, if `share` has or gets room for it, and otherwise returns `None`. Takes
+    /// ownership of the pin.
+    #[inline]
+    pub(crate) fn delay_in(
+        self: &Arc<Self>,
+        pin: Pin<K>,
+        hash: u64,
+        level: Level,
+        delay: Duration,
+        share: &mut Share<'_>,
+    ) -> Option<Added>
+    where
+        K: Send + Sync + 'static,
+    {
         if delay.is_zero() || self.is_shutting_down() {
             // A queue that is shut down refuses this, too.
-            let added = self.add_pinned_at(&pin, hash, level);
+            let added = self.add_pinned_in(&pin, hash, level, share);
             pin.unpin();
-            if added.is_accepted() {
+            if added.is_some_and(Added::is_accepted) {
                 self.note(Event::Retried);
             }
             return added;
         }
-        let mut share = Share::exceeding(self.room());
-        let begin = || _ = share.admit(true, true);
-        let registered = self.timer.delay(pin, level, delay, begin);
-        if registered == Registered::New {
-            share.spend();
-        }
-        drop(share);
-        if registered == Registered::Closed {
-            return Added::ShutDown;
+        let is_known = pin.phase() != State::Idle;
+        let admit = || share.admit(true, is_known);
+        match self.timer.delay(pin, level, delay, admit) {
+            Registered::Refused => return None,
+            Registered::Closed => return Some(Added::ShutDown),
+            Registered::New => share.spend(),
+            Registered::Before => {}
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        Added::Delayed
+        Some(Added::Delayed)
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

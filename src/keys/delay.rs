@@ -102,6 +102,8 @@ pub(crate) enum Set {
     Pending { stamp: Stamp, moved: bool },
     /// The pending delay was kept.
     Kept,
+    /// The key was not admitted.
+    Refused,
     /// The queue is shut down.
     Closed,
 }
@@ -126,14 +128,15 @@ impl Delay {
     }
 
     /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `policy`. The key will be added at
-    /// `level`, or that of the pending delay if it is more urgent. Calls `begin` before a delay is pending
-    /// where none was; more than once, or in vain, if other threads set one at the same time.
+    /// `level`, or that of the pending delay if it is more urgent. Calls `admit` before a delay is pending
+    /// where none was, and refuses the delay if it returns false; more than once, or in vain, if other threads
+    /// set one at the same time.
     pub(crate) fn set(
         &self,
         due: u64,
         level: Level,
         policy: DelayPolicy,
-        mut begin: impl FnMut(),
+        mut admit: impl FnMut() -> bool,
     ) -> Set {
         debug_assert!(due <= LAST_TICK, "due {due}");
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
@@ -155,8 +158,8 @@ impl Delay {
                 seen = now;
                 continue;
             }
-            if pending.is_none() {
-                begin();
+            if pending.is_none() && !admit() {
+                return Set::Refused;
             }
             let level = pending.map_or(level, |_| level.min(level_of(seen)));
             let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
@@ -295,9 +298,9 @@ mod tests {
             (KeepFirst, 15, 10),
         ] {
             let delay = Delay::new(false);
-            pending(delay.set(10, 0, policy, || ()));
+            pending(delay.set(10, 0, policy, || true));
             let moved = matches!(
-                delay.set(new, 0, policy, || ()),
+                delay.set(new, 0, policy, || true),
                 Set::Pending { moved: true, .. }
             );
             assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
@@ -309,8 +312,8 @@ mod tests {
     #[test]
     fn a_delay_that_was_moved_leaves_a_stale_stamp() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Replace, || ()));
-        let second = pending(delay.set(5, 0, DelayPolicy::Replace, || ()));
+        let first = pending(delay.set(10, 0, DelayPolicy::Replace, || true));
+        let second = pending(delay.set(5, 0, DelayPolicy::Replace, || true));
         assert!(!delay.is(first) && delay.is(second));
         assert!(!delay.end(first));
         assert!(delay.end(second));
@@ -322,10 +325,10 @@ mod tests {
     #[test]
     fn a_cancelled_delay_does_not_fire_in_place_of_its_successor() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Earliest, || ()));
+        let first = pending(delay.set(10, 0, DelayPolicy::Earliest, || true));
         assert!(delay.cancel());
         assert!(!delay.cancel());
-        let second = pending(delay.set(10, 0, DelayPolicy::Earliest, || ()));
+        let second = pending(delay.set(10, 0, DelayPolicy::Earliest, || true));
         assert!(!delay.end(first));
         assert!(delay.end(second));
     }
@@ -334,11 +337,11 @@ mod tests {
     #[test]
     fn a_closed_delay_takes_none_and_tells_once_what_it_dropped() {
         let delay = Delay::new(false);
-        let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, || ()));
+        let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, || true));
         assert_eq!(delay.close(), Some(0));
         assert!(delay.close().is_none() && !delay.close_and_drop());
         assert!(!delay.end(stamp) && !delay.cancel());
-        assert_eq!(delay.set(1, 0, DelayPolicy::Replace, || ()), Set::Closed);
+        assert_eq!(delay.set(1, 0, DelayPolicy::Replace, || true), Set::Closed);
         assert!(!delay.claim_dropped(stamp), "it was delivered");
     }
 
@@ -346,8 +349,8 @@ mod tests {
     #[test]
     fn the_delay_that_was_dropped_is_claimed_once_and_is_not_pending() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Replace, || ()));
-        let second = pending(delay.set(5, 0, DelayPolicy::Replace, || ()));
+        let first = pending(delay.set(10, 0, DelayPolicy::Replace, || true));
+        let second = pending(delay.set(5, 0, DelayPolicy::Replace, || true));
         assert!(!delay.claim_dropped(second), "it is pending");
         assert!(delay.close_and_drop());
         assert!(!delay.close_and_drop());
@@ -364,7 +367,7 @@ mod tests {
     fn generations_come_round_without_touching_the_flag() {
         let delay = Delay::new(false);
         for round in 0..40_000_u64 {
-            let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace, || ()));
+            let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace, || true));
             assert!(delay.is(stamp), "round {round}");
             assert!(delay.cancel());
         }

@@ -178,9 +178,8 @@ impl<K, L, S> Builder<K, L, S> {
     /// [`ValueQueue`](crate::ValueQueue) with [`weight`](Builder::weight), bounds the weight of the
     /// values that wait.
     ///
-    /// [`try_add`](WorkQueue::try_add) and [`add_wait`](WorkQueue::add_wait) respect the bound (B1, B2),
-    /// in all of their forms, as do [`try_put`](crate::ValueQueue::try_put) and
-    /// [`put_wait`](crate::ValueQueue::put_wait). Every other add or put, a retry, a key that was dirty and
+    /// An [`entry`](WorkQueue::entry) respects the bound if it is to [`refuse`](crate::Entry::refuse) or to
+    /// [`wait`](crate::Entry::wait) (B1, B2). Every other add or put, a retry, a key that was dirty and
     /// a delay that ends are never refused and do not wait: they count, and may exceed the bound (B3). Keys
     /// that workers hold are not counted.
     ///

@@ -2,10 +2,10 @@
 //! finds a key by a borrowed form in [`lookup`], shutting down in [`end`], inspection in [`snapshot`].
 
 pub(crate) mod batch;
-pub(crate) mod bounded;
 pub(crate) mod builder;
 pub(crate) mod drain;
 pub(crate) mod end;
+pub(crate) mod entry;
 pub(crate) mod get;
 pub(crate) mod get_batch;
 pub(crate) mod groups;
@@ -112,43 +112,6 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     #[inline]
     pub fn add(&self, key: K) -> Added {
         self.core.add(hash_of(&self.hasher, &key), key)
-    }
-
-    /// Adds a key at a level, 0 being the most urgent, of a queue with
-    /// [levels](Builder::levels) (P1 to P4). Otherwise like [`add`](Self::add), which adds at the
-    /// [default level](Builder::default_level).
-    ///
-    /// If the key is queued at a less urgent level, it is moved to the tail of this one. If it is
-    /// queued at a more urgent one, nothing changes. A key that is added while it is processing is
-    /// queued at the most urgent level at which it was added meanwhile.
-    ///
-    /// A level that the queue does not have counts as the least urgent one; a queue without levels has
-    /// only level 0.
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::builder().levels(3).build()?; // `add` adds at level 1
-    /// queue.add_all(["a", "b", "c"]);
-    /// assert_eq!(queue.add_at(2, "later"), Added::Queued);
-    /// assert_eq!(queue.add_at(0, "c"), Added::Merged); // urgent now
-    /// assert_eq!(queue.add_at(2, "a"), Added::Merged); // not less urgent
-    ///
-    /// let order = [(); 4].map(|()| queue.get().map(|item| (*item, item.level())));
-    /// assert_eq!(order.map(Option::unwrap), [("c", 0), ("a", 1), ("b", 1), ("later", 2)]);
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if [`add`](Self::add) would.
-    #[doc(alias("add_with_priority", "priority", "urgent"))]
-    pub fn add_at(&self, level: usize, key: K) -> Added {
-        let core = &*self.core;
-        if !core.has_levels() {
-            return self.add(key);
-        }
-        let hash = hash_of(&self.hasher, &key);
-        core.add_exceeding(hash, core.clamp_level(level), key)
     }
 
     /// Adds many keys, in order. Returns the number of keys that became queued; the others were
@@ -345,7 +308,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::builder().levels(3).build()?;
     /// queue.add_all(["a", "b"]);
-    /// queue.add_at(0, "c");
+    /// queue.entry("c").level(0).add();
     /// assert_eq!(queue.len_by_level(), [1, 2, 0]);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```

@@ -8,9 +8,8 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// The queue delivers the keys of the most urgent level that has some (P1), and now and then one of
     /// another level, so that none starves ([`starvation_limit`](Self::starvation_limit)). Within a
-    /// level keys come out first in, first out. [`add_at`](crate::WorkQueue::add_at) names a level,
-    /// every other add is at the [`default_level`](Self::default_level), also those that keep a
-    /// [bound](Self::capacity), and a retry keeps the level of the delivery that has failed (P4). With
+    /// level keys come out first in, first out. [`Entry::level`](crate::Entry::level) names a level,
+    /// every other add is at the [`default_level`](Self::default_level), and a retry keeps the level of the delivery that has failed (P4). With
     /// [groups](Self::group_by), levels count within a group.
     ///
     /// The default level is the middle one. With two levels that is the less urgent one.
@@ -19,7 +18,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::builder().levels(2).build()?;
     /// queue.add("first"); // at level 1
-    /// queue.add_at(0, "urgent");
+    /// queue.entry("urgent").level(0).add();
     /// assert_eq!(*queue.get().unwrap(), "urgent");
     /// assert_eq!(*queue.get().unwrap(), "first");
     ///
@@ -47,8 +46,8 @@ impl<K, L, S> Builder<K, L, S> {
     /// ```
     /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::builder().levels(2).starvation_limit(3).build()?;
-    /// queue.add_at(1, 100);
-    /// (0..5).for_each(|n| _ = queue.add_at(0, n));
+    /// queue.entry(100).level(1).add();
+    /// (0..5).for_each(|n| _ = queue.entry(n).level(0).add());
     /// let order = [(); 6].map(|()| queue.get().map(|item| *item));
     /// assert_eq!(order.map(Option::unwrap), [0, 1, 100, 2, 3, 4]);
     /// # Ok::<(), keyqueue::ConfigError>(())

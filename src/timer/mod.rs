@@ -112,6 +112,8 @@ pub(crate) enum Registered {
     New,
     /// The key had one, which was kept or moved.
     Before,
+    /// The key had none, and was not admitted.
+    Refused,
     /// The queue is shut down.
     Closed,
 }
@@ -167,17 +169,17 @@ impl<K> Timer<K> {
         at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `begin` is called as
+    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `admit` is called as
     /// by [`Delay::set`](crate::keys::delay::Delay::set).
     pub(crate) fn delay(
         &self,
         pin: Pin<K>,
         level: Level,
         delay: Duration,
-        begin: impl FnMut(),
+        admit: impl FnMut() -> bool,
     ) -> Registered {
         let due = self.due(delay);
-        match pin.delay().set(due, level, self.policy, begin) {
+        match pin.delay().set(due, level, self.policy, admit) {
             Set::Pending { stamp, moved } => {
                 if moved {
                     self.note_stale();
@@ -191,6 +193,10 @@ impl<K> Timer<K> {
             Set::Kept => {
                 pin.unpin();
                 Registered::Before
+            }
+            Set::Refused => {
+                pin.unpin();
+                Registered::Refused
             }
             Set::Closed => {
                 pin.unpin();

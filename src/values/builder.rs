@@ -46,7 +46,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L,
     /// `weight` is called with each value that is put, and with what values are merged to, under the
     /// lock of the key: it should be short, and must not call the queue. A weight above 2^40 counts as
     /// 2^40. See
-    /// [`put_wait`](crate::ValueQueue::put_wait) for an example.
+    /// [`Entry::put`](crate::Entry::put) for an example.
     pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {
         if let Some(values) = &mut self.values {
             Merger::of_mut(&mut **values).weigh_by(weight);

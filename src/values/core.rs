@@ -1,5 +1,6 @@
 //! Putting values, without the public face: [`super`] has the protocol.
 
+use std::hash::Hash;
 use std::time::Duration;
 
 use super::{Load, Merger, Valued, Waiting};
@@ -9,6 +10,7 @@ use crate::keys::Shard;
 use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
 use crate::metrics::Event;
+use crate::queue::entry::key::IntoKey;
 use crate::sync::{Arc, SpinLockGuard};
 use crate::wait::room::Share;
 
@@ -31,56 +33,52 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
     pub(super) fn put(&self, hash: u64, level: Level, key: K, load: Load<V>) -> Added
     where
-        K: Eq,
+        K: Hash + Eq,
     {
         self.update(hash, level, key, self.merger().adding(load))
     }
 
-    /// Adds the key for which `eq` holds, with a value, or returns the value if it is not interned.
-    pub(super) fn put_known(
+    /// Adds the key for which `eq` holds at a level, and changes what waits for its next delivery. If it is
+    /// not interned, returns `change`.
+    pub(super) fn update_known<C: FnOnce(&mut Waiting<V>)>(
         &self,
         hash: u64,
+        level: Level,
         eq: impl FnMut(&Valued<K, V>) -> bool,
-        load: Load<V>,
-    ) -> Result<Added, Load<V>> {
+        change: C,
+    ) -> Result<Added, C> {
         if self.closing.has_begun() {
             return Ok(Added::ShutDown);
         }
         let merger = self.merger();
         let shard = self.keys.lock(hash);
         match shard.find(hash, eq) {
-            None => Err(load),
-            Some(node) => {
-                let (level, change) = (self.default_level(), merger.adding(load));
-                Ok(self.put_found(shard, node, hash, level, merger, change))
-            }
+            None => Err(change),
+            Some(node) => Ok(self.put_found(shard, node, hash, level, merger, change)),
         }
     }
 
     /// Adds a key at a level, and changes what waits for its next delivery.
-    pub(super) fn update(
+    #[inline]
+    pub(super) fn update<P: IntoKey<Valued<K, V>>>(
         &self,
         hash: u64,
         level: Level,
-        key: K,
+        key: P,
         change: impl FnOnce(&mut Waiting<V>),
-    ) -> Added
-    where
-        K: Eq,
-    {
+    ) -> Added {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
         let merger = self.merger();
         let mut shard = self.keys.lock(hash);
-        if let Some(node) = shard.find(hash, |known| known.key == key) {
+        if let Some(node) = shard.find(hash, |known| *P::of(known) == key) {
             return self.put_found(shard, node, hash, level, merger, change);
         }
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let new = Valued::with(key, Load::default(), 0);
-        let (entry, swept) = shard.insert_queued(hash, new);
+        let (entry, swept) = shard.insert_queued(hash, key.into_key());
         entry.set_level(level);
         // SAFETY: just interned, and queued: it stays interned until its entry is pushed and popped.
         let waiting = unsafe { &entry.node().get().key }.waiting.lock();
@@ -136,58 +134,57 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let waiting = pin.key().waiting.lock();
+        self.put_waiting(waiting, pin, hash, level, merger, change)
+    }
+
+    #[inline]
+    fn put_waiting(
+        &self,
+        waiting: SpinLockGuard<'_, Waiting<V>>,
+        pin: &Pin<Valued<K, V>>,
+        hash: u64,
+        level: Level,
+        merger: &Merger<V>,
+        change: impl FnOnce(&mut Waiting<V>),
+    ) -> Added {
         let added = self.mark_pinned(pin, hash, level, &mut Share::exceeding(None));
+        let added = added.unwrap_or(node::Added::Closed);
         self.fill(waiting, added, merger, change)
     }
 
-    /// Merges a value into the one that waits for the delivery of the key, if there is one, and adds
-    /// the key. Otherwise returns the value.
-    pub(super) fn merge_into_waiting(&self, hash: u64, key: &K, value: V) -> Result<Added, V>
-    where
-        K: Eq,
-    {
-        let pin = self.keys.lock(hash).pin(hash, |known| known.key == *key);
-        let Some(pinned) = pin.map(Pinned) else {
-            return Err(value);
-        };
-        let pin = &pinned.0;
-        let waiting = pin.key().waiting.lock();
-        if waiting.load.value.is_none() {
-            return Err(value);
-        }
-        let level = self.default_level();
-        let added = self.mark_pinned(pin, hash, level, &mut Share::exceeding(None));
-        let merger = self.merger();
-        Ok(self.fill(waiting, added, merger, merger.adding(value.into())))
-    }
-
-    pub(super) fn put_after(
+    /// Adds the pinned key at a level, now or after a delay, and changes what waits for its next delivery. With
+    /// `merges`, only if a value waits; otherwise returns `change`.
+    pub(super) fn update_pinned<C: FnOnce(&mut Waiting<V>)>(
         self: &Arc<Self>,
-        pin: Pin<Valued<K, V>>,
+        pin: &Pin<Valued<K, V>>,
         hash: u64,
-        load: Load<V>,
-        delay: Duration,
-    ) -> Added {
-        let pinned = Pinned(pin);
-        let pin = &pinned.0;
+        (level, delay): (Level, Option<Duration>),
+        merges: bool,
+        change: C,
+    ) -> Result<Added, C> {
         let merger = self.merger();
-        let change = merger.adding(load);
-        if delay.is_zero() {
-            let added = self.put_pinned(pin, hash, self.default_level(), merger, change);
-            if added.is_accepted() {
-                self.note(Event::Retried);
-            }
-            return added;
-        }
         let waiting = pin.key().waiting.lock();
-        match self.delay(pin.clone(), hash, self.default_level(), delay) {
-            Added::ShutDown => Added::ShutDown,
-            added => {
+        if merges && waiting.load.value.is_none() {
+            drop(waiting);
+            return Err(change);
+        }
+        let added = match delay {
+            Some(delay) if !delay.is_zero() => {
+                let added = self.delay(pin.clone(), hash, level, delay);
                 // Nothing is to be pushed.
-                self.fill(waiting, node::Added::Merged, merger, change);
+                let marked = match added {
+                    Added::ShutDown => node::Added::Closed,
+                    _ => node::Added::Merged,
+                };
+                self.fill(waiting, marked, merger, change);
                 added
             }
+            _ => self.put_waiting(waiting, pin, hash, level, merger, change),
+        };
+        if delay.is_some() && matches!(added, Added::Queued | Added::Deferred | Added::Merged) {
+            self.note(Event::Retried);
         }
+        Ok(added)
     }
 
     /// Changes what waits for the next delivery of a key that has been added, unless the queue is

@@ -39,12 +39,12 @@
 
 mod builder;
 mod core;
+pub(crate) mod entry;
 mod item;
 mod left;
 pub mod merge;
 mod merger;
 mod put;
-pub(crate) mod put_wait;
 
 use std::borrow::Borrow;
 use std::cell::UnsafeCell;
@@ -66,11 +66,9 @@ pub(crate) use merger::Merger;
 /// was put for it since its last delivery. Built by [`Builder::merge`](crate::Builder::merge).
 ///
 /// It is a `WorkQueue` whose keys are [`Valued`], so it has all of its methods. Those that have their
-/// own names here are [`put`](Self::put), [`put_ref`](Self::put_ref), [`update`](Self::update),
-/// [`put_after`](Self::put_after) and [`remove`](Self::remove); with a receipt,
-/// [`put_tracked`](Self::put_tracked) and [`add_tracked`](Self::add_tracked); with a bound,
-/// [`try_put`](Self::try_put), [`put_wait`](Self::put_wait), [`put_wait_timeout`](Self::put_wait_timeout)
-/// and [`put_async`](Self::put_async).
+/// own names here are [`put`](Self::put), [`update`](Self::update) and [`remove`](Self::remove). The
+/// [`entry`](WorkQueue::entry) of a key puts and updates with other settings: after a delay, at a level, with a
+/// receipt, by a borrowed key, or within a bound.
 ///
 /// A delivery takes the value; one that is put while the key is processing belongs to the next
 /// delivery. A delivery that is retried or put back carries its value back, and newer values are
@@ -145,6 +143,23 @@ impl<V> Default for Load<V> {
 }
 
 impl<V> Load<V> {
+    /// Changes the value, or a default one.
+    #[inline]
+    fn update(&mut self, change: impl FnOnce(&mut V))
+    where
+        V: Default,
+    {
+        match &mut self.value {
+            Some(value) => change(value),
+            empty => {
+                // If `change` panics, there is no value.
+                let mut value = V::default();
+                change(&mut value);
+                *empty = Some(value);
+            }
+        }
+    }
+
     #[inline]
     fn end(self, end: Option<Ended>) {
         if let Some(receipts) = self.receipts {
@@ -176,6 +191,10 @@ impl<K, V> Valued<K, V> {
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key
+    }
+
+    pub(crate) fn into_inner(self) -> K {
+        self.key
     }
 
     /// Takes the value that waits for the next delivery, when there will be none.

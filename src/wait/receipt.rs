@@ -165,7 +165,7 @@ impl Receipts {
 }
 
 /// A receipt for one add, which tells when the delivery that covers the add has finished, and how.
-/// Created by the tracked adds of a `ValueQueue`: `put_tracked` and `add_tracked`.
+/// Created by an [`Entry`](crate::Entry) that is [`tracked`](crate::Entry::tracked).
 ///
 /// It is a future for tasks of any executor, and has [`wait`](Self::wait) for threads. What the
 /// worker did before it finished the key is visible to the caller once the receipt has ended.
@@ -196,7 +196,7 @@ impl Receipts {
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
 /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
-/// let [first, second] = [1, 2].map(|count| queue.put_tracked("page", count));
+/// let [first, second] = [1, 2].map(|count| queue.entry("page").tracked().put(count).1);
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
 ///         let item = queue.get().unwrap();
@@ -209,7 +209,7 @@ impl Receipts {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "an add without a receipt is cheaper: use `put` or `add`"]
+#[must_use = "an add without a receipt is cheaper: leave `tracked` out"]
 pub struct Receipt(Arc<Shared>);
 
 impl Receipt {
@@ -218,7 +218,7 @@ impl Receipt {
     /// ```
     /// # use keyqueue::{Ended, WorkQueue, merge};
     /// let queue = WorkQueue::builder().merge(merge::latest).build()?;
-    /// let receipt = queue.put_tracked("a", 1);
+    /// let (_, receipt) = queue.entry("a").tracked().put(1);
     /// let item = queue.get().unwrap();
     /// assert_eq!(receipt.ended(), None);
     /// item.done();
@@ -239,13 +239,13 @@ impl Receipt {
     /// ```
     /// # use keyqueue::{Ended, WorkQueue, merge};
     /// let queue = WorkQueue::builder().merge(merge::latest).build()?;
-    /// let receipt = queue.put_tracked("a", 1);
+    /// let (_, receipt) = queue.entry("a").tracked().put(1);
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| queue.get().unwrap().done());
     ///     assert_eq!(receipt.wait(), Ended::Done);
     /// });
     /// queue.shut_down();
-    /// assert_eq!(queue.put_tracked("b", 2).wait(), Ended::Dropped); // it was refused
+    /// assert_eq!(queue.entry("b").tracked().put(2).1.wait(), Ended::Dropped); // it was refused
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn wait(mut self) -> Ended {
@@ -261,7 +261,7 @@ impl Receipt {
     /// # use keyqueue::{Ended, WorkQueue, merge};
     /// # use std::time::Duration;
     /// let queue = WorkQueue::builder().merge(merge::latest).build()?;
-    /// let mut receipt = queue.put_tracked("a", 1);
+    /// let (_, mut receipt) = queue.entry("a").tracked().put(1);
     /// assert_eq!(receipt.wait_timeout(Duration::from_millis(1)), None);
     /// queue.get().unwrap().done();
     /// assert_eq!(receipt.wait_timeout(Duration::ZERO), Some(Ended::Done));

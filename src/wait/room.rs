@@ -222,8 +222,8 @@ impl<'r> Share<'r> {
     }
 
     /// The share of an add that is refused if there is no room, or if others wait for it.
-    pub(crate) fn within(room: &'r Room) -> Self {
-        Self::new(Some(room), 0, false)
+    pub(crate) fn within(room: Option<&'r Room>) -> Self {
+        Self::new(room, 0, false)
     }
 
     #[inline]

@@ -32,9 +32,9 @@ where
         queue.contains(&new(0)),
     );
     (0..20).for_each(|n| _ = queue.add(new(n)));
-    queue.add_at(0, new(21));
-    let _ = queue.try_add(new(22));
-    let _ = queue.add_wait_timeout(new(23), Duration::ZERO);
+    queue.entry(new(21)).level(0).add();
+    let _ = queue.entry(new(22)).refuse().add();
+    let _ = queue.entry(new(23)).within(Duration::ZERO).add();
     queue.add_after(new(24), HOUR);
     queue.cancel(&new(24));
     queue.add_after(new(25), MS);

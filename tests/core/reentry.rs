@@ -76,11 +76,11 @@ fn the_drop_of_a_key_may_call_the_queue_in_an_add_of_a_known_key() {
         // Keeps the key known, whatever the calls do with it.
         let _handle = queue.handle(Key(1, None));
         assert!(queue.add(key(1)).is_accepted());
-        assert!(queue.add_at(1, key(1)).is_accepted());
-        assert!(queue.try_add(key(1)).is_ok());
+        assert!(queue.entry(key(1)).level(1).add().is_accepted());
+        assert!(queue.entry(key(1)).refuse().add().is_ok());
         assert_eq!(queue.add_after(key(1), MS), Added::Delayed);
         drop(queue.handle(key(1)));
-        assert!(queue.add_wait(key(1)).is_accepted());
+        assert!(queue.entry(key(1)).wait().add().is_accepted());
     });
 }
 
@@ -89,9 +89,9 @@ fn the_drop_of_a_key_may_call_the_queue_when_the_queue_refuses_it() {
     calls(4, |queue, key| {
         queue.shut_down();
         assert_eq!(queue.add(key(1)), Added::ShutDown);
-        assert_eq!(queue.add_wait(key(1)), Added::ShutDown);
+        assert_eq!(queue.entry(key(1)).wait().add(), Added::ShutDown);
         assert_eq!(queue.add_after(key(1), MS), Added::ShutDown);
-        assert_eq!(queue.try_add(key(1)), Ok(Added::ShutDown));
+        assert_eq!(queue.entry(key(1)).refuse().add(), Ok(Added::ShutDown));
     });
 }
 

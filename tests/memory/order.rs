@@ -12,12 +12,16 @@ const IDLE: isize = 6 << 20;
 #[test] // P3 C10
 fn keys_that_were_raised_are_forgotten_while_urgent_ones_come() {
     alone(|| {
-        let queue = WorkQueue::builder().levels(2).shards(16).build().unwrap();
+        let queue = WorkQueue::<u64>::builder()
+            .levels(2)
+            .shards(16)
+            .build()
+            .unwrap();
         // One more urgent key is always there.
-        queue.add_at(0, MILLION);
+        queue.entry(MILLION).level(0).add();
         assert_flat_within(IDLE, |n| {
-            queue.add_at(1, n);
-            queue.add_at(0, n);
+            queue.entry(n).level(1).add();
+            queue.entry(n).level(0).add();
             queue.get().unwrap().done();
         });
     });
@@ -26,13 +30,13 @@ fn keys_that_were_raised_are_forgotten_while_urgent_ones_come() {
 #[test] // P3 C10
 fn one_key_that_is_raised_a_million_times_holds_no_more() {
     alone(|| {
-        let queue = WorkQueue::builder().levels(2).build().unwrap();
-        queue.add_at(0, 2);
+        let queue = WorkQueue::<u64>::builder().levels(2).build().unwrap();
+        queue.entry(2).level(0).add();
         assert_flat(|_| {
-            queue.add_at(1, 1);
-            queue.add_at(0, 1);
+            queue.entry(1).level(1).add();
+            queue.entry(1).level(0).add();
             let item = queue.get().unwrap();
-            queue.add_at(0, 2);
+            queue.entry(2).level(0).add();
             item.done();
         });
     });

@@ -1,12 +1,14 @@
 //! What a queue allocates for keys that recur, and for getters that wait (C10).
 
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::timed::HOUR;
 use crate::common::{alone, eventually, poll, waiting, watchdog};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::{Added, ValueQueue, WorkQueue, merge};
 use rig::heap::{allocations, allocations_of, held};
 
 /// A queue with room for all keys: the overflow behind the ring allocates.
@@ -75,6 +77,43 @@ fn recurring_keys_of_a_producer_allocate_nothing_while_a_consumer_waits() {
                 queue.shut_down();
             });
         }
+    });
+}
+
+#[test] // V6, C10
+fn updating_what_is_known_by_a_borrowed_key_allocates_nothing() {
+    alone(|| {
+        let builder = WorkQueue::builder().merge(merge::append).capacity(1 << 20);
+        let builder = builder.weight(Vec::len).levels(3);
+        let queue: ValueQueue<String, Vec<u64>> = builder.build().unwrap();
+        let handle = queue.handle("client".to_owned().into());
+        let mut events = Vec::with_capacity(8);
+        let mut round = || {
+            let entry = || queue.entry_ref("client");
+            // The value of the last delivery comes back: what it has allocated is kept.
+            let last = &mut events;
+            assert_eq!(
+                entry().wait().update(|new| *new = mem::take(last)),
+                Added::Queued
+            );
+            assert_eq!(entry().wait().update(|new| new.push(1)), Added::Merged);
+            assert_eq!(entry().level(0).update(|new| new.push(2)), Added::Merged);
+            assert!(entry().refuse().update(|new| new.push(3)).is_ok());
+            assert!(entry().within(HOUR).update(|new| new.push(4)).is_ok());
+            assert_eq!(
+                pollster::block_on(entry().update_async(|new| new.push(5))),
+                Added::Merged
+            );
+            assert_eq!(
+                handle.entry().wait().update(|new| new.push(6)),
+                Added::Merged
+            );
+            let mut item = queue.get().unwrap();
+            events = item.take().unwrap();
+            assert_eq!(events, [1, 2, 3, 4, 5, 6]);
+            events.clear();
+        };
+        assert_steady("updates by a borrowed key", 1000, &mut round);
     });
 }
 

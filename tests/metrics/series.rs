@@ -10,7 +10,7 @@ use crate::common::{alone, eventually, poll_until_idle, threads, watchdog};
 use crate::recorder::Recorded;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Outcome, Verdict, Workers};
-use keyqueue::{MockClock, WorkQueue};
+use keyqueue::{Builder, MockClock, WorkQueue};
 
 const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -63,18 +63,19 @@ impl Watched {
 #[test] // P4
 fn a_queue_with_levels_reports_the_depth_of_each() {
     let recorded = Recorded::default();
-    let (queue, _time) =
-        built(|builder| builder.name("pods").recorder(recorded.recorder()).levels(3));
-    queue.add_at(0, "a");
-    queue.add_at(2, "b");
-    queue.add_at(2, "c");
+    let (queue, _time) = built(|builder: Builder<&str>| {
+        builder.name("pods").recorder(recorded.recorder()).levels(3)
+    });
+    queue.entry("a").level(0).add();
+    queue.entry("b").level(2).add();
+    queue.entry("c").level(2).add();
     let depths = || {
         let depth = |level| recorded.value("workqueue_level_depth", &format!("pods, {level}"));
         [0, 1, 2].map(depth)
     };
     queue.report();
     assert_eq!(depths(), [1.0, 0.0, 2.0]);
-    queue.add_at(1, "c");
+    queue.entry("c").level(1).add();
     let item = queue.get().unwrap();
     queue.report();
     assert_eq!(depths(), [0.0, 1.0, 1.0]);

@@ -28,10 +28,10 @@ fn assert_room(queue: &Queue, room: usize) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     for n in 0..room {
         let key = format!("new key {}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let added = queue.try_add(key.leak());
+        let added = queue.entry(&*key.leak()).refuse().add();
         assert_eq!(added, Ok(Added::Queued), "room for {n} of {room}");
     }
-    assert_eq!(queue.try_add("full"), Err(Full("full")));
+    assert_eq!(queue.entry("full").refuse().add(), Err(Full("full")));
 }
 
 #[test] // B1
@@ -39,17 +39,20 @@ fn a_key_that_is_there_already_needs_no_room() {
     let queue = bounded(3);
     queue.add("processing");
     let item = queue.get().unwrap();
-    queue.try_add("queued").unwrap();
+    queue.entry("queued").refuse().add().unwrap();
     queue.add_after("delayed", HOUR);
-    queue.try_add("other").unwrap();
-    assert_eq!(queue.try_add("new"), Err(Full("new")));
-    assert_eq!(queue.try_add("queued"), Ok(Added::Merged));
-    assert_eq!(queue.try_add("processing"), Ok(Added::Deferred));
-    assert_eq!(queue.try_add("processing"), Ok(Added::Merged));
-    assert_eq!(queue.try_add("delayed"), Ok(Added::Queued));
-    assert_eq!(queue.add_wait("queued"), Added::Merged);
+    queue.entry("other").refuse().add().unwrap();
+    assert_eq!(queue.entry("new").refuse().add(), Err(Full("new")));
+    assert_eq!(queue.entry("queued").refuse().add(), Ok(Added::Merged));
+    assert_eq!(
+        queue.entry("processing").refuse().add(),
+        Ok(Added::Deferred)
+    );
+    assert_eq!(queue.entry("processing").refuse().add(), Ok(Added::Merged));
+    assert_eq!(queue.entry("delayed").refuse().add(), Ok(Added::Queued));
+    assert_eq!(queue.entry("queued").wait().add(), Added::Merged);
     assert_eq!(queue.add_after("delayed", HOUR), Added::Delayed);
-    let wait = queue.add_wait_timeout("new", Duration::from_millis(1));
+    let wait = queue.entry("new").within(Duration::from_millis(1)).add();
     assert_eq!(wait, Err(Full("new")));
     drop(item);
     assert!(queue.cancel(&"delayed"));
@@ -62,10 +65,10 @@ fn a_key_that_is_known_and_idle_needs_room() {
     let queue = bounded(1);
     let handle = queue.handle("a");
     handle.add();
-    assert_eq!(queue.try_add("b"), Err(Full("b")));
+    assert_eq!(queue.entry("b").refuse().add(), Err(Full("b")));
     queue.get().unwrap().done();
     queue.add("b");
-    assert_eq!(queue.try_add("a"), Err(Full("a")));
+    assert_eq!(queue.entry("a").refuse().add(), Err(Full("a")));
 }
 
 #[test] // B1
@@ -97,12 +100,12 @@ fn a_delay_that_is_cancelled_or_merges_lets_the_next_add_in() {
     let (queue, time) = built(|builder| builder.capacity(2));
     queue.add("a");
     queue.add_after("a", HOUR);
-    let mut add = Task::waiting(Box::pin(queue.add_async("b")));
+    let mut add = Task::waiting(Box::pin(queue.entry("b").add_async()));
     assert!(queue.cancel(&"a"));
     assert_eq!((add.wakes(), add.output()), (1, Added::Queued));
     queue.get().unwrap().done();
     queue.add_after("b", HOUR);
-    let mut add = Task::waiting(Box::pin(queue.add_async("c")));
+    let mut add = Task::waiting(Box::pin(queue.entry("c").add_async()));
     time.advance(HOUR);
     assert_eq!(queue.fire_due(), 1);
     assert_eq!((add.wakes(), add.output()), (1, Added::Queued));
@@ -113,7 +116,7 @@ fn an_add_that_supersedes_a_delay_takes_its_room() {
     let queue = of(|builder| builder.capacity(2).supersede_delays(true));
     queue.add_after("a", HOUR);
     assert_room(&queue, 1);
-    let mut task = Task::waiting(Box::pin(queue.add_async("b")));
+    let mut task = Task::waiting(Box::pin(queue.entry("b").add_async()));
     // "a" is delayed, and another key is queued. Now "a" is queued.
     queue.add("a");
     task.assert_pending();
@@ -121,8 +124,8 @@ fn an_add_that_supersedes_a_delay_takes_its_room() {
     assert_eq!((task.wakes(), task.output()), (1, Added::Queued));
     // A merged add cancels the delay of a queued key.
     queue.add_after("b", HOUR);
-    let mut task = Task::waiting(Box::pin(queue.add_async("c")));
-    let mut next = Task::waiting(Box::pin(queue.add_async("d")));
+    let mut task = Task::waiting(Box::pin(queue.entry("c").add_async()));
+    let mut next = Task::waiting(Box::pin(queue.entry("d").add_async()));
     queue.get().unwrap().done();
     task.assert_pending();
     queue.add("b");
@@ -138,7 +141,7 @@ fn what_was_accepted_is_never_refused() {
     queue.add("b");
     let items: Vec<_> = queue.try_iter().take(2).collect();
     for key in ["c", "d"] {
-        queue.try_add(key).unwrap();
+        queue.entry(key).refuse().add().unwrap();
     }
     // Retries of what workers hold, dirty keys, other adds, and delays that end exceed the bound.
     for item in items {
@@ -151,7 +154,7 @@ fn what_was_accepted_is_never_refused() {
     assert_eq!(queue.len(), 6);
     // There is room once fewer than the capacity wait, whatever was above it.
     for left in (1..6).rev() {
-        assert!(queue.try_add("new").is_err(), "{left}");
+        assert!(queue.entry("new").refuse().add().is_err(), "{left}");
         queue.get().unwrap().done();
     }
     assert_room(&queue, 1);
@@ -161,12 +164,12 @@ fn what_was_accepted_is_never_refused() {
 fn adds_that_wait_get_room_in_their_order() {
     let queue = bounded(1);
     queue.add("a");
-    let mut first = Task::waiting(Box::pin(queue.add_async("first")));
-    let mut second = Task::waiting(Box::pin(queue.add_async("second")));
+    let mut first = Task::waiting(Box::pin(queue.entry("first").add_async()));
+    let mut second = Task::waiting(Box::pin(queue.entry("second").add_async()));
     queue.get().unwrap().done();
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     // The room is the first one's, although it has not added yet.
-    assert_eq!(queue.try_add("b"), Err(Full("b")));
+    assert_eq!(queue.entry("b").refuse().add(), Err(Full("b")));
     second.assert_pending();
     assert_eq!(first.output(), Added::Queued);
     assert_eq!(*queue.get().unwrap(), "first");
@@ -179,9 +182,9 @@ fn adds_that_wait_get_room_in_their_order() {
 fn an_add_that_is_cancelled_passes_its_turn_on() {
     let queue = bounded(1);
     queue.add("a");
-    let waiting = Task::waiting(Box::pin(queue.add_async("waiting")));
-    let granted = Task::waiting(Box::pin(queue.add_async("granted")));
-    let mut next = Task::waiting(Box::pin(queue.add_async("next")));
+    let waiting = Task::waiting(Box::pin(queue.entry("waiting").add_async()));
+    let granted = Task::waiting(Box::pin(queue.entry("granted").add_async()));
+    let mut next = Task::waiting(Box::pin(queue.entry("next").add_async()));
     drop(waiting);
     queue.get().unwrap().done();
     assert_eq!((granted.wakes(), next.wakes()), (1, 0));
@@ -195,8 +198,8 @@ fn an_add_that_is_cancelled_passes_its_turn_on() {
 fn an_add_that_needs_no_room_after_all_gives_it_back() {
     let queue = bounded(1);
     queue.add("a");
-    let mut add = Task::waiting(Box::pin(queue.add_async("b")));
-    let mut next = Task::waiting(Box::pin(queue.add_async("c")));
+    let mut add = Task::waiting(Box::pin(queue.entry("b").add_async()));
+    let mut next = Task::waiting(Box::pin(queue.entry("c").add_async()));
     queue.add("b"); // is not bounded
     queue.clear(); // room for one: for `add`
     queue.add("b");
@@ -215,10 +218,10 @@ fn a_shut_down_ends_every_wait() {
     for now in [false, true] {
         let queue = bounded(1);
         queue.add("a");
-        let mut task = Task::waiting(Box::pin(queue.add_async("b")));
+        let mut task = Task::waiting(Box::pin(queue.entry("b").add_async()));
         thread::scope(|scope| {
-            let wait = scope.spawn(|| queue.add_wait("c"));
-            let timed = scope.spawn(|| queue.add_wait_timeout("d", HOUR));
+            let wait = scope.spawn(|| queue.entry("c").wait().add());
+            let timed = scope.spawn(|| queue.entry("d").within(HOUR).add());
             if now {
                 queue.shut_down_now();
             } else {
@@ -228,21 +231,24 @@ fn a_shut_down_ends_every_wait() {
             assert_eq!(timed.join().unwrap(), Ok(Added::ShutDown));
         });
         assert_eq!(task.output(), Added::ShutDown);
-        assert_eq!(queue.add_wait("e"), Added::ShutDown);
-        assert_eq!(queue.try_add("a"), Ok(Added::ShutDown));
+        assert_eq!(queue.entry("e").wait().add(), Added::ShutDown);
+        assert_eq!(queue.entry("a").refuse().add(), Ok(Added::ShutDown));
     }
 }
 
 #[test] // B1
 fn a_queue_without_a_bound_is_never_full() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     for key in 0..1000 {
-        assert_eq!(queue.try_add(key), Ok(Added::Queued));
+        assert_eq!(queue.entry(key).refuse().add(), Ok(Added::Queued));
     }
-    assert_eq!(queue.add_wait(1000), Added::Queued);
-    let added = queue.add_wait_timeout(1000, Duration::ZERO);
+    assert_eq!(queue.entry(1000).wait().add(), Added::Queued);
+    let added = queue.entry(1000).within(Duration::ZERO).add();
     assert_eq!(added, Ok(Added::Merged));
-    assert_eq!(pollster::block_on(queue.add_async(1001)), Added::Queued);
+    assert_eq!(
+        pollster::block_on(queue.entry(1001).add_async()),
+        Added::Queued
+    );
 }
 
 #[test] // B1
@@ -273,7 +279,8 @@ fn counts_tell_what_waits() {
 #[test] // B1 D4
 fn a_getter_that_a_delay_wakes_finds_the_room_of_each_key_counted_once() {
     // A waker whose call panics does not return.
-    let call: Call<u64, NoLimit> = |queue| assert_eq!(queue.try_add(9), Ok(Added::Queued));
+    let call: Call<u64, NoLimit> =
+        |queue| assert_eq!(queue.entry(9).refuse().add(), Ok(Added::Queued));
     for (queued, delayed) in [(0, 1), (1, 2), (0, 100)] {
         let capacity = queued + delayed + 1;
         let (queue, time) = built(|builder| builder.capacity(capacity as usize));
@@ -329,7 +336,7 @@ fn a_waiting_add_is_woken_while_no_lock_is_held() {
         if name != "get" {
             queue.add_after("a", HOUR);
         }
-        let mut add = Box::pin(queue.add_async("b"));
+        let mut add = Box::pin(queue.entry("b").add_async());
         assert!(poll(&mut add, &waker).is_pending());
         make_room(&queue);
         assert!(poll(&mut add, Waker::noop()).is_ready(), "{name}");
@@ -342,7 +349,7 @@ fn a_waiting_add_is_woken_while_no_lock_is_held() {
 fn an_add_that_waits_wakes_the_task_that_polled_it_last() {
     let queue = bounded(1);
     queue.add("a");
-    let mut add = Box::pin(queue.add_async("b"));
+    let mut add = Box::pin(queue.entry("b").add_async());
     assert!(poll(&mut add, Waker::noop()).is_pending());
     let mut task = Task::waiting(add);
     drop(queue.try_get());

@@ -5,6 +5,7 @@ mod common;
 
 mod bounds;
 mod clear;
+mod entries;
 mod groups;
 mod levels;
 mod pace;

@@ -70,7 +70,7 @@ fn a_dispatch_rate_and_levels_work_together() {
     let (queue, time) = built(|builder| builder.levels(2).dispatch_rate(1.0, 1));
     queue.add_all(["a", "b"]);
     assert_eq!(take_all(&queue), ["a"]);
-    queue.add_at(0, "urgent");
+    queue.entry("urgent").level(0).add();
     time.advance(secs(1));
     assert_eq!(take_all(&queue), ["urgent"]);
     time.advance(secs(1));

@@ -9,14 +9,14 @@ use keyqueue::WorkQueue;
 fn no_level_starves_with_many_getters() {
     const LIMIT: usize = 4;
     let urgent = scaled(40_000);
-    let queue = WorkQueue::builder()
+    let queue = WorkQueue::<usize>::builder()
         .levels(2)
         .starvation_limit(LIMIT)
         .build()
         .unwrap();
     let others = urgent / (LIMIT - 1);
-    (0..urgent).for_each(|key| _ = queue.add_at(0, key));
-    (0..others).for_each(|key| _ = queue.add_at(1, urgent + key));
+    (0..urgent).for_each(|key| _ = queue.entry(key).level(0).add());
+    (0..others).for_each(|key| _ = queue.entry(urgent + key).level(1).add());
     let deliveries: usize = thread::scope(|scope| {
         let getters: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| queue.try_iter().filter(|item| item.level() == 1).count()))

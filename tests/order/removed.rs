@@ -56,8 +56,8 @@ fn a_removed_key_begins_no_interval() {
 fn removed_keys_take_no_turn_of_their_level() {
     let (queue, _time) = values(|builder| builder.levels(2).starvation_limit(4));
     for n in 0..40 {
-        queue.put_at(0, ("urgent", n), 0);
-        queue.put_at(1, ("other", n), 0);
+        queue.entry(("urgent", n)).level(0).put(0);
+        queue.entry(("other", n)).level(1).put(0);
     }
     (0..39).for_each(|n| _ = queue.remove(&("other", n)));
     let mut order = std::iter::from_fn(|| next(&queue));
@@ -80,9 +80,9 @@ fn a_removed_key_takes_no_place_in_the_turn_of_its_group() {
 fn a_removed_key_leaves_the_turn_to_its_own_level() {
     let (queue, _time) = values(|builder| builder.levels(3).starvation_limit(2));
     for n in 0..3 {
-        queue.put_at(0, ("urgent", n), 0);
-        queue.put_at(1, ("usual", n), 0);
-        queue.put_at(2, ("other", n), 0);
+        queue.entry(("urgent", n)).level(0).put(0);
+        queue.entry(("usual", n)).level(1).put(0);
+        queue.entry(("other", n)).level(2).put(0);
     }
     queue.remove(&("usual", 0));
     let order = [(); 4].map(|()| next(&queue).unwrap());
@@ -96,9 +96,9 @@ fn a_removed_key_leaves_the_turn_to_its_own_level() {
 fn a_removed_key_of_the_most_urgent_level_leaves_the_turns_of_the_others() {
     let (queue, _time) = values(|builder| builder.levels(4).starvation_limit(2));
     for n in 0..4 {
-        queue.put_at(1, ("urgent", n), 0);
-        queue.put_at(2, ("usual", n), 0);
-        queue.put_at(3, ("other", n), 0);
+        queue.entry(("urgent", n)).level(1).put(0);
+        queue.entry(("usual", n)).level(2).put(0);
+        queue.entry(("other", n)).level(3).put(0);
     }
     queue.remove(&("urgent", 1));
     let order = [(); 4].map(|()| next(&queue).unwrap());

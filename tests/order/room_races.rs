@@ -20,11 +20,11 @@ fn a_merged_add_takes_no_room_for_a_moment() {
     thread::scope(|scope| {
         let merges = scope.spawn(|| {
             for _ in 0..5 * ROUNDS {
-                assert_eq!(queue.try_add(0), Ok(Added::Merged));
+                assert_eq!(queue.entry(0).refuse().add(), Ok(Added::Merged));
             }
         });
         while !merges.is_finished() {
-            assert_eq!(queue.try_add(1), Ok(Added::Queued));
+            assert_eq!(queue.entry(1).refuse().add(), Ok(Added::Queued));
             assert_eq!(*queue.try_get().unwrap(), 1);
         }
     });
@@ -48,7 +48,11 @@ fn an_add_that_supersedes_a_delay_lets_no_other_in_for_a_moment() {
             }
         });
         while !turns.is_finished() {
-            assert_eq!(queue.try_add(9), Err(Full(9)), "exceeds the bound");
+            assert_eq!(
+                queue.entry(9).refuse().add(),
+                Err(Full(9)),
+                "exceeds the bound"
+            );
         }
     });
 }
@@ -73,7 +77,10 @@ fn a_try_succeeds_while_delays_end() {
             }
         });
         while !turns.is_finished() {
-            assert!(queue.try_add(KEYS).is_ok(), "there is room for one");
+            assert!(
+                queue.entry(KEYS).refuse().add().is_ok(),
+                "there is room for one"
+            );
         }
     });
 }
@@ -91,7 +98,11 @@ fn a_try_succeeds_while_delays_are_kept_or_moved() {
             }
         });
         while !delays.is_finished() {
-            assert_eq!(queue.try_add(1), Ok(Added::Queued), "there is room for one");
+            assert_eq!(
+                queue.entry(1).refuse().add(),
+                Ok(Added::Queued),
+                "there is room for one"
+            );
             queue.try_get().unwrap().done();
         }
     });
@@ -112,8 +123,8 @@ fn keeps_its_room(seed: u64, set: impl Fn(Builder<u64>) -> Builder<u64>) {
         let key = random.u64(..8);
         match random.u8(..14) {
             0 => _ = queue.add(key),
-            1 => _ = queue.add_at(random.usize(..3), key),
-            2 | 3 => _ = queue.try_add(key),
+            1 => _ = queue.entry(key).level(random.usize(..3)).add(),
+            2 | 3 => _ = queue.entry(key).refuse().add(),
             4 => _ = queue.add_after(key, ms(random.u64(..30))),
             5 => _ = queue.cancel(&key),
             6 | 7 => held.extend(queue.try_get().ok()),
@@ -122,11 +133,15 @@ fn keeps_its_room(seed: u64, set: impl Fn(Builder<u64>) -> Builder<u64>) {
             10 => turn(),
             11 if random.u8(..4) == 0 => _ = queue.clear(),
             12 => _ = handle.add(),
-            13 => _ = queue.add_wait_timeout(key, Duration::ZERO),
+            13 => _ = queue.entry(key).within(Duration::ZERO).add(),
             _ => {}
         }
     }
-    let room = || (100..120).filter(|key| queue.try_add(*key).is_ok()).count();
+    let room = || {
+        (100..120)
+            .filter(|key| queue.entry(*key).refuse().add().is_ok())
+            .count()
+    };
     let counts = queue.counts();
     let left = 6_usize.saturating_sub(counts.queued + counts.delayed);
     assert_eq!(room(), left, "seed {seed}, {counts:?}");

@@ -167,16 +167,16 @@ fn a_waker_may_take_the_key_that_a_put_queues_and_a_raise_wakes_no_other() {
     let waker = Waker::from(Arc::new(TakesAtOnce(Arc::clone(&queue))));
     let mut takes = Box::pin(queue.get_async());
     assert!(poll(&mut takes, &waker).is_pending());
-    queue.put_at(1, ("a", 1), 1);
+    queue.entry(("a", 1)).level(1).put(1);
     assert!(queue.is_empty());
     // The first put wakes a getter that leaves its key there.
     let _leaves = Task::waiting(Box::pin(queue.get_async()));
     let mut takes = Box::pin(queue.get_async());
     assert!(poll(&mut takes, &waker).is_pending());
-    queue.put_at(1, ("a", 1), 1);
+    queue.entry(("a", 1)).level(1).put(1);
     assert!(!queue.is_empty());
     // The getter that was woken for the key will find it at its new level.
-    queue.put_at(0, ("a", 1), 2);
+    queue.entry(("a", 1)).level(0).put(2);
     assert!(!queue.is_empty());
     let item = queue.try_get().unwrap();
     assert_eq!((*item.value(), item.level()), (2, 0));

@@ -92,9 +92,9 @@ impl Run {
         let key = self.key(n);
         match random.u8(..20) {
             0 | 1 => _ = queue.add(key),
-            2 => _ = queue.add_at(random.usize(..3), key),
-            3 => _ = queue.try_add(key),
-            4 => _ = queue.add_wait_timeout(key, Duration::ZERO),
+            2 => _ = queue.entry(key).level(random.usize(..3)).add(),
+            3 => _ = queue.entry(key).refuse().add(),
+            4 => _ = queue.entry(key).within(Duration::ZERO).add(),
             5 | 6 => _ = queue.add_after(key, ms(random.u64(..30))),
             7 => _ = queue.cancel(&key),
             8 => _ = queue.handle(key).add(),
@@ -119,7 +119,7 @@ impl Run {
             }
             18 => queue.shrink(),
             19 => drop(crate::common::poll(
-                &mut Box::pin(queue.add_async(key)),
+                &mut Box::pin(queue.entry(key).add_async()),
                 std::task::Waker::noop(),
             )),
             _ => {}
@@ -153,7 +153,7 @@ impl Run {
     /// Asserts that there is as much room as the keys that wait leave.
     fn assert_room(&self) {
         let (queued, _, delayed) = self.counts();
-        let taken = |n: &u64| self.queue.try_add(self.key(*n)).is_ok();
+        let taken = |n: &u64| self.queue.entry(self.key(*n)).refuse().add().is_ok();
         let room = (100..120).filter(taken).count();
         if self.is_bounded {
             assert_eq!(room, CAPACITY.saturating_sub(queued + delayed));
@@ -248,7 +248,7 @@ fn run(seed: u64) {
             assert!((queued..=queued + before.2).contains(&delivered));
             assert_eq!(run.counts(), (0, 0, 0));
             if is_bounded {
-                let room = (100..120).filter(|n| queue.try_add(run.key(*n)).is_ok());
+                let room = (100..120).filter(|n| queue.entry(run.key(*n)).refuse().add().is_ok());
                 assert_eq!(room.count(), CAPACITY);
             }
         }

@@ -26,24 +26,33 @@ fn assert_room(queue: &Lists, room: usize) {
     for n in 0..room {
         let key = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"][n];
         assert_eq!(
-            queue.try_put(key, vec![0]),
+            queue.entry(key).refuse().put(vec![0]),
             Ok(Added::Queued),
             "room for {n} of {room}"
         );
     }
-    assert_eq!(queue.try_put("full", vec![0]), Err(Full(("full", vec![0]))));
+    assert_eq!(
+        queue.entry("full").refuse().put(vec![0]),
+        Err(Full(("full", vec![0])))
+    );
 }
 
 #[test] // B1
 fn a_key_that_waits_already_needs_no_room() {
     let queue = bounded(2);
-    queue.try_put("a", vec![1]).unwrap();
-    queue.put_after("b", vec![2], HOUR);
-    assert_eq!(queue.try_put("c", vec![3]), Err(Full(("c", vec![3]))));
-    assert_eq!(queue.try_put("a", vec![4]), Ok(Added::Merged));
-    assert_eq!(queue.try_put("b", vec![5]), Ok(Added::Queued));
-    assert_eq!(queue.put_wait("a", vec![6]), Added::Merged);
-    let wait = queue.put_wait_timeout("c", vec![7], Duration::from_millis(1));
+    queue.entry("a").refuse().put(vec![1]).unwrap();
+    queue.entry("b").after(HOUR).put(vec![2]);
+    assert_eq!(
+        queue.entry("c").refuse().put(vec![3]),
+        Err(Full(("c", vec![3])))
+    );
+    assert_eq!(queue.entry("a").refuse().put(vec![4]), Ok(Added::Merged));
+    assert_eq!(queue.entry("b").refuse().put(vec![5]), Ok(Added::Queued));
+    assert_eq!(queue.entry("a").wait().put(vec![6]), Added::Merged);
+    let wait = queue
+        .entry("c")
+        .within(Duration::from_millis(1))
+        .put(vec![7]);
     assert_eq!(wait, Err(Full(("c", vec![7]))));
     assert_eq!(
         deliveries(&queue),
@@ -58,7 +67,7 @@ fn a_delivery_a_cancel_a_remove_and_a_clear_make_room() {
     let put = || {
         queue.put("a", vec![1]);
         queue.put("b", vec![1]);
-        queue.put_after("c", vec![1], HOUR);
+        queue.entry("c").after(HOUR).put(vec![1]);
         assert_room(&queue, 0);
     };
     put();
@@ -82,18 +91,18 @@ fn what_was_accepted_is_never_refused() {
     let items: Vec<_> = queue.try_iter().take(2).collect();
     // Dirty keys take the room, retries exceed it.
     for key in ["c", "d"] {
-        queue.try_put(key, vec![2]).unwrap();
+        queue.entry(key).refuse().put(vec![2]).unwrap();
     }
     for item in items {
         assert_eq!(item.retry(), Added::Deferred);
     }
     // Other puts are not bounded.
     assert_eq!(queue.put("e", vec![3]), Added::Queued);
-    assert_eq!(queue.put_after("f", vec![3], HOUR), Added::Delayed);
+    assert_eq!(queue.entry("f").after(HOUR).put(vec![3]), Added::Delayed);
     assert_eq!(queue.len(), 5);
     // There is room once fewer than the capacity wait, whatever was above it.
     for left in (0..5).rev() {
-        assert!(queue.try_put("new", vec![0]).is_err(), "{left}");
+        assert!(queue.entry("new").refuse().put(vec![0]).is_err(), "{left}");
         queue.get().unwrap().done();
     }
     assert_room(&queue, 1);
@@ -102,10 +111,10 @@ fn what_was_accepted_is_never_refused() {
 #[test] // B1
 fn a_weight_counts_what_values_are_merged_to() {
     let queue = weighted(8);
-    queue.try_put("a", vec![0; 3]).unwrap();
-    queue.try_put("b", vec![0; 3]).unwrap();
-    assert!(queue.try_put("a", vec![0; 3]).is_err());
-    assert_eq!(queue.try_put("a", vec![0; 2]), Ok(Added::Merged));
+    queue.entry("a").refuse().put(vec![0; 3]).unwrap();
+    queue.entry("b").refuse().put(vec![0; 3]).unwrap();
+    assert!(queue.entry("a").refuse().put(vec![0; 3]).is_err());
+    assert_eq!(queue.entry("a").refuse().put(vec![0; 2]), Ok(Added::Merged));
     assert_room(&queue, 0);
     // A change that makes a value lighter makes room, one that makes it heavier takes it.
     queue.update("a", |list| list.truncate(1));
@@ -142,18 +151,27 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
             queue.put("a", weights[0]);
             queue.put("b", weights[1]);
             for key in ["a", "b", "c"] {
-                assert!(queue.try_put(key, 1).is_err(), "{what}: there is room");
+                assert!(
+                    queue.entry(key).refuse().put(1).is_err(),
+                    "{what}: there is room"
+                );
             }
             // A retry puts it back.
             assert_eq!(queue.get().unwrap().retry(), Added::Deferred, "{what}");
-            let mut waiting = Task::waiting(Box::pin(queue.put_async("c", 1)));
+            let mut waiting = Task::waiting(Box::pin(queue.entry("c").put_async(1)));
             assert_eq!(deliveries(&queue).len(), 2, "{what}");
             assert_eq!((waiting.wakes(), waiting.output()), (1, Added::Queued));
             assert_eq!(queue.remove("c"), Some(1));
             assert!(deliveries(&queue).is_empty());
             // All room is there again, and no more.
-            assert!(queue.try_put("a", capacity).is_ok(), "{what}: room is lost");
-            assert!(queue.try_put("b", 1).is_err(), "{what}: room has come");
+            assert!(
+                queue.entry("a").refuse().put(capacity).is_ok(),
+                "{what}: room is lost"
+            );
+            assert!(
+                queue.entry("b").refuse().put(1).is_err(),
+                "{what}: room has come"
+            );
             assert_eq!(queue.remove("a"), Some(capacity));
             assert!(deliveries(&queue).is_empty());
         }
@@ -164,11 +182,11 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
 fn a_value_heavier_than_the_capacity_waits_until_nothing_else_does() {
     let queue = weighted(4);
     queue.put("a", vec![0]);
-    assert!(queue.try_put("b", vec![0; 9]).is_err());
-    let mut put = Task::waiting(Box::pin(queue.put_async("b", vec![0; 9])));
+    assert!(queue.entry("b").refuse().put(vec![0; 9]).is_err());
+    let mut put = Task::waiting(Box::pin(queue.entry("b").put_async(vec![0; 9])));
     queue.get().unwrap().done();
     assert_eq!((put.wakes(), put.output()), (1, Added::Queued));
-    assert!(queue.try_put("c", vec![0]).is_err());
+    assert!(queue.entry("c").refuse().put(vec![0]).is_err());
     assert_eq!(queue.get().unwrap().value().len(), 9);
     assert_room(&queue, 4);
 }
@@ -177,13 +195,13 @@ fn a_value_heavier_than_the_capacity_waits_until_nothing_else_does() {
 fn puts_that_wait_get_room_in_their_order() {
     let queue = weighted(4);
     queue.put("a", vec![0; 4]);
-    let mut heavy = Task::waiting(Box::pin(queue.put_async("heavy", vec![0; 3])));
-    let mut light = Task::waiting(Box::pin(queue.put_async("light", vec![0])));
-    let mut last = Task::waiting(Box::pin(queue.put_async("last", vec![0])));
+    let mut heavy = Task::waiting(Box::pin(queue.entry("heavy").put_async(vec![0; 3])));
+    let mut light = Task::waiting(Box::pin(queue.entry("light").put_async(vec![0])));
+    let mut last = Task::waiting(Box::pin(queue.entry("last").put_async(vec![0])));
     // Room for the light ones, who do not pass the heavy one; nor does a try.
     queue.update("a", |list| list.truncate(2));
     light.assert_pending();
-    assert!(queue.try_put("b", vec![0]).is_err());
+    assert!(queue.entry("b").refuse().put(vec![0]).is_err());
     assert_eq!((heavy.wakes(), light.wakes()), (0, 0));
     queue.get().unwrap().done();
     assert_eq!((heavy.wakes(), light.wakes(), last.wakes()), (1, 1, 0));
@@ -199,8 +217,8 @@ fn puts_that_wait_get_room_in_their_order() {
 fn a_put_that_is_cancelled_passes_its_turn_on() {
     let queue = weighted(4);
     queue.put("a", vec![0; 4]);
-    let mut heavy = Task::waiting(Box::pin(queue.put_async("heavy", vec![0; 4])));
-    let mut light = Task::waiting(Box::pin(queue.put_async("light", vec![0])));
+    let mut heavy = Task::waiting(Box::pin(queue.entry("heavy").put_async(vec![0; 4])));
+    let mut light = Task::waiting(Box::pin(queue.entry("light").put_async(vec![0])));
     queue.update("a", |list| list.truncate(2));
     heavy.assert_pending();
     // While it waits.
@@ -208,8 +226,8 @@ fn a_put_that_is_cancelled_passes_its_turn_on() {
     assert_eq!(light.wakes(), 1);
     assert_eq!(light.output(), Added::Queued);
     // When it has room, and has not put.
-    let granted = Task::waiting(Box::pin(queue.put_async("granted", vec![0; 4])));
-    let next = Task::waiting(Box::pin(queue.put_async("next", vec![0; 3])));
+    let granted = Task::waiting(Box::pin(queue.entry("granted").put_async(vec![0; 4])));
+    let next = Task::waiting(Box::pin(queue.entry("next").put_async(vec![0; 3])));
     assert_eq!(deliveries(&queue).len(), 2);
     assert_eq!((granted.wakes(), next.wakes()), (1, 0));
     drop(granted);
@@ -224,17 +242,17 @@ fn a_shut_down_ends_every_wait() {
     // Nobody comes later, who would let the others in.
     let queue = bounded(1);
     queue.put("a", vec![1]);
-    let mut task = Task::waiting(Box::pin(queue.put_async("b", vec![2])));
+    let mut task = Task::waiting(Box::pin(queue.entry("b").put_async(vec![2])));
     queue.shut_down();
     assert_eq!((task.wakes(), task.output()), (1, Added::ShutDown));
 
     for now in [false, true] {
         let queue = bounded(1);
         queue.put("a", vec![1]);
-        let mut task = Task::waiting(Box::pin(queue.put_async("b", vec![2])));
+        let mut task = Task::waiting(Box::pin(queue.entry("b").put_async(vec![2])));
         thread::scope(|scope| {
-            let wait = scope.spawn(|| queue.put_wait("c", vec![3]));
-            let timed = scope.spawn(|| queue.put_wait_timeout("d", vec![4], HOUR));
+            let wait = scope.spawn(|| queue.entry("c").wait().put(vec![3]));
+            let timed = scope.spawn(|| queue.entry("d").within(HOUR).put(vec![4]));
             if now {
                 queue.shut_down_now();
             } else {
@@ -245,7 +263,7 @@ fn a_shut_down_ends_every_wait() {
         });
         assert_eq!(task.output(), Added::ShutDown);
         // And whoever comes later does not wait.
-        assert_eq!(queue.put_wait("e", vec![5]), Added::ShutDown);
+        assert_eq!(queue.entry("e").wait().put(vec![5]), Added::ShutDown);
     }
 }
 
@@ -253,15 +271,15 @@ fn a_shut_down_ends_every_wait() {
 fn a_queue_without_a_bound_is_never_full() {
     let queue = lists::<u32>();
     for key in 0..1000 {
-        assert_eq!(queue.try_put(key, vec![key]), Ok(Added::Queued));
+        assert_eq!(queue.entry(key).refuse().put(vec![key]), Ok(Added::Queued));
     }
-    assert_eq!(queue.put_wait(1000, vec![]), Added::Queued);
+    assert_eq!(queue.entry(1000).wait().put(vec![]), Added::Queued);
     assert_eq!(
-        queue.put_wait_timeout(1000, vec![], Duration::ZERO),
+        queue.entry(1000).within(Duration::ZERO).put(vec![]),
         Ok(Added::Merged)
     );
     assert_eq!(
-        pollster::block_on(queue.put_async(1001, vec![])),
+        pollster::block_on(queue.entry(1001).put_async(vec![])),
         Added::Queued
     );
 }
@@ -270,7 +288,7 @@ fn a_queue_without_a_bound_is_never_full() {
 fn full_says_so_and_has_what_was_to_be_put() {
     let queue = bounded(1);
     queue.put("a", vec![1]);
-    let full = queue.try_put("b", vec![2]).unwrap_err();
+    let full = queue.entry("b").refuse().put(vec![2]).unwrap_err();
     assert_eq!(
         (format!("{full}"), format!("{full:?}")),
         ("the queue is full".into(), "Full(..)".into())
@@ -294,7 +312,7 @@ fn a_waiting_put_is_woken_while_no_lock_is_held() {
     let builder = WorkQueue::builder().merge(merge::append).capacity(4);
     let queue: Arc<Lists> = Arc::new(builder.weight(Vec::len).build().unwrap());
     queue.put("a", vec![0; 4]);
-    let mut put = Box::pin(queue.put_async("b", vec![1]));
+    let mut put = Box::pin(queue.entry("b").put_async(vec![1]));
     let waker = Waker::from(Arc::new(PutsBack(Arc::clone(&queue))));
     assert!(poll(&mut put, &waker).is_pending());
     queue.update("a", |list| list.truncate(1));

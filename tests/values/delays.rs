@@ -7,10 +7,10 @@ use keyqueue::{Added, DelayPolicy, State};
 #[test] // V1 D1
 fn a_delayed_value_is_delivered_when_its_delay_ends() {
     let (queue, time) = timed_lists(|builder| builder);
-    assert_eq!(queue.put_after("a", vec![1], secs(2)), Added::Delayed);
+    assert_eq!(queue.entry("a").after(secs(2)).put(vec![1]), Added::Delayed);
     let handle = queue.handle("a".into());
-    assert_eq!(handle.put_after(vec![2], secs(1)), Added::Delayed);
-    assert_eq!(queue.put_after("a", vec![3], secs(3)), Added::Delayed);
+    assert_eq!(handle.entry().after(secs(1)).put(vec![2]), Added::Delayed);
+    assert_eq!(queue.entry("a").after(secs(3)).put(vec![3]), Added::Delayed);
     assert_nothing_delivered(&queue);
     time.advance(secs(1));
     assert_eq!(queue.fire_due(), 1);
@@ -20,7 +20,7 @@ fn a_delayed_value_is_delivered_when_its_delay_ends() {
 #[test] // V2
 fn a_put_takes_the_delayed_value_with_it_and_nothing_is_left_for_the_delay() {
     let (queue, time) = timed_lists(|builder| builder);
-    queue.put_after("a", vec![1], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![1]);
     assert_eq!(queue.put("a", vec![2]), Added::Queued);
     assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);
     time.advance(secs(1));
@@ -31,10 +31,10 @@ fn a_put_takes_the_delayed_value_with_it_and_nothing_is_left_for_the_delay() {
 
     // The other way round, and while the key is processing.
     queue.put("a", vec![3]);
-    assert_eq!(queue.put_after("a", vec![4], secs(1)), Added::Delayed);
+    assert_eq!(queue.entry("a").after(secs(1)).put(vec![4]), Added::Delayed);
     let item = queue.get().unwrap();
     assert_eq!(*item.value(), [3, 4]);
-    queue.put_after("a", vec![5], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![5]);
     time.advance(secs(1));
     assert_eq!(queue.fire_due(), 1);
     assert_eq!((queue.len(), queue.state(&"a")), (0, State::Dirty));
@@ -45,7 +45,7 @@ fn a_put_takes_the_delayed_value_with_it_and_nothing_is_left_for_the_delay() {
 #[test] // V2
 fn a_plain_add_delivers_the_delayed_value_now() {
     let (queue, _time) = timed_lists(|builder| builder);
-    queue.put_after("a", vec![1], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![1]);
     assert_eq!(queue.add("a".into()), Added::Queued);
     assert_eq!(deliveries(&queue), [("a", vec![1])]);
 }
@@ -54,7 +54,7 @@ fn a_plain_add_delivers_the_delayed_value_now() {
 fn an_ended_delay_without_a_value_neither_hides_keys_nor_holds_up_a_drain() {
     let (queue, time) = timed_lists(|builder| builder);
     for key in ["a", "b", "c"] {
-        queue.put_after(key, vec![1], secs(1));
+        queue.entry(key).after(secs(1)).put(vec![1]);
         queue.put(key, vec![2]);
     }
     assert_eq!(deliveries(&queue).len(), 3);
@@ -69,7 +69,7 @@ fn an_ended_delay_without_a_value_neither_hides_keys_nor_holds_up_a_drain() {
 
     // The last of all, too.
     let (queue, time) = timed_lists(|builder| builder);
-    queue.put_after("a", vec![1], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![1]);
     queue.put("a", vec![2]);
     assert_eq!(deliveries(&queue).len(), 1);
     time.advance(secs(1));
@@ -82,7 +82,7 @@ fn an_ended_delay_without_a_value_neither_hides_keys_nor_holds_up_a_drain() {
 #[test] // V2 D6
 fn a_cancelled_delay_drops_its_value_unless_the_key_is_queued_too() {
     let (queue, time) = timed_lists(|builder| builder);
-    queue.put_after("a", vec![1], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![1]);
     assert!(queue.cancel(&"a") && !queue.cancel(&"a"));
     assert_eq!(queue.remove("a"), None);
     time.advance(secs(1));
@@ -92,17 +92,17 @@ fn a_cancelled_delay_drops_its_value_unless_the_key_is_queued_too() {
     assert_eq!(deliveries(&queue), [("a", vec![2])]);
 
     // Queued.
-    queue.put_after("a", vec![3], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![3]);
     queue.put("a", vec![4]);
     assert!(queue.cancel(&"a"));
     // Processing: the delayed value goes, that of the delivery stays.
     let mut item = queue.try_get().unwrap();
     assert_eq!(*item.value(), [3, 4]);
-    queue.put_after("a", vec![5], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![5]);
     assert!(queue.cancel(&"a"));
     assert_eq!(item.take(), Some(vec![3, 4]));
     // Dirty: it stays.
-    queue.put_after("a", vec![6], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![6]);
     queue.put("a", vec![7]);
     assert!(queue.cancel(&"a"));
     drop(item);
@@ -116,12 +116,12 @@ fn an_add_that_supersedes_the_delay_takes_its_value() {
     let handle = queue.handle("a".into());
     let adds: [&dyn Fn() -> Added; 4] = [
         &|| queue.put("a", vec![2]),
-        &|| queue.put_ref(&"a", vec![2]),
+        &|| queue.entry_ref(&"a").put(vec![2]),
         &|| handle.put(vec![2]),
         &|| queue.update("a", |list| list.push(2)),
     ];
     for add in adds {
-        queue.put_after("a", vec![1], secs(1));
+        queue.entry("a").after(secs(1)).put(vec![1]);
         assert_eq!(add(), Added::Queued);
         assert!(!queue.cancel(&"a"), "the delay is gone");
         assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);
@@ -145,7 +145,10 @@ fn each_policy_keeps_one_delay_and_every_value() {
     ] {
         let (queue, time) = timed_lists(|builder| builder.delay_policy(policy));
         for (n, delay) in [(1, 3), (2, 1), (3, 2)] {
-            assert_eq!(queue.put_after("a", vec![n], secs(delay)), Added::Delayed);
+            assert_eq!(
+                queue.entry("a").after(secs(delay)).put(vec![n]),
+                Added::Delayed
+            );
         }
         time.advance(secs(due) - ms(1));
         assert_eq!(queue.fire_due(), 0, "{policy:?}");
@@ -162,7 +165,7 @@ fn a_delayed_retry_and_a_delayed_put_share_a_delivery() {
     let (queue, time) = timed_lists(|builder| builder);
     queue.put("a", vec![1]);
     let item = queue.get().unwrap();
-    queue.put_after("a", vec![2], secs(5));
+    queue.entry("a").after(secs(5)).put(vec![2]);
     let _ = item.retry_after(secs(1));
     time.advance(secs(1));
     assert_eq!(queue.fire_due(), 1);
@@ -172,8 +175,8 @@ fn a_delayed_retry_and_a_delayed_put_share_a_delivery() {
 #[test] // V2 S5
 fn a_drain_delivers_delayed_values_if_it_should() {
     let (queue, _time) = timed_lists(|builder| builder.drain_delays(true));
-    queue.put_after("a", vec![1], HOUR);
-    queue.put_after("b", vec![2], secs(1));
+    queue.entry("a").after(HOUR).put(vec![1]);
+    queue.entry("b").after(secs(1)).put(vec![2]);
     queue.put("b", vec![3]);
     std::thread::scope(|scope| {
         let drain = scope.spawn(|| queue.shut_down_with_drain());
@@ -185,6 +188,6 @@ fn a_drain_delivers_delayed_values_if_it_should() {
         assert_eq!(values, [("a", vec![1]), ("b", vec![2, 3])]);
         assert!(drain.join().unwrap().left.is_nothing());
     });
-    assert_eq!(queue.put_after("a", vec![9], HOUR), Added::ShutDown);
+    assert_eq!(queue.entry("a").after(HOUR).put(vec![9]), Added::ShutDown);
     assert_eq!(queue.remove("a"), None);
 }

@@ -21,8 +21,8 @@ fn in_all_states(alive: &Alive, body: impl FnOnce(&Queue)) {
     queue.put("a", value());
     let item = queue.get().unwrap();
     queue.put("a", value());
-    queue.put_after("b", value(), HOUR);
-    queue.put_after("c", value(), HOUR);
+    queue.entry("b").after(HOUR).put(value());
+    queue.entry("c").after(HOUR).put(value());
     queue.put("c", value());
     queue.put("d", value());
     assert_eq!(alive.count(), 12);
@@ -52,8 +52,8 @@ fn after_a_shut_down_each_value_is_delivered_or_dropped_once() {
         let refused: [&dyn Fn() -> Added; 5] = [
             &|| queue.put("a", vec![alive.of(())]),
             &|| queue.put("new", vec![alive.of(())]),
-            &|| queue.put_ref(&"a", vec![alive.of(())]),
-            &|| queue.put_after("a", vec![alive.of(())], HOUR),
+            &|| queue.entry_ref(&"a").put(vec![alive.of(())]),
+            &|| queue.entry("a").after(HOUR).put(vec![alive.of(())]),
             &|| queue.update("a", |list| list.push(alive.of(()))),
         ];
         for put in refused {
@@ -107,14 +107,17 @@ fn a_dropped_queue_drops_its_values_once_also_if_a_handle_lives() {
     let handle = queue.handle("a".into());
     handle.put(vec![alive.of(())]);
     queue.put("b", vec![alive.of(())]);
-    queue.put_after("c", vec![alive.of(())], HOUR);
+    queue.entry("c").after(HOUR).put(vec![alive.of(())]);
     drop(queue);
     assert_eq!(handle.put(vec![alive.of(())]), Added::ShutDown);
     assert_eq!(
-        handle.put_after(vec![alive.of(())], Duration::ZERO),
+        handle.entry().after(Duration::ZERO).put(vec![alive.of(())]),
         Added::ShutDown
     );
-    assert_eq!(handle.put_after(vec![alive.of(())], HOUR), Added::ShutDown);
+    assert_eq!(
+        handle.entry().after(HOUR).put(vec![alive.of(())]),
+        Added::ShutDown
+    );
     assert_eq!(alive.count(), 3);
     drop(handle);
     assert_eq!(alive.count(), 0);
@@ -133,7 +136,7 @@ fn remove_takes_back_what_waits_in_each_state() {
     assert_eq!(queue.put("a", vec![3]), Added::Merged);
     assert_eq!(deliveries(&queue), [("a", vec![3]), ("b", vec![2])]);
     // Delayed, and a delayed retry.
-    queue.put_after("a", vec![4], secs(1));
+    queue.entry("a").after(secs(1)).put(vec![4]);
     assert_eq!(queue.remove("a"), Some(vec![4]));
     queue.put("a", vec![5]);
     let _ = queue.get().unwrap().retry_after(secs(1));

@@ -52,12 +52,12 @@ fn values_that_an_abort_has_discarded_are_dropped_by_a_shrink() {
         for hold in [Duration::ZERO, HOUR, Duration::MAX] {
             let alive = Alive::default();
             let queue = queue(set);
-            let put = |key| queue.put_tracked(key, vec![alive.of(())]);
+            let put = |key| queue.entry(key).tracked().put(vec![alive.of(())]).1;
             let first: Vec<_> = (0..10).map(put).collect();
             queue.try_iter().take(10).for_each(drop);
             let mut receipts: Vec<_> = (0..KEYS).map(put).collect();
             for key in 0..20 {
-                queue.put_after(KEYS + key, vec![alive.of(())], HOUR);
+                queue.entry(KEYS + key).after(HOUR).put(vec![alive.of(())]);
             }
             (0..4_u64).for_each(|group| _ = queue.hold_group(&group, hold));
             let mut items: Vec<_> = queue.try_iter().take(2).collect();
@@ -90,7 +90,7 @@ fn values_are_dropped_with_the_queue() {
         let queue = queue(set);
         for key in 0..KEYS {
             queue.put(key, vec![alive.of(())]);
-            queue.put_after(key, vec![alive.of(())], HOUR);
+            queue.entry(key).after(HOUR).put(vec![alive.of(())]);
         }
         queue.try_iter().take(10).for_each(drop);
         (0..4_u64).for_each(|group| _ = queue.hold_group(&group, Duration::MAX));

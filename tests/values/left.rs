@@ -119,7 +119,7 @@ fn crowd(round: usize) {
                 let put = |n: &u32| {
                     let (key, value) = (fastrand::u32(0..6), vec![*n]);
                     let added = match fastrand::u32(0..3) {
-                        0 => queue.put_after(key, value, HOUR),
+                        0 => queue.entry(key).after(HOUR).put(value),
                         _ => queue.put(key, value),
                     };
                     added.is_accepted()

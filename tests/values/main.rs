@@ -8,6 +8,7 @@ mod common;
 mod bounds;
 mod delays;
 mod ends;
+mod entries;
 mod forgotten;
 mod left;
 mod memory;

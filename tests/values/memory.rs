@@ -38,7 +38,7 @@ fn a_sweep_keeps_what_waits() {
     let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let hour = crate::common::timed::HOUR;
     queue.put(0, vec![alive.of(())]);
-    queue.put_after(1, vec![alive.of(())], hour);
+    queue.entry(1).after(hour).put(vec![alive.of(())]);
     let handle = queue.handle(2.into());
     queue.put(3, vec![alive.of(())]);
     let held = queue.get().unwrap();

@@ -24,21 +24,24 @@ fn every_way_to_put_merges_in_the_order_of_the_calls() {
     let queue: ValueQueue<String, Vec<u32>> = lists();
     let key = || String::from("a");
     let handle = queue.handle(key().into());
-    assert_eq!(queue.put_ref("a", vec![0]), Added::Queued);
+    assert_eq!(queue.entry_ref("a").put(vec![0]), Added::Queued);
     assert_eq!(queue.put(key(), vec![1]), Added::Merged);
     assert_eq!(queue.update(key(), |list| list.push(2)), Added::Merged);
     assert_eq!(handle.put(vec![3]), Added::Merged);
     let receipts = [
-        queue.put_tracked(key(), vec![4]),
-        handle.put_tracked(vec![5]),
+        queue.entry(key()).tracked().put(vec![4]).1,
+        handle.entry().tracked().put(vec![5]).1,
     ];
     assert_eq!(
-        queue.put_after(key(), vec![6], Duration::ZERO),
+        queue.entry(key()).after(Duration::ZERO).put(vec![6]),
         Added::Merged
     );
-    assert_eq!(handle.put_after(vec![7], Duration::ZERO), Added::Merged);
-    assert_eq!(queue.put_ref("a", vec![8]), Added::Merged);
-    assert_eq!(queue.try_put(key(), vec![9]), Ok(Added::Merged));
+    assert_eq!(
+        handle.entry().after(Duration::ZERO).put(vec![7]),
+        Added::Merged
+    );
+    assert_eq!(queue.entry_ref("a").put(vec![8]), Added::Merged);
+    assert_eq!(queue.entry(key()).refuse().put(vec![9]), Ok(Added::Merged));
     let item = queue.get().unwrap();
     assert_eq!(*item.value(), (0..10).collect::<Vec<_>>());
     item.done();
@@ -50,12 +53,12 @@ fn every_way_to_put_merges_in_the_order_of_the_calls() {
 fn the_first_put_of_every_kind_makes_the_key_known() {
     let queue: ValueQueue<String, Vec<u32>> = lists();
     assert_eq!(queue.put("put".into(), vec![1]), Added::Queued);
-    assert_eq!(queue.put_ref("put_ref", vec![2]), Added::Queued);
+    assert_eq!(queue.entry_ref("borrowed").put(vec![2]), Added::Queued);
     assert_eq!(
         queue.update("update".into(), |list| list.push(3)),
         Added::Queued
     );
-    let _receipt = queue.put_tracked("tracked".into(), vec![4]);
+    let (_, _receipt) = queue.entry_ref("tracked").tracked().put(vec![4]);
     assert_eq!(
         queue.handle(String::from("handle").into()).put(vec![5]),
         Added::Queued

@@ -50,14 +50,14 @@ fn a_merge_that_panics_in_a_put_loses_neither_the_key_nor_the_older_value() {
     let handle = queue.handle("a".into());
     let puts: [&dyn Fn(); 6] = [
         &|| _ = queue.put("a", vec![2, BAD]),
-        &|| _ = queue.put_ref(&"a", vec![2, BAD]),
-        &|| drop(queue.put_tracked("a", vec![2, BAD])),
+        &|| _ = queue.entry_ref(&"a").put(vec![2, BAD]),
+        &|| drop(queue.entry("a").tracked().put(vec![2, BAD]).1),
         &|| _ = handle.put(vec![2, BAD]),
-        &|| _ = queue.put_after("a", vec![2, BAD], HOUR),
+        &|| _ = queue.entry("a").after(HOUR).put(vec![2, BAD]),
         &|| _ = queue.update("a", |list| merge(list, vec![2, BAD])),
     ];
     for put in puts {
-        let first = queue.put_tracked("a", vec![1]);
+        let (_, first) = queue.entry("a").tracked().put(vec![1]);
         assert_blows(put);
         assert_eq!(first.ended(), None);
         assert_eq!(only_value(&queue), [1, 2]);
@@ -80,7 +80,7 @@ fn a_put_into_a_delivery_or_a_delay_that_panics_queues_the_key() {
     drop(item);
     assert_eq!(only_value(&queue), [2]);
 
-    queue.put_after("a", vec![3], HOUR);
+    queue.entry("a").after(HOUR).put(vec![3]);
     assert_blows(|| queue.put("a", vec![BAD]));
     assert_eq!(only_value(&queue), [3]);
     assert!(queue.cancel(&"a"));
@@ -93,9 +93,9 @@ fn a_put_into_a_delivery_or_a_delay_that_panics_queues_the_key() {
 #[test] // V4
 fn a_merge_that_panics_in_a_retry_loses_neither_the_key_nor_the_value_of_the_delivery() {
     let queue = queue();
-    let older = queue.put_tracked("a", vec![1]);
+    let (_, older) = queue.entry("a").tracked().put(vec![1]);
     let item = queue.get().unwrap();
-    let newer = queue.put_tracked("a", vec![BAD]);
+    let (_, newer) = queue.entry("a").tracked().put(vec![BAD]);
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!((older.ended(), newer.ended()), (None, Some(Ended::Dropped)));
     assert_eq!(only_value(&queue), [1]);
@@ -138,7 +138,7 @@ fn a_weight_that_panics_puts_nothing_or_all_and_counts_nothing_twice() {
     let (queue, _time) = timed_lists(|builder| builder.capacity(4).weight(weight));
     queue.put("a", vec![1]);
     armed.store(true, Ordering::SeqCst);
-    assert_blows(|| queue.try_put("b", vec![1]));
+    assert_blows(|| queue.entry("b").refuse().put(vec![1]));
     assert_blows(|| queue.put("b", vec![1]));
     assert_eq!(queue.state(&"b"), State::Queued); // it is put, and not counted
     // A retry's weight is wrong then, but the key is delivered.
@@ -148,8 +148,8 @@ fn a_weight_that_panics_puts_nothing_or_all_and_counts_nothing_twice() {
     assert_eq!(**queue.get().unwrap().key(), "b");
     assert_eq!(*queue.get().unwrap().value(), [1]);
     // All room is there again.
-    assert_eq!(queue.try_put("c", vec![0; 4]), Ok(Added::Queued));
-    assert!(queue.try_put("d", vec![0]).is_err());
+    assert_eq!(queue.entry("c").refuse().put(vec![0; 4]), Ok(Added::Queued));
+    assert!(queue.entry("d").refuse().put(vec![0]).is_err());
 }
 
 /// A value whose drop panics, unless the thread is panicking already.
@@ -176,7 +176,7 @@ fn a_value_whose_drop_panics_harms_neither_its_key_nor_others() {
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     let queue: ValueQueue<&str, _> = builder.merge(keep).build().unwrap();
 
-    let receipt = queue.put_tracked("a", bomb());
+    let (_, receipt) = queue.entry("a").tracked().put(bomb());
     queue.get().unwrap().done();
     assert!(dropped.load(Ordering::SeqCst));
     assert_eq!(receipt.ended(), Some(Ended::Done));
@@ -184,7 +184,7 @@ fn a_value_whose_drop_panics_harms_neither_its_key_nor_others() {
 
     queue.put("a", bomb());
     assert_eq!(queue.clear(), 1);
-    queue.put_after("a", bomb(), MS);
+    queue.entry("a").after(MS).put(bomb());
     assert!(queue.cancel(&"a"));
     assert!(dropped.load(Ordering::SeqCst));
 

@@ -115,27 +115,34 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
     let (number, value) = run.tag();
     match random.u8(..22) {
         0 | 1 => {
-            let receipt = queue.put_tracked(key, value);
+            let (_, receipt) = queue.entry(key).tracked().put(value);
             run.receipts.insert(number, receipt);
             run.put(key, number, Added::Queued);
         }
-        2 => run.put(key, number, queue.put_at(random.usize(..3), key, value)),
-        3 => run.put(key, number, queue.put_ref(&key, value)),
+        2 => run.put(
+            key,
+            number,
+            queue.entry(key).level(random.usize(..3)).put(value),
+        ),
+        3 => run.put(key, number, queue.entry_ref(&key).put(value)),
         4 => run.put(key, number, queue.update(key, |list| list.extend(value))),
         5 => run.put(key, number, queue.handle(key.into()).put(value)),
-        6 | 7 => match queue.try_put(key, value) {
+        6 | 7 => match queue.entry(key).refuse().put(value) {
             Ok(added) => run.put(key, number, added),
             Err(Full((of, value))) => assert_eq!((of, numbers(&value)), (key, vec![number])),
         },
         8 => {
-            let put = poll(&mut Box::pin(queue.put_async(key, value)), Waker::noop());
+            let put = poll(
+                &mut Box::pin(queue.entry(key).put_async(value)),
+                Waker::noop(),
+            );
             if let Poll::Ready(added) = put {
                 run.put(key, number, added);
             }
         }
         9 | 10 => {
             let delay = ms(random.u64(..30));
-            run.put(key, number, queue.put_after(key, value, delay));
+            run.put(key, number, queue.entry(key).after(delay).put(value));
         }
         11..=13 => {
             if let Ok(item) = queue.try_get() {
@@ -214,11 +221,14 @@ impl Run {
         };
         for n in 0..CAPACITY.saturating_sub(taken) as u64 {
             let (number, value) = self.tag();
-            let added = queue.try_put(100 + n, value);
+            let added = queue.entry(100 + n).refuse().put(value);
             self.put(100 + n, number, added.expect("there is room"));
         }
         let (_, value) = self.tag();
-        assert!(queue.try_put(200, value).is_err(), "there is no room");
+        assert!(
+            queue.entry(200).refuse().put(value).is_err(),
+            "there is no room"
+        );
     }
 }
 

@@ -22,8 +22,12 @@ fn all_receipts_of_a_delivery_end_when_it_is_done() {
     let alive = Alive::default();
     let queue: ValueQueue<_, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let handle = queue.handle("a".into());
-    let put = || queue.put_tracked("a", vec![alive.of(())]);
-    let first = [put(), put(), handle.put_tracked(vec![alive.of(())])];
+    let put = || queue.entry("a").tracked().put(vec![alive.of(())]).1;
+    let first = [
+        put(),
+        put(),
+        handle.entry().tracked().put(vec![alive.of(())]).1,
+    ];
     let item = queue.get().unwrap();
     let second = [put(), put()];
     assert_ended(&first, None);
@@ -41,9 +45,9 @@ fn all_receipts_of_a_delivery_end_when_it_is_done() {
 #[test] // V3
 fn a_retry_keeps_the_receipts() {
     let (queue, time) = timed_lists(|builder| builder);
-    let older = [queue.put_tracked("a", vec![1])];
+    let older = [queue.entry("a").tracked().put(vec![1]).1];
     let item = queue.get().unwrap();
-    let newer = [queue.put_tracked("a", vec![2])];
+    let newer = [queue.entry("a").tracked().put(vec![2]).1];
     let _ = item.retry();
     let item = queue.get().unwrap();
     let _ = item.retry_after(secs(1));
@@ -59,7 +63,7 @@ fn a_retry_keeps_the_receipts() {
 #[test]
 fn a_panic_of_a_loop_gives_the_key_up() {
     let queue = lists::<&str>();
-    let receipts = [queue.put_tracked("a", vec![1])];
+    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
     let work = || {
         let _item = queue.get();
         resume_unwind(Box::new("the work fails"));
@@ -67,7 +71,7 @@ fn a_panic_of_a_loop_gives_the_key_up() {
     assert!(catch_unwind(work).is_err());
     assert_ended(&receipts, Ended::GivenUp);
     // A guard retries instead.
-    let receipts = [queue.put_tracked("a", vec![1])];
+    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
     let work = || {
         let _item = queue.get().unwrap().retry_on_drop();
         resume_unwind(Box::new("the work fails"));
@@ -81,9 +85,9 @@ fn a_panic_of_a_loop_gives_the_key_up() {
 #[test] // W2
 fn a_worker_gives_up_after_its_retries() {
     let queue = lists::<&str>();
-    let receipts = [queue.put_tracked("a", vec![1])];
-    let given_up = [queue.put_tracked("b", vec![1])];
-    let done = [queue.put_tracked("c", vec![1])];
+    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
+    let given_up = [queue.entry("b").tracked().put(vec![1]).1];
+    let done = [queue.entry("c").tracked().put(vec![1]).1];
     let workers = Workers::new(&queue).threads(1).max_retries(2).values();
     workers
         .run(|key, list| {
@@ -107,16 +111,19 @@ fn a_worker_gives_up_after_its_retries() {
 #[test] // S1 S5
 fn what_a_shut_down_drops_or_refuses_is_dropped() {
     let (queue, _time) = timed_lists(|builder| builder);
-    let retried = [queue.put_tracked("a", vec![1])];
+    let retried = [queue.entry("a").tracked().put(vec![1]).1];
     let _ = queue.get().unwrap().retry_after(HOUR);
-    let processing = [queue.put_tracked("b", vec![1])];
+    let processing = [queue.entry("b").tracked().put(vec![1]).1];
     let item = queue.get().unwrap();
-    let dirty = [queue.put_tracked("b", vec![2])];
-    let queued = [queue.put_tracked("c", vec![1])];
+    let dirty = [queue.entry("b").tracked().put(vec![2]).1];
+    let queued = [queue.entry("c").tracked().put(vec![1]).1];
     assert_eq!(queue.shut_down().delayed, 1);
     assert_ended(&retried, Ended::Dropped);
-    assert_ended(&[queue.put_tracked("c", vec![2])], Ended::Dropped);
-    assert_ended(&[queue.put_tracked("new", vec![2])], Ended::Dropped);
+    assert_ended(&[queue.entry("c").tracked().put(vec![2]).1], Ended::Dropped);
+    assert_ended(
+        &[queue.entry("new").tracked().put(vec![2]).1],
+        Ended::Dropped,
+    );
     assert_ended(&processing, None);
     // The work has failed, and is tried again with what is owed.
     assert_eq!(item.retry(), Added::Merged);
@@ -135,7 +142,7 @@ fn what_a_shut_down_drops_or_refuses_is_dropped() {
 fn a_refused_retry_of_each_kind_is_dropped() {
     for kind in 0..4 {
         let queue = Arc::new(lists::<&str>());
-        let receipts = [queue.put_tracked("a", vec![1])];
+        let receipts = [queue.entry("a").tracked().put(vec![1]).1];
         let item = queue.get_owned().unwrap();
         queue.shut_down();
         match kind {
@@ -156,13 +163,13 @@ fn a_refused_retry_of_each_kind_is_dropped() {
 #[test] // S8
 fn what_shut_down_now_discards_is_dropped() {
     let (queue, _time) = timed_lists(|builder| builder);
-    let processing = [queue.put_tracked("a", vec![1])];
+    let processing = [queue.entry("a").tracked().put(vec![1]).1];
     let item = queue.get().unwrap();
     let discarded = [
-        queue.put_tracked("a", vec![2]),
-        queue.put_tracked("b", vec![3]),
+        queue.entry("a").tracked().put(vec![2]).1,
+        queue.entry("b").tracked().put(vec![3]).1,
     ];
-    queue.put_after("c", vec![4], HOUR);
+    queue.entry("c").after(HOUR).put(vec![4]);
     queue.shut_down_now();
     assert_ended(&discarded, Ended::Dropped);
     assert_ended(&processing, None);
@@ -173,16 +180,16 @@ fn what_shut_down_now_discards_is_dropped() {
 #[test]
 fn cancel_clear_and_remove_drop() {
     let (queue, _time) = timed_lists(|builder| builder);
-    let receipts = [queue.put_tracked("a", vec![1])];
+    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
     assert_eq!(queue.clear(), 1);
     assert_ended(&receipts, Ended::Dropped);
     let receipts = [
-        queue.put_tracked("a", vec![1]),
-        queue.put_tracked("a", vec![2]),
+        queue.entry("a").tracked().put(vec![1]).1,
+        queue.entry("a").tracked().put(vec![2]).1,
     ];
     assert_eq!(queue.remove("a"), Some(vec![1, 2]));
     assert_ended(&receipts, Ended::Dropped);
-    let receipts = [queue.put_tracked("b", vec![1])];
+    let receipts = [queue.entry("b").tracked().put(vec![1]).1];
     queue.remove("a");
     assert_eq!(queue.try_get().unwrap().retry_after(HOUR), Added::Delayed);
     assert_ended(&receipts, None);
@@ -196,10 +203,10 @@ fn a_dropped_queue_ends_the_receipts_also_if_a_handle_lives() {
         let queue = lists::<&str>();
         let handle = keep_handle.then(|| queue.handle("a".into()));
         let receipts = [
-            queue.put_tracked("a", vec![1]),
-            queue.put_tracked("b", vec![1]),
+            queue.entry("a").tracked().put(vec![1]).1,
+            queue.entry("b").tracked().put(vec![1]).1,
         ];
-        let delayed = [queue.put_tracked("c", vec![1])];
+        let delayed = [queue.entry("c").tracked().put(vec![1]).1];
         let mut items: Vec<_> = queue.try_iter().take(3).collect();
         let _ = items.pop().unwrap().retry_after(HOUR);
         items.into_iter().for_each(|item| _ = item.retry());
@@ -213,9 +220,12 @@ fn a_dropped_queue_ends_the_receipts_also_if_a_handle_lives() {
 #[test]
 fn a_tracked_add_without_a_value_ends_with_its_delivery() {
     let queue: ValueQueue<&str, ()> = WorkQueue::builder().merge(merge::latest).build().unwrap();
-    let receipts = [queue.add_tracked("a"), queue.add_tracked("a")];
+    let receipts = [
+        queue.entry("a").tracked().add().1,
+        queue.entry("a").tracked().add().1,
+    ];
     let item = queue.get().unwrap();
-    let next = queue.add_tracked("a");
+    let (_, next) = queue.entry("a").tracked().add();
     item.done();
     assert_ended(&receipts, Ended::Done);
     assert_ended(&[next], None);
@@ -224,7 +234,7 @@ fn a_tracked_add_without_a_value_ends_with_its_delivery() {
 #[test]
 fn a_receipt_wakes_its_task_once() {
     let queue = lists::<&str>();
-    let mut receipt = queue.put_tracked("a", vec![1]);
+    let (_, mut receipt) = queue.entry("a").tracked().put(vec![1]);
     let (wakes, waker) = WakeCount::new();
     assert!(poll(&mut receipt, &waker).is_pending());
     let _ = queue.get().unwrap().retry();
@@ -272,7 +282,7 @@ fn a_receipt_ends_while_no_lock_is_held() {
     ];
     for end in ends {
         let queue: Queue = Arc::new(lists());
-        let mut receipt = queue.put_tracked("a", vec![1]);
+        let (_, mut receipt) = queue.entry("a").tracked().put(vec![1]);
         let waker = Waker::from(Arc::new(CallsBack(Arc::clone(&queue))));
         assert!(poll(&mut receipt, &waker).is_pending());
         end(&queue);
@@ -284,9 +294,9 @@ fn a_receipt_ends_while_no_lock_is_held() {
 #[test] // V3
 fn the_receipts_of_a_value_that_was_taken_end_with_the_retry() {
     let queue = lists::<&str>();
-    let taken = queue.put_tracked("a", vec![1]);
+    let (_, taken) = queue.entry("a").tracked().put(vec![1]);
     let mut item = queue.get().unwrap();
-    let newer = queue.put_tracked("a", vec![2]);
+    let (_, newer) = queue.entry("a").tracked().put(vec![2]);
     assert_eq!(item.take(), Some(vec![1]));
     assert!(item.retry().is_accepted());
     assert_eq!((taken.ended(), newer.ended()), (Some(Ended::GivenUp), None));

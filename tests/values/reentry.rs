@@ -65,7 +65,7 @@ fn the_drop_of_a_value_may_call_the_queue() {
             queue.get().unwrap().done();
         }),
         ("cancelled", |queue, value| {
-            queue.put_after(1, value, HOUR);
+            queue.entry(1).after(HOUR).put(value);
             assert!(queue.cancel(&1));
         }),
         ("cleared", |queue, value| {
@@ -140,7 +140,7 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     for (name, end, ended) in ends {
         let queue = new();
         let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
-        let mut receipt = queue.put_tracked(1, 1);
+        let (_, mut receipt) = queue.entry(1).tracked().put(1);
         assert!(poll(&mut receipt, &waker).is_pending());
         end(&queue);
         assert_eq!(receipt.ended(), Some(ended), "{name}");
@@ -149,7 +149,7 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
     queue.put(1, 1);
     let item = queue.get().unwrap();
-    let mut newer = queue.put_tracked(1, BAD);
+    let (_, mut newer) = queue.entry(1).tracked().put(BAD);
     assert!(poll(&mut newer, &waker).is_pending());
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!(newer.ended(), Some(Ended::Dropped));
@@ -178,7 +178,7 @@ fn the_waker_of_a_put_that_waits_may_call_the_queue() {
             queue.remove(&1);
             queue.clear();
         });
-        let mut put = Box::pin(queue.put_async(2, 10));
+        let mut put = Box::pin(queue.entry(2).put_async(10));
         assert!(poll(&mut put, &waker).is_pending(), "{name}");
         make_room(&queue);
         assert_eq!(calls.returned(), 1, "{name}");

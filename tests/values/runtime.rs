@@ -16,7 +16,7 @@ type Key = KeyHandle<Valued<&'static str, Vec<u32>>>;
 #[tokio::test(flavor = "multi_thread")] // V3 W2
 async fn what_the_task_leaves_goes_with_a_retry() {
     let queue = Arc::new(lists::<&str>());
-    let receipt = queue.put_tracked("a", vec![1]);
+    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
     let work = |key: Key, mut value: Lent<Vec<u32>>| {
         let len = value.len();
         value.push(0);
@@ -89,7 +89,7 @@ async fn an_abort_puts_the_values_back() {
 #[tokio::test] // V3
 async fn a_value_that_the_task_takes_is_not_retried() {
     let queue = Arc::new(lists::<&str>());
-    let receipt = queue.put_tracked("a", vec![1]);
+    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
     let workers = Workers::shared(Arc::clone(&queue)).tasks(1).values();
     let work = |_: Key, value: Lent<Vec<u32>>| async move {
         assert_eq!(format!("{:?}", *value), "[1]");

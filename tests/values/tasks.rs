@@ -12,7 +12,7 @@ use keyqueue::{Ended, State, ValueQueue, WorkQueue, merge};
 #[test] // V3 W6
 fn cancelled_work_puts_its_value_back_under_newer_ones() {
     let queue = lists::<&str>();
-    let receipt = queue.put_tracked("a", vec![1]);
+    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
     let workers = Workers::new(&queue).tasks(2).values();
     let work = workers.run_async(async |_: &&str, value: &mut Vec<u32>| {
         value.push(2);
@@ -59,7 +59,7 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
         let alive = Alive::default();
         let builder = WorkQueue::builder().merge(merge::append);
         let queue: ValueQueue<_, Vec<Counted>> = builder.build().unwrap();
-        let receipt = queue.put_tracked("a", vec![alive.of(())]);
+        let (_, receipt) = queue.entry("a").tracked().put(vec![alive.of(())]);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
         let work = async |_: &&str, _: &mut Vec<Counted>| pending::<()>().await;
         let task = Task::waiting(Box::pin(workers.values().run_async(work)));
@@ -79,7 +79,7 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
 #[test] // W6
 fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
     let queue = lists::<&str>();
-    let receipt = queue.put_tracked("a", vec![1]);
+    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
     let workers = Workers::new(&queue)
         .tasks(1)
         .on_give_up_async(|_, _| pending::<()>());
@@ -99,7 +99,7 @@ fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
 fn every_setting_can_follow_values() {
     let _watchdog = watchdog(60);
     let queue = lists::<&str>();
-    let receipt = queue.put_tracked("a", vec![1]);
+    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
     let reports = Mutex::new(Vec::new());
     let report = |text: String| reports.lock().unwrap().push(text);
     let workers = Workers::new(&queue)

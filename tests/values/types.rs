@@ -46,7 +46,7 @@ fn values_that_are_not_sync_can_be_carried() {
     let merge = |older: &mut Lonely, newer: Lonely| older.set(older.get() + newer.get());
     let queue: ValueQueue<&str, Lonely> = WorkQueue::builder().merge(merge).build().unwrap();
     queue.put("a", Cell::new(1));
-    queue.put_ref(&"a", Cell::new(2));
+    queue.entry_ref(&"a").put(Cell::new(2));
     let mut item = queue.get().unwrap();
     let value = item.value_mut();
     value.set(value.get() * 10);
@@ -96,9 +96,9 @@ fn the_futures_of_puts_and_receipts_can_be_sent() {
         .capacity(1)
         .build()
         .unwrap();
-    let put = send(queue.put_async("a", vec![Cell::new(1)]));
+    let put = send(queue.entry("a").put_async(vec![Cell::new(1)]));
     assert!(pollster::block_on(put).is_accepted());
-    let receipt = send(queue.put_tracked("a", vec![]));
+    let receipt = send(queue.entry("a").tracked().put(vec![]).1);
     queue.get().unwrap().done();
     assert_eq!(pollster::block_on(receipt), keyqueue::Ended::Done);
 }
@@ -128,5 +128,5 @@ fn invalid_bounds_are_refused() {
         .capacity(usize::MAX)
         .build()
         .unwrap();
-    assert!(queue.try_put(1, vec![]).is_ok());
+    assert!(queue.entry(1).refuse().put(vec![]).is_ok());
 }

@@ -16,7 +16,7 @@ use keyqueue::{Ended, ValueQueue, WorkQueue, merge};
 fn after(work: impl Fn(&mut Vec<u32>) -> Verdict<&'static str> + Sync) -> Option<Vec<u32>> {
     let _watchdog = watchdog(60);
     let (queue, time) = timed_lists(|builder| builder);
-    let receipt = queue.put_tracked("a", vec![1]);
+    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
     let calls = AtomicUsize::new(0);
     let next = Mutex::new(None);
     let workers = Workers::new(&queue).threads(1).values();
@@ -62,7 +62,7 @@ fn what_the_function_leaves_goes_with_every_kind_of_retry() {
 fn the_hook_gets_the_value_of_a_key_that_is_given_up() {
     let queue = lists::<&str>();
     let given_up = Mutex::new(Vec::new());
-    let receipts = ["error", "panic", "now"].map(|key| queue.put_tracked(key, vec![1]));
+    let receipts = ["error", "panic", "now"].map(|key| queue.entry(key).tracked().put(vec![1]).1);
     let workers = Workers::new(&queue).threads(1).max_retries(1).values();
     workers
         .on_give_up(|key, value, end| {
@@ -106,7 +106,8 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
     let builder = WorkQueue::builder().rate_limiter(limiter).manual_timers();
     let queue = builder.merge(merge::append).build().unwrap();
-    let receipts = ["dropped", "taken", "refused"].map(|key| queue.put_tracked(key, vec![1]));
+    let receipts =
+        ["dropped", "taken", "refused"].map(|key| queue.entry(key).tracked().put(vec![1]).1);
     let given_up = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).threads(1).values();
     workers
@@ -114,7 +115,7 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
         .run(|key, value| {
             value.push(2);
             if *key == "refused" {
-                queue.put_after("dropped", vec![3], 2 * HOUR); // joins the retry
+                queue.entry("dropped").after(2 * HOUR).put(vec![3]); // joins the retry
                 queue.shut_down();
                 assert_eq!(queue.remove("taken"), Some(vec![1, 2]));
             }

@@ -18,8 +18,8 @@ fn a_put_is_over_before_a_sweep_drops_its_key() {
             .unwrap();
         let (queue, swept) = (&queue, Flag::new());
         race!(
-            || _ = queue.put_ref("a", vec![1]),
-            || _ = queue.put_ref("a", vec![2]),
+            || _ = queue.entry_ref("a").put(vec![1]),
+            || _ = queue.entry_ref("a").put(vec![2]),
             || {
                 while !swept.is_raised() {
                     queue.shrink();

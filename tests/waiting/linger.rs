@@ -220,10 +220,13 @@ fn a_bound_that_is_used_up_ends_the_wait() {
     let mut task = Task::waiting(get());
     queue.add_after(9, HOUR);
     queue.add(5);
-    assert_eq!((task.wakes(), queue.try_add(6).is_err()), (0, true));
+    assert_eq!(
+        (task.wakes(), queue.entry(6).refuse().add().is_err()),
+        (0, true)
+    );
     assert_eq!(task.wakes(), 1);
     assert_eq!(keys(&task.output().unwrap()), [4, 5]);
-    assert!(queue.try_add(6).is_ok());
+    assert!(queue.entry(6).refuse().add().is_ok());
     let task = Task::waiting(get());
     drop(task);
     assert_eq!(take_all(&queue), [6]);
@@ -236,12 +239,12 @@ fn a_bound_that_is_used_up_ends_the_wait() {
     let queue = weighted.build().unwrap();
     queue.put(1, vec![0; 3]);
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
-    let mut put = Task::waiting(Box::pin(queue.put_async(2, vec![0; 2])));
+    let mut put = Task::waiting(Box::pin(queue.entry(2).put_async(vec![0; 2])));
     assert_eq!(task.wakes(), 1);
     task.output().unwrap().done();
     assert!(put.output().is_accepted());
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
-    assert!(queue.try_put(1, vec![0; 3]).is_err());
+    assert!(queue.entry(1).refuse().put(vec![0; 3]).is_err());
     assert_eq!((task.wakes(), task.output().unwrap().len()), (1, 1));
 }
 

@@ -74,7 +74,7 @@ fn priorities() -> Result<String> {
                 let queue = builder.build()?;
                 queue.add_all(0..backlog as u64);
                 let start = Instant::now();
-                queue.add_at(0, URGENT);
+                queue.entry(URGENT).level(0).add();
                 while *queue.try_get()? != URGENT {}
                 Ok(start.elapsed().as_secs_f64() * 1e6)
             });

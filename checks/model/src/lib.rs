@@ -31,7 +31,7 @@ mod waiters;
 
 pub use delays::{Delays, Policy};
 pub use naive::Naive;
-pub use op::{Op, Script, Setup, Spread};
+pub use op::{By, Op, Script, Settings, Setup, Spread};
 pub use seen::Seen;
 pub use spreading::{SpreadHasher, Spreading};
 pub use waiters::{Waiters, Woken};

@@ -6,7 +6,7 @@ use keyqueue::{Added, DrainEnd, LeftReason, Remaining, State, TryGetError};
 
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
-use crate::op::Setup;
+use crate::op::{Settings, Setup};
 use crate::seen::{Seen, Since};
 use crate::turns::Turns;
 use crate::waiters::Waiters;
@@ -81,15 +81,29 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         added
     }
 
-    /// Adds a key if it is there already, or if there is room for it (B1, B2).
-    pub fn try_add(&mut self, key: K) -> Option<Added> {
+    /// Adds a key with settings (V6), unless it is refused.
+    pub fn enter(&mut self, key: K, how: Settings) -> Option<Added> {
+        if how.refuse && !self.has_room(key) {
+            return None;
+        }
+        let usual = self.queued.default_level();
+        let level = how.level.map_or(usual, usize::from);
+        let level = level.min(self.queued.last_level());
+        Some(match how.delay {
+            Some(delay) => self.add_at_after(level, key, delay.nanos()),
+            None => self.add_at(level, key),
+        })
+    }
+
+    /// Whether a key is there already, or there is room for it (B1, B2).
+    fn has_room(&self, key: K) -> bool {
         // A key that is queued and delayed counts twice.
         let used = self.queued.len() + self.delays.pending().count();
         let is_present = self.queued.contains(&key)
             || self.processing.contains_key(&key)
             || self.delays.is_pending(key);
         let fits = self.capacity.is_none_or(|capacity| used < capacity);
-        (self.shut_down || is_present || fits).then(|| self.add(key))
+        self.shut_down || is_present || fits
     }
 
     /// Adds a key without a word to those who wait.

@@ -2,6 +2,7 @@
 
 use crate::delays::Policy;
 use crate::limit::{Limit, Limits, Span};
+use keyqueue::Entry;
 
 /// A whole test case.
 #[derive(Clone, Debug)]
@@ -120,18 +121,52 @@ pub enum Spread {
     Even,
 }
 
+/// The settings of an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Settings {
+    pub by: By,
+    /// The last one if there are not so many.
+    pub level: Option<u8>,
+    pub delay: Option<Span>,
+    /// Whether it is refused if there is no room.
+    pub refuse: bool,
+}
+
+/// How the key of an entry is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum By {
+    #[default]
+    Owned,
+    Ref,
+    /// A handle, if there is one to this key.
+    Handle,
+}
+
+impl Settings {
+    /// Sets the level and the delay.
+    pub(crate) fn of<'q, N, X>(self, mut entry: Entry<'q, N, X>) -> Entry<'q, N, X> {
+        if let Some(level) = self.level {
+            entry = entry.level(usize::from(level));
+        }
+        match self.delay {
+            Some(delay) => entry.after(delay.duration()),
+            None => entry,
+        }
+    }
+}
+
 /// One step. Keys are taken modulo [`Setup::keys`]; a number that chooses among things is taken
 /// modulo how many there are, and a step without any to choose from does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Op {
     Add(u16),
-    /// Adds a key at a level, or the last one if there are not so many.
-    AddAt(u8, u16),
+    /// Adds a key with settings.
+    Enter(u16, Settings),
     /// Adds a key by its borrowed form.
     AddRef(u16),
-    /// Adds a key if there is room.
-    TryAdd(u16),
     /// Adds `count` keys, from `first` on, each `stride` after the one before.
     AddAll {
         first: u16,

@@ -2,7 +2,7 @@
 //! to S5, S7, S8).
 
 use keyqueue_model::limit::Span;
-use keyqueue_model::{Op, Policy, Setup, Spread, lockstep};
+use keyqueue_model::{By, Op, Policy, Settings, Setup, Spread, lockstep};
 use proptest::prelude::*;
 
 fn setup() -> impl Strategy<Value = Setup> {
@@ -47,14 +47,26 @@ fn span() -> impl Strategy<Value = Span> {
     (any::<u8>(), shift).prop_map(|(times, shift)| Span { times, shift })
 }
 
+/// The settings of an entry.
+fn settings() -> impl Strategy<Value = Settings> {
+    let by = prop::sample::select(vec![By::Owned, By::Ref, By::Handle]);
+    let level = prop::option::of(0..9_u8);
+    let delay = prop::option::weighted(0.3, span());
+    (by, level, delay, any::<bool>()).prop_map(|(by, level, delay, refuse)| Settings {
+        by,
+        level,
+        delay,
+        refuse,
+    })
+}
+
 /// One step; what ends the queue is rare.
 fn op() -> impl Strategy<Value = Op> {
     let which = any::<u8>;
     prop_oneof![
         8 => any::<u16>().prop_map(Op::Add),
-        8 => (any::<u8>(), any::<u16>()).prop_map(|(level, key)| Op::AddAt(level, key)),
+        20 => (any::<u16>(), settings()).prop_map(|(key, how)| Op::Enter(key, how)),
         6 => any::<u16>().prop_map(Op::AddRef),
-        6 => any::<u16>().prop_map(Op::TryAdd),
         4 => (any::<u16>(), 0..4_u8, which()).prop_map(|(first, stride, count)| Op::AddAll { first, stride, count }),
         6 => (any::<u16>(), span()).prop_map(|(key, delay)| Op::AddAfter(key, delay)),
         4 => any::<u16>().prop_map(Op::AddLimited),

@@ -1,8 +1,8 @@
-//! Arbitrary steps taken with a queue of values and its model (V1 to V3, B1, B3, D3 to D6, S1, S5, S8).
+//! Arbitrary steps taken with a queue of values and its model (V1 to V3, V6, B1, B3, D3 to D6, S1, S5, S8).
 
 use keyqueue_model::limit::Span;
-use keyqueue_model::values::{self, ValueOp};
-use keyqueue_model::{Policy, Setup};
+use keyqueue_model::values::{self, ValueOp, Verb};
+use keyqueue_model::{By, Policy, Settings, Setup};
 use proptest::prelude::*;
 
 fn setup() -> impl Strategy<Value = Setup> {
@@ -36,22 +36,31 @@ fn span() -> impl Strategy<Value = Span> {
     (any::<u8>(), 16..24_u8).prop_map(|(times, shift)| Span { times, shift })
 }
 
+/// The settings of an entry.
+fn settings() -> impl Strategy<Value = Settings> {
+    let by = prop::sample::select(vec![By::Owned, By::Ref, By::Handle]);
+    let level = prop::option::of(0..9_u8);
+    let delay = prop::option::weighted(0.4, span());
+    (by, level, delay, any::<bool>()).prop_map(|(by, level, delay, refuse)| Settings {
+        by,
+        level,
+        delay,
+        refuse,
+    })
+}
+
 /// One step; what ends the queue is rare.
 fn op() -> impl Strategy<Value = ValueOp> {
     let which = any::<u8>;
     let key = any::<u16>;
     prop_oneof![
         8 => key().prop_map(ValueOp::Put),
-        8 => (which(), key()).prop_map(|(level, key)| ValueOp::PutAt(level, key)),
-        3 => key().prop_map(ValueOp::PutRef),
+        25 => (key(), settings(), any::<bool>(), any::<bool>())
+            .prop_map(|(key, how, update, tracked)| ValueOp::Enter(key, how, Verb { update, tracked })),
         4 => key().prop_map(ValueOp::Update),
-        4 => key().prop_map(ValueOp::PutTracked),
-        4 => key().prop_map(ValueOp::TryPut),
         2 => key().prop_map(ValueOp::Add),
-        6 => (key(), span()).prop_map(|(key, delay)| ValueOp::PutAfter(key, delay)),
         2 => key().prop_map(ValueOp::Handle),
         4 => which().prop_map(ValueOp::HandlePut),
-        2 => (which(), span()).prop_map(|(which, delay)| ValueOp::HandlePutAfter(which, delay)),
         2 => which().prop_map(ValueOp::HandleDrop),
         4 => key().prop_map(ValueOp::Remove),
         3 => key().prop_map(ValueOp::Cancel),

@@ -137,16 +137,18 @@ impl Kind for Key {
 
     fn add(queue: &QueueOf<Self>, how: How, key: Key, _put: u64) -> Did {
         let added = match how {
-            How::At(level) => queue.add_at(level, key),
+            How::At(level) => queue.entry(key).level(level).add(),
             How::Handle => queue.handle(key).add(),
             How::After(delay) => queue.add_after(key, delay),
             How::HandleAfter(delay) => queue.handle(key).add_after(delay),
             How::Tracked => queue.add(key),
-            How::Try => return unless_full(queue.try_add(key)),
-            How::WaitFor => return unless_full(queue.add_wait_timeout(key, SOON)),
-            How::Wait => queue.add_wait(key),
-            How::Async => block_on(queue.add_async(key)),
-            How::Dropped(polls) => return (poll_and_drop(polls, queue.add_async(key)), None),
+            How::Try => return unless_full(queue.entry(key).refuse().add()),
+            How::WaitFor => return unless_full(queue.entry(key).within(SOON).add()),
+            How::Wait => queue.entry(key).wait().add(),
+            How::Async => block_on(queue.entry(key).add_async()),
+            How::Dropped(polls) => {
+                return (poll_and_drop(polls, queue.entry(key).add_async()), None);
+            }
         };
         (Some(added), None)
     }
@@ -180,17 +182,20 @@ impl Kind for Valued<Key, Bag> {
         let value = vec![put];
         let handle = |key: Key| -> KeyHandle<Self> { queue.handle(key.into()) };
         let added = match how {
-            How::At(level) => queue.put_at(level, key, value),
+            How::At(level) => queue.entry(key).level(level).put(value),
             How::Handle => handle(key).put(value),
-            How::After(delay) => queue.put_after(key, value, delay),
-            How::HandleAfter(delay) => handle(key).put_after(value, delay),
-            How::Tracked => return (None, Some(queue.put_tracked(key, value))),
-            How::Try => return unless_full(queue.try_put(key, value)),
-            How::WaitFor => return unless_full(queue.put_wait_timeout(key, value, SOON)),
-            How::Wait => queue.put_wait(key, value),
-            How::Async => block_on(queue.put_async(key, value)),
+            How::After(delay) => queue.entry(key).after(delay).put(value),
+            How::HandleAfter(delay) => handle(key).entry().after(delay).put(value),
+            How::Tracked => return (None, Some(queue.entry(key).tracked().put(value).1)),
+            How::Try => return unless_full(queue.entry(key).refuse().put(value)),
+            How::WaitFor => return unless_full(queue.entry(key).within(SOON).put(value)),
+            How::Wait => queue.entry(key).wait().put(value),
+            How::Async => block_on(queue.entry(key).put_async(value)),
             How::Dropped(polls) => {
-                return (poll_and_drop(polls, queue.put_async(key, value)), None);
+                return (
+                    poll_and_drop(polls, queue.entry(key).put_async(value)),
+                    None,
+                );
             }
         };
         (Some(added), None)

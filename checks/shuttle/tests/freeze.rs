@@ -5,7 +5,7 @@
 //!
 //! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
 //! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add`, `add_ref` and (of a bounded queue)
-//! `try_add` of known and new keys; but while the victim may hold a shard's lock, only of keys of another shard. What
+//! refused adds of known and new keys; but while the victim may hold a shard's lock, only of keys of another shard. What
 //! they add is delivered, too, before the victim goes on (unless it was frozen among them, and may hold one of their
 //! keys). Then it goes on, and in the end every add was delivered, and once (C2 to C6).
 //!
@@ -170,14 +170,19 @@ impl Place {
             Handle => "handle.add",
             By::Key => "add",
             By::Ref => "add_ref",
-            By::Try => "try_add",
+            By::Try => "refuse",
         };
         let add = || match by {
             Handle => self.handles[number as usize].add(),
             By::Key => self.queue.add(key),
             By::Ref => self.queue.add_ref(&key),
             // For the ledger, an add without room is one that was refused.
-            By::Try => self.queue.try_add(key).unwrap_or(Added::ShutDown),
+            By::Try => self
+                .queue
+                .entry(key)
+                .refuse()
+                .add()
+                .unwrap_or(Added::ShutDown),
         };
         self.ledger
             .add(number, || self.stage.call(caller, name, add));

@@ -30,7 +30,9 @@ fn produce(queue: &Queue, books: &Books) {
         let number = below(KEYS);
         let level = below(2) as usize;
         let ledger = &books.ledger;
-        ledger.add(number, || queue.add_at(level, ledger.key(number)));
+        ledger.add(number, || {
+            queue.entry(ledger.key(number)).level(level).add()
+        });
     }
 }
 

@@ -107,13 +107,13 @@ impl Carried for Key {
         let added = match (how, handle) {
             (_, Some(handle)) => producer.handles[handle].add(),
             (Adding::Ref, _) => queue.add_ref(&key),
-            (Adding::At, _) => queue.add_at(fastrand::usize(..9), key),
+            (Adding::At, _) => queue.entry(key).level(fastrand::usize(..9)).add(),
             (Adding::NewHandle, _) => queue.handle(key).add(),
-            (Adding::Try, _) => return reply(queue.try_add(key)),
-            (Adding::Wait, _) => queue.add_wait(key),
-            (Adding::Timeout, _) => return reply(queue.add_wait_timeout(key, limit())),
-            (Adding::Async, _) => pollster::block_on(queue.add_async(key)),
-            (Adding::Cancelled, _) => return cancelled(queue.add_async(key)),
+            (Adding::Try, _) => return reply(queue.entry(key).refuse().add()),
+            (Adding::Wait, _) => queue.entry(key).wait().add(),
+            (Adding::Timeout, _) => return reply(queue.entry(key).within(limit()).add()),
+            (Adding::Async, _) => pollster::block_on(queue.entry(key).add_async()),
+            (Adding::Cancelled, _) => return cancelled(queue.entry(key).add_async()),
             // The others have handles, or are for values.
             _ => queue.add(key),
         };
@@ -195,8 +195,8 @@ impl Carried for Valued<Key, Value> {
     ) -> Added {
         let value = source.value();
         let put = catch_unwind(AssertUnwindSafe(|| match handle {
-            Some(handle) => handle.put_after(value, delay),
-            None => queue.put_after(key, value, delay),
+            Some(handle) => handle.entry().after(delay).put(value),
+            None => queue.entry(key).after(delay).put(value),
         }));
         // As above.
         let added = put.unwrap_or(Added::Delayed);
@@ -253,13 +253,13 @@ fn put(
     let queue = &*producer.life.queue;
     let added = match (how, handle) {
         (_, Some(handle)) => producer.handles[handle].put(value),
-        (Adding::Ref, _) => queue.put_ref(&key, value),
-        (Adding::At, _) => queue.put_at(fastrand::usize(..9), key, value),
+        (Adding::Ref, _) => queue.entry_ref(&key).put(value),
+        (Adding::At, _) => queue.entry(key).level(fastrand::usize(..9)).put(value),
         (Adding::NewHandle, _) => queue.handle(key.into()).put(value),
         (Adding::Update, _) => queue.update(key, |waiting| waiting.append(&mut value)),
         (Adding::Tracked, _) => {
             let number = key.number;
-            let receipt = queue.put_tracked(key, value);
+            let (_, receipt) = queue.entry(key).tracked().put(value);
             if receipt.ended() == Some(Ended::Dropped) {
                 // It was refused, or has been discarded already.
                 return Reply::Refused;
@@ -267,11 +267,11 @@ fn put(
             producer.track(number, receipt);
             return Reply::Accepted;
         }
-        (Adding::Try, _) => return reply(queue.try_put(key, value)),
-        (Adding::Wait, _) => queue.put_wait(key, value),
-        (Adding::Timeout, _) => return reply(queue.put_wait_timeout(key, value, limit())),
-        (Adding::Async, _) => pollster::block_on(queue.put_async(key, value)),
-        (Adding::Cancelled, _) => return cancelled(queue.put_async(key, value)),
+        (Adding::Try, _) => return reply(queue.entry(key).refuse().put(value)),
+        (Adding::Wait, _) => queue.entry(key).wait().put(value),
+        (Adding::Timeout, _) => return reply(queue.entry(key).within(limit()).put(value)),
+        (Adding::Async, _) => pollster::block_on(queue.entry(key).put_async(value)),
+        (Adding::Cancelled, _) => return cancelled(queue.entry(key).put_async(value)),
         (Adding::Add | Adding::Handle | Adding::Bulk, _) => queue.put(key, value),
     };
     added.into()

@@ -204,7 +204,9 @@ fn feed(pipeline: &Pipeline<Limiter>, mut file: File, rate: u64) -> io::Result<(
             if fastrand::u8(..20) == 0 {
                 pipeline
                     .queue
-                    .put_at(0, b"urgent".to_vec(), b"urgent\n".to_vec());
+                    .entry(b"urgent".to_vec())
+                    .level(0)
+                    .put(b"urgent\n".to_vec());
             }
         }
         file.rewind()?;

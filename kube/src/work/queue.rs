@@ -152,7 +152,7 @@ where
                 reason: Some(reason),
                 was_gone: false,
             };
-            let _ = queue.put_at(urgency.level(), object, cause);
+            let _ = queue.entry(object).level(urgency.level()).put(cause);
         }
         Change::Gone(object) => {
             queue.cancel(&object);
@@ -161,7 +161,10 @@ where
                 reason: None,
                 was_gone: true,
             };
-            let _ = queue.put_at(Urgency::Background.level(), object, cause);
+            let _ = queue
+                .entry(object)
+                .level(Urgency::Background.level())
+                .put(cause);
         }
     }
 }

@@ -141,7 +141,10 @@ fn put(shared: &Shared, tenure: &Arc<Tenure>, message: jetstream::Message) {
     };
     match key::decode(token) {
         Some(key) => {
-            shared.queue.put_ref(&*key, Load::new(tenure, message));
+            shared
+                .queue
+                .entry_ref(&*key)
+                .put(Load::new(tenure, message));
         }
         // It was not published by a `Producer`, and it would come again and again.
         None => {

@@ -23,6 +23,11 @@ pub mod borrowed_keys {}
 pub mod debounce {}
 
 #[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
+// V6: its program has every combination.
+#[doc = include_str!("entries.md")]
+pub mod entries {}
+
+#[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
 #[doc = include_str!("from_channels.md")]
 pub mod from_channels {}
 

@@ -258,7 +258,7 @@ fn a_key_that_is_queued_while_groups_are_listed_is_in_the_group_that_it_was_queu
         hook.lock().unwrap().is_none(),
         "nothing was queued meanwhile"
     );
-    queue.add_at(0, 21);
-    queue.add_at(0, 1);
+    queue.entry(21).level(0).add();
+    queue.entry(1).level(0).add();
     assert_eq!(take_all(&queue), [21, 1, 11]);
 }

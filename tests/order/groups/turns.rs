@@ -89,14 +89,14 @@ fn a_key_keeps_its_promises_in_its_group() {
 fn a_group_has_levels() {
     let (queue, _) = grouped(|builder| builder.levels(3).starvation_limit(3));
     for number in 0..4 {
-        queue.add_at(2, ("a", number));
+        queue.entry(("a", number)).level(2).add();
     }
-    queue.add_at(1, ("b", 0));
-    queue.add_at(0, ("a", 10));
+    queue.entry(("b", 0)).level(1).add();
+    queue.entry(("a", 10)).level(0).add();
     assert_eq!(queue.len_by_level(), [1, 1, 4]);
     // A key that becomes more urgent passes the others of its group.
-    assert_eq!(queue.add_at(1, ("a", 3)), Added::Merged);
-    assert_eq!(queue.add_at(2, ("a", 3)), Added::Merged);
+    assert_eq!(queue.entry(("a", 3)).level(1).add(), Added::Merged);
+    assert_eq!(queue.entry(("a", 3)).level(2).add(), Added::Merged);
     assert_eq!(queue.len_by_level(), [1, 2, 3]);
     let item = queue.try_get().unwrap();
     assert_eq!((*item, item.level()), (("a", 10), 0));
@@ -111,9 +111,9 @@ fn a_group_has_levels() {
     );
     assert_eq!(take_all(&queue), [("a", 2)]);
     // No level starves, in its group.
-    (0..9).for_each(|number| _ = queue.add_at(0, ("a", number)));
-    queue.add_at(2, ("a", 20));
-    queue.add_at(1, ("a", 21));
+    (0..9).for_each(|number| _ = queue.entry(("a", number)).level(0).add());
+    queue.entry(("a", 20)).level(2).add();
+    queue.entry(("a", 21)).level(1).add();
     let order: Vec<_> = take_all(&queue).into_iter().map(|key| key.1).collect();
     assert_eq!(order, [0, 1, 21, 2, 3, 20, 4, 5, 6, 7, 8]);
 }
@@ -121,7 +121,7 @@ fn a_group_has_levels() {
 #[test] // P2 G4
 fn the_less_urgent_levels_of_a_group_take_turns() {
     let (queue, _) = grouped(|builder| builder.levels(3).starvation_limit(2));
-    (0..12).for_each(|n| _ = queue.add_at(n as usize % 3, ("a", n)));
+    (0..12).for_each(|n| _ = queue.entry(("a", n)).level(n as usize % 3).add());
     let levels: Vec<_> = queue.try_iter().take(8).map(|item| item.level()).collect();
     assert_eq!(levels, [0, 1, 0, 2, 0, 1, 0, 2]);
 }
@@ -129,9 +129,9 @@ fn the_less_urgent_levels_of_a_group_take_turns() {
 #[test] // G4 P4
 fn a_retry_keeps_its_level_in_its_group() {
     let (queue, _) = grouped(|builder| builder.levels(3));
-    queue.add_at(0, ("a", 1));
+    queue.entry(("a", 1)).level(0).add();
     let item = queue.try_get().unwrap();
-    queue.add_at(1, ("a", 2));
+    queue.entry(("a", 2)).level(1).add();
     assert_eq!(item.retry(), Added::Deferred);
     let item = queue.try_get().unwrap();
     assert_eq!((*item, item.level()), (("a", 1), 0));
@@ -175,10 +175,10 @@ fn keys_with_values_take_turns() {
 #[test] // G1 B1 B2
 fn groups_and_a_bound_work_together() {
     let (queue, _) = grouped(|builder| builder.capacity(2));
-    queue.try_add(("a", 1)).unwrap();
-    queue.try_add(("a", 2)).unwrap();
-    assert!(queue.try_add(("b", 1)).is_err());
-    let mut task = Task::waiting(Box::pin(queue.add_async(("b", 1))));
+    queue.entry(("a", 1)).refuse().add().unwrap();
+    queue.entry(("a", 2)).refuse().add().unwrap();
+    assert!(queue.entry(("b", 1)).refuse().add().is_err());
+    let mut task = Task::waiting(Box::pin(queue.entry(("b", 1)).add_async()));
     assert_eq!(groups_of(&queue, 1), ["a"]);
     assert_eq!(task.output(), Added::Queued);
     assert_eq!(groups_of(&queue, 9), ["a", "b"]);

@@ -47,7 +47,7 @@ fn raise(
     let mut second = queue.get_async();
     assert!(poll(&mut second, &waker).is_pending());
     // Wakes the first getter, which is not polled again. So the key stays queued.
-    queue.add_at(1, 1);
+    queue.entry(1).level(1).add();
     delay(&queue);
     fire(&queue);
     eventually("the waker's call returns", || calls.returned() > 0);
@@ -110,7 +110,7 @@ fn a_waker_of_an_add_that_gets_room_may_shut_down_while_another_abandons() {
     let queue: Arc<Queue> = Arc::new(WorkQueue::builder().capacity(1).build().unwrap());
     queue.add(1);
     let (waits, waker) = Calls::new(&queue, |queue| _ = queue.shut_down());
-    let mut add = Box::pin(queue.add_async(2));
+    let mut add = Box::pin(queue.entry(2).add_async());
     assert!(poll(&mut add, &waker).is_pending());
     let (ends, waker) = Calls::new(&queue, |queue| _ = queue.shut_down_now());
     let mut closed = Box::pin(queue.closed());
@@ -129,7 +129,7 @@ fn a_waker_of_an_add_may_call_the_queue_when_a_drain_merges_a_delay() {
         queue.add(1);
         queue.add_after(1, secs(1));
         let (calls, waker) = Calls::new(&queue, call);
-        let mut add = Box::pin(queue.add_async(2));
+        let mut add = Box::pin(queue.entry(2).add_async());
         assert!(poll(&mut add, &waker).is_pending());
         // The delay merges into the queued key, so its room is free while the queue is being closed.
         let _ = queue.drain_timeout(Duration::ZERO);

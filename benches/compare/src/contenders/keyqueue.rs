@@ -45,7 +45,7 @@ fn grouped(groups: u64) -> WorkQueue<u64> {
 
 fn run_levels(round: &Round<'_>, levels: usize) -> Option<Vec<f64>> {
     let new = || WorkQueue::builder().levels(levels).build();
-    let add_at = |queue: &WorkQueue<u64>, level, key| _ = queue.add_at(level, key);
+    let add_at = |queue: &WorkQueue<u64>, level, key| _ = queue.entry(key).level(level).add();
     levels::run(round, || new().expect("in range"), add_at)
 }
 

@@ -15,11 +15,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::ledger::Key;
-use crate::{Naive, Op, Policy, Setup, Spreading};
+use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
+use keyqueue::entry::EntryKey;
 use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Added, Builder, Clock, DelayPolicy, DrainEnd, GetAsync, GetTimeoutError, Item, KeyHandle,
-    MockClock, TryGetError, WorkQueue,
+    Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetTimeoutError, Item,
+    KeyHandle, MockClock, TryGetError, WorkQueue,
 };
 
 use limiter::Limiter;
@@ -102,6 +103,28 @@ impl<'q> Lockstep<'q> {
         Key::new(id, Some(Arc::clone(self.alive)))
     }
 
+    /// Adds a key with settings (V6).
+    fn enter(&mut self, id: u64, how: Settings) {
+        fn add<X: EntryKey<Key>>(entry: Entry<'_, Key, X>, how: Settings) -> Option<Added> {
+            let entry = how.of(entry);
+            match how.refuse {
+                true => entry.refuse().add().ok(),
+                false => Some(entry.add()),
+            }
+        }
+        let handle = self.handles.iter().find(|handle| handle.key().number == id);
+        let added = match (how.by, handle) {
+            (By::Handle, Some(handle)) => add(handle.entry(), how),
+            (By::Ref, _) => add(self.queue.entry_ref(&self.key(id)), how),
+            _ => add(self.queue.entry(self.key(id)), how),
+        };
+        let expected = self.model.enter(id, how);
+        assert_eq!(added.is_some(), expected.is_some(), "B2: room for {id}");
+        if let (Some(added), Some(expected)) = (added, expected) {
+            self.added_as(id, added, expected);
+        }
+    }
+
     /// Takes a step. `None`: there is nothing to take it with.
     fn step(&mut self, op: Op) -> Option<()> {
         match op {
@@ -110,25 +133,11 @@ impl<'q> Lockstep<'q> {
                 let added = self.queue.add(self.key(id));
                 self.added(id, added);
             }
-            Op::AddAt(level, number) => {
-                let (id, level) = (self.id(number), usize::from(level % 9));
-                let added = self.queue.add_at(level, self.key(id));
-                let expected = self.model.add_at(level, id);
-                self.added_as(id, added, expected);
-            }
+            Op::Enter(number, how) => self.enter(self.id(number), how),
             Op::AddRef(number) => {
                 let id = self.id(number);
                 let added = self.queue.add_ref(&self.key(id));
                 self.added(id, added);
-            }
-            Op::TryAdd(number) => {
-                let id = self.id(number);
-                let added = self.queue.try_add(self.key(id)).ok();
-                let expected = self.model.try_add(id);
-                assert_eq!(added.is_some(), expected.is_some(), "B2: room for {id}");
-                if let (Some(added), Some(expected)) = (added, expected) {
-                    self.added_as(id, added, expected);
-                }
             }
             Op::AddAll {
                 first,

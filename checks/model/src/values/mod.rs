@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use crate::limit::Span;
 use crate::lockstep::{choose, settings, take_one};
-use crate::{Setup, Spreading};
+use crate::{By, Settings, Setup, Spreading};
+use keyqueue::entry::ValueKey;
 use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Clock, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue, Valued, merge,
+    Added, Clock, Entry, Full, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue,
+    Valued, merge,
 };
 
 use model::Model;
-pub use op::{ValueOp, ValueScript};
+pub use op::{ValueOp, ValueScript, Verb};
 
 /// A value: numbers, in the order of their puts. They share a count of those that are alive.
 type Value = Vec<Number>;
@@ -94,23 +96,34 @@ impl Lockstep<'_> {
         (self.next, vec![Number(self.next, Arc::clone(&self.alive))])
     }
 
+    /// Puts or updates with settings (V6).
+    fn enter(&mut self, key: u16, how: Settings, verb: Verb) {
+        let (number, value) = self.value();
+        let handle = self.handles.iter().find(|handle| **handle.key() == key);
+        let put = match (how.by, handle) {
+            (By::Handle, Some(handle)) => put(handle.entry(), how, verb, value),
+            (By::Ref, _) => put(self.queue.entry_ref(&key), how, verb, value),
+            _ => put(self.queue.entry(key), how, verb, value),
+        };
+        let added = match put {
+            Some((added, receipt)) => {
+                assert_eq!(receipt.is_some(), verb.tracked);
+                self.receipts
+                    .extend(receipt.map(|receipt| (number, receipt)));
+                Some(added)
+            }
+            None => None,
+        };
+        let expected = self.model.enter(key, number, how, verb);
+        assert_eq!(added, expected, "V6: {how:?} {verb:?} of {key}");
+    }
+
     /// Takes a step. `None`: there is nothing to take it with.
     fn step(&mut self, op: ValueOp) -> Option<()> {
         match op {
             ValueOp::Put(key) => {
                 let (key, (number, value)) = (self.key(key), self.value());
                 let added = self.queue.put(key, value);
-                assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
-            }
-            ValueOp::PutAt(level, key) => {
-                let (key, (number, value)) = (self.key(key), self.value());
-                let level = usize::from(level % 9);
-                let added = self.queue.put_at(level, key, value);
-                assert_eq!(added, self.model.put_at(level, key, number));
-            }
-            ValueOp::PutRef(key) => {
-                let (key, (number, value)) = (self.key(key), self.value());
-                let added = self.queue.put_ref(&key, value);
                 assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
             }
             ValueOp::Update(key) => {
@@ -122,29 +135,11 @@ impl Lockstep<'_> {
                     "V1: update of {key}"
                 );
             }
-            ValueOp::PutTracked(key) => {
-                let (key, (number, value)) = (self.key(key), self.value());
-                let receipt = self.queue.put_tracked(key, value);
-                self.model.put_tracked(key, number);
-                self.receipts.push((number, receipt));
-            }
-            ValueOp::TryPut(key) => {
-                let (key, (number, value)) = (self.key(key), self.value());
-                let added = self
-                    .queue
-                    .try_put(key, value)
-                    .map_err(|full| full.0.1.len());
-                assert_eq!(added, self.model.try_put(key, number), "B1: put of {key}");
-            }
+            ValueOp::Enter(key, how, verb) => self.enter(self.key(key), how, verb),
             ValueOp::Add(key) => {
                 let key = self.key(key);
                 let added = self.queue.add(key.into());
                 assert_eq!(added, self.model.put(key, None), "add of {key}");
-            }
-            ValueOp::PutAfter(key, delay) => {
-                let (key, (number, value)) = (self.key(key), self.value());
-                let added = self.queue.put_after(key, value, delay.duration());
-                assert_eq!(added, self.model.put_after(key, number, delay.nanos()));
             }
             // What a shut-down leaves behind stays until a sweep, and this may be one.
             ValueOp::Handle(_) | ValueOp::Shrink if self.model.is_shutting_down() => {}
@@ -157,13 +152,6 @@ impl Lockstep<'_> {
                 let handle = choose(&self.handles, which)?;
                 let added = handle.put(value);
                 assert_eq!(added, self.model.put(**handle.key(), Some(number)));
-            }
-            ValueOp::HandlePutAfter(which, delay) => {
-                let (number, value) = self.value();
-                let handle = choose(&self.handles, which)?;
-                let added = handle.put_after(value, delay.duration());
-                let key = **handle.key();
-                assert_eq!(added, self.model.put_after(key, number, delay.nanos()));
             }
             ValueOp::HandleDrop(which) => drop(take_one(&mut self.handles, which)?),
             ValueOp::Remove(key) => {
@@ -308,4 +296,45 @@ impl Lockstep<'_> {
 
 fn numbers(value: &Value) -> Vec<u32> {
     value.iter().map(|number| number.0).collect()
+}
+
+/// Puts or updates by an entry. `None` if it is refused; then all of the value comes back.
+fn put<X: ValueKey<u16, Value>>(
+    entry: Entry<'_, Valued<u16, Value>, X>,
+    how: Settings,
+    verb: Verb,
+    mut value: Value,
+) -> Option<(Added, Option<Receipt>)> {
+    let (entry, before) = (how.of(entry), value.len());
+    let alone = |added| (added, None);
+    let with = |(added, receipt)| (added, Some(receipt));
+    let back = |Full((_, value)): Full<(X::Back, Value)>| assert_eq!(value.len(), before);
+    match (how.refuse, verb.update, verb.tracked) {
+        (false, false, false) => Some(alone(entry.put(value))),
+        (false, false, true) => Some(with(entry.tracked().put(value))),
+        (false, true, false) => Some(alone(entry.update(|older| older.append(&mut value)))),
+        (false, true, true) => {
+            let added = entry.tracked().update(|older| older.append(&mut value));
+            Some(with(added))
+        }
+        (true, false, false) => entry.refuse().put(value).map_err(back).ok().map(alone),
+        (true, false, true) => entry
+            .refuse()
+            .tracked()
+            .put(value)
+            .map_err(back)
+            .ok()
+            .map(with),
+        (true, true, false) => {
+            let added = entry.refuse().update(|older| older.append(&mut value));
+            added.ok().map(alone)
+        }
+        (true, true, true) => {
+            let added = entry
+                .tracked()
+                .refuse()
+                .update(|older| older.append(&mut value));
+            added.ok().map(with)
+        }
+    }
 }

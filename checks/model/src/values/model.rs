@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use keyqueue::{Added, Ended, LeftReason};
 
+use super::Verb;
 use crate::limit::Span;
-use crate::{Naive, Setup};
+use crate::{Naive, Settings, Setup};
 
 /// What one delivery has, or will have.
 #[derive(Clone, Debug, Default)]
@@ -56,16 +57,6 @@ impl Model {
         self.accept(key, number, added)
     }
 
-    pub(super) fn put_at(&mut self, level: usize, key: u16, number: u32) -> Added {
-        let added = self.keys.add_at(level, key);
-        self.accept(key, Some(number), added)
-    }
-
-    pub(super) fn put_after(&mut self, key: u16, number: u32, nanos: u128) -> Added {
-        let added = self.keys.add_after(key, nanos);
-        self.accept(key, Some(number), added)
-    }
-
     fn accept(&mut self, key: u16, number: Option<u32>, added: Added) -> Added {
         if added.is_accepted() && number.is_some() {
             let value = number.map(|number| vec![number]);
@@ -76,17 +67,14 @@ impl Model {
         added
     }
 
-    pub(super) fn put_tracked(&mut self, key: u16, number: u32) {
-        if self.put(key, Some(number)).is_accepted() {
-            let waiting = self.waiting.get_mut(&key).expect("it has a value");
-            waiting.receipts.push(number);
-        } else {
-            self.ended.insert(number, Ended::Dropped);
-        }
-    }
-
-    /// Puts a value if there is room, or returns how many numbers come back.
-    pub(super) fn try_put(&mut self, key: u16, number: u32) -> Result<Added, usize> {
+    /// Adds with settings and a value (V6), unless it is refused.
+    pub(super) fn enter(
+        &mut self,
+        key: u16,
+        number: u32,
+        how: Settings,
+        verb: Verb,
+    ) -> Option<Added> {
         let used = self.waiting.values().filter(|load| load.value.is_some());
         let full = self
             .capacity
@@ -95,10 +83,24 @@ impl Model {
             .waiting
             .get(&key)
             .is_some_and(|load| load.value.is_some());
-        match full && !merges && !self.keys.is_shutting_down() {
-            true => Err(1),
-            false => Ok(self.put(key, Some(number))),
+        if how.refuse && full && !merges && !self.keys.is_shutting_down() {
+            return None;
         }
+        // The bound of a queue of values is that of its values.
+        let added = self.keys.enter(
+            key,
+            Settings {
+                refuse: false,
+                ..how
+            },
+        )?;
+        self.accept(key, Some(number), added);
+        match self.waiting.get_mut(&key) {
+            _ if !verb.tracked => {}
+            Some(waiting) if added.is_accepted() => waiting.receipts.push(number),
+            _ => _ = self.ended.insert(number, Ended::Dropped),
+        }
+        Some(added)
     }
 
     pub(super) fn remove(&mut self, key: u16) -> Option<Vec<u32>> {

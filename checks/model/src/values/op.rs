@@ -1,7 +1,7 @@
 //! What a test of values does, as data.
 
 use crate::limit::Span;
-use crate::op::Setup;
+use crate::op::{Settings, Setup};
 
 /// A whole test case.
 #[derive(Clone, Debug)]
@@ -11,24 +11,29 @@ pub struct ValueScript {
     pub ops: Vec<ValueOp>,
 }
 
+/// What an entry does with a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Verb {
+    /// Whether it updates the value that waits, or puts one.
+    pub update: bool,
+    /// Whether there is a receipt.
+    pub tracked: bool,
+}
+
 /// One step with a queue of values. Numbers mean what they mean in an [`Op`](crate::Op); each put has
 /// a new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum ValueOp {
     Put(u16),
-    /// At a level, or the last one if there are not so many.
-    PutAt(u8, u16),
-    PutRef(u16),
     Update(u16),
-    PutTracked(u16),
-    TryPut(u16),
+    /// Puts or updates with settings.
+    Enter(u16, Settings, Verb),
     /// Adds a key without a value.
     Add(u16),
-    PutAfter(u16, Span),
     Handle(u16),
     HandlePut(u8),
-    HandlePutAfter(u8, Span),
     HandleDrop(u8),
     Remove(u16),
     Cancel(u16),

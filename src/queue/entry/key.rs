@@ -1,0 +1,252 @@
+//! How the key of an entry is given: owned, borrowed, or by a handle.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::engine::Core;
+use crate::keys::node::Pinned;
+use crate::keys::state::Level;
+use crate::sync::Arc;
+use crate::wait::room::Share;
+use crate::{Added, KeyHandle};
+
+/// What [`entry`](crate::WorkQueue::entry) takes in a queue whose keys are `N`: an `N`, or in a
+/// [`ValueQueue<K, V>`](crate::ValueQueue) also a `K`.
+#[expect(private_bounds, reason = "sealed")]
+pub trait IntoKey<N>: Hash + Eq + Stored<N> {}
+
+impl<N, P: Hash + Eq + Stored<N>> IntoKey<N> for P {}
+
+/// The conversions of [`IntoKey`].
+pub(crate) trait Stored<N>: Sized {
+    fn into_key(self) -> N;
+    fn from_key(key: N) -> Self;
+    fn of(key: &N) -> &Self;
+}
+
+impl<K> Stored<K> for K {
+    fn into_key(self) -> K {
+        self
+    }
+
+    fn from_key(key: K) -> K {
+        key
+    }
+
+    fn of(key: &K) -> &K {
+        key
+    }
+}
+
+/// The key of an [`Entry`](super::Entry), in a queue whose keys are `N`: [`Owned`], [`Borrowed`], or a
+/// reference to a [`KeyHandle`].
+#[expect(private_bounds, reason = "sealed")]
+pub trait EntryKey<N>: Key<N> {
+    /// What [`Full`](crate::Full) gives back: the key, the reference to it, or that to the handle.
+    type Back;
+
+    #[doc(hidden)]
+    fn back(self) -> Self::Back;
+}
+
+/// What an entry does with its key.
+pub(crate) trait Key<N>: Sized {
+    /// Adds the key at a level, if `share` has or gets room for it.
+    fn add(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Result<Added, Self>;
+
+    /// Pins the key's node, and interns the key first, if necessary and if `share` has or gets room for it. Also
+    /// returns the key, if it was interned already or is only a reference to it.
+    fn pin(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        share: &mut Share<'_>,
+    ) -> Result<(Pinned<N>, Option<Self>), Self>;
+
+    /// Pins the key's node, if the key is interned.
+    fn find(&self, core: &Core<N>, hash: u64) -> Option<Pinned<N>>;
+
+    /// Adds the key at a level after a delay, if `share` has or gets room for it.
+    fn delay(
+        self,
+        core: &Arc<Core<N>>,
+        hash: u64,
+        (level, delay): (Level, Duration),
+        share: &mut Share<'_>,
+    ) -> Result<Added, Self>
+    where
+        N: Send + Sync + 'static,
+    {
+        if core.is_shutting_down() {
+            return Ok(Added::ShutDown);
+        }
+        let (pinned, key) = self.pin(core, hash, share)?;
+        let added = core.delay_in(pinned.0.clone(), hash, level, delay, share);
+        drop(pinned);
+        added.ok_or_else(|| key.expect("a key that this call has interned has room"))
+    }
+}
+
+/// The key of [`WorkQueue::entry`](crate::WorkQueue::entry).
+#[derive(Debug)]
+pub struct Owned<P>(pub(crate) P);
+
+impl<N: Eq, P: IntoKey<N>> EntryKey<N> for Owned<P> {
+    type Back = P;
+
+    fn back(self) -> P {
+        self.0
+    }
+}
+
+impl<N: Eq, P: IntoKey<N>> Key<N> for Owned<P> {
+    fn add(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Result<Added, Self> {
+        let added = core.add_at(hash, level, self.0.into_key(), share);
+        added.map_err(|key| Owned(P::from_key(key)))
+    }
+
+    fn pin(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        share: &mut Share<'_>,
+    ) -> Result<(Pinned<N>, Option<Self>), Self> {
+        let back = |key| Owned(P::from_key(key));
+        let pinned = core.pin_in(hash, self.0.into_key(), share);
+        pinned
+            .map(|(pin, known)| (Pinned(pin), known.map(back)))
+            .map_err(back)
+    }
+
+    fn find(&self, core: &Core<N>, hash: u64) -> Option<Pinned<N>> {
+        let eq = |known: &N| *P::of(known) == self.0;
+        core.keys.lock(hash).pin(hash, eq).map(Pinned)
+    }
+}
+
+/// The key of [`WorkQueue::entry_ref`](crate::WorkQueue::entry_ref), which is copied only if it is unknown.
+#[derive(Debug)]
+pub struct Borrowed<'k, Q: ?Sized>(pub(super) &'k Q);
+
+impl<Q: ?Sized> Clone for Borrowed<'_, Q> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized> Copy for Borrowed<'_, Q> {}
+
+impl<Q: ToOwned + Eq + ?Sized> Borrowed<'_, Q> {
+    /// Returns whether a key that is interned is this one.
+    pub(crate) fn is<N>(self, known: &N) -> bool
+    where
+        Q::Owned: IntoKey<N>,
+    {
+        *<Q::Owned as Stored<N>>::of(known).borrow() == *self.0
+    }
+
+    /// Returns a copy of the key.
+    pub(crate) fn to_owned(self) -> Q::Owned {
+        self.0.to_owned()
+    }
+}
+
+impl<'k, N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> EntryKey<N> for Borrowed<'k, Q> {
+    type Back = &'k Q;
+
+    fn back(self) -> &'k Q {
+        self.0
+    }
+}
+
+impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_, Q> {
+    fn add(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Result<Added, Self> {
+        if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
+            return added.ok_or(self);
+        }
+        // Before the copy, which is user code and not made under a lock, nor for a key that is refused.
+        if !share.admit(true, false) {
+            return Err(self);
+        }
+        let added = core.add_at(hash, level, self.to_owned().into_key(), share);
+        added.map_err(|_copy| self)
+    }
+
+    fn pin(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        share: &mut Share<'_>,
+    ) -> Result<(Pinned<N>, Option<Self>), Self> {
+        if let Some(pinned) = self.find(core, hash) {
+            return Ok((pinned, Some(self)));
+        }
+        if !share.admit(true, false) {
+            return Err(self);
+        }
+        let pinned = core.pin_in(hash, self.to_owned().into_key(), share);
+        let (pinned, _known) = pinned
+            .map_err(|_copy| self)
+            .map(|(pin, known)| (Pinned(pin), known))?;
+        Ok((pinned, Some(self)))
+    }
+
+    fn find(&self, core: &Core<N>, hash: u64) -> Option<Pinned<N>> {
+        let eq = |known: &N| self.is(known);
+        core.keys.lock(hash).pin(hash, eq).map(Pinned)
+    }
+}
+
+impl<N> EntryKey<N> for &KeyHandle<N> {
+    type Back = Self;
+
+    fn back(self) -> Self {
+        self
+    }
+}
+
+impl<N> Key<N> for &KeyHandle<N> {
+    fn add(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Result<Added, Self> {
+        let added = core.add_pinned_in(KeyHandle::pin(self), hash, level, share);
+        added.ok_or(self)
+    }
+
+    fn pin(
+        self,
+        core: &Core<N>,
+        hash: u64,
+        _: &mut Share<'_>,
+    ) -> Result<(Pinned<N>, Option<Self>), Self> {
+        let pinned = self.find(core, hash);
+        pinned.map(|pinned| (pinned, Some(self))).ok_or(self)
+    }
+
+    fn find(&self, _: &Core<N>, _: u64) -> Option<Pinned<N>> {
+        Some(Pinned(KeyHandle::pin(self).clone()))
+    }
+}
