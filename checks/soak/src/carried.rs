@@ -51,6 +51,9 @@ pub(crate) trait Carried:
     /// Takes back what a key carries. Whether there was something.
     fn take_back(queue: &Queue<Self>, key: &Key) -> bool;
 
+    /// Takes what the end has left (S12).
+    fn take_left(queue: &Queue<Self>);
+
     /// What a delivery carries, if keys carry something.
     fn value<'i>(item: &'i mut Got<'_, Self>) -> Option<&'i mut Value>;
 
@@ -137,6 +140,10 @@ impl Carried for Key {
         false
     }
 
+    fn take_left(queue: &Queue<Self>) {
+        queue.take_left();
+    }
+
     fn value<'i>(_: &'i mut Got<'_, Self>) -> Option<&'i mut Value> {
         None
     }
@@ -207,6 +214,12 @@ impl Carried for Valued<Key, Value> {
     fn take_back(queue: &Queue<Self>, key: &Key) -> bool {
         let value = queue.remove(key);
         value.map(|mut value| Pieces::taken(&mut value)).is_some()
+    }
+
+    fn take_left(queue: &Queue<Self>) {
+        for mut left in queue.take_left() {
+            Pieces::taken(&mut left.value);
+        }
     }
 
     fn value<'i>(item: &'i mut Got<'_, Self>) -> Option<&'i mut Value> {

@@ -247,8 +247,9 @@ impl<K: Carried> Life<K> {
         last
     }
 
-    /// C10, G3, S8: nothing is kept after the end.
+    /// C10, G3, S8, S12: nothing is kept after the end, and no value was lost.
     fn check_memory(&self) {
+        K::take_left(&self.queue);
         self.queue.shrink();
         let alive = self.ledger.alive();
         assert_eq!(alive, 0, "C10: keys alive after the end and `shrink`");

@@ -217,15 +217,10 @@ impl Plan {
         counts_once && self.settings.room().is_none_or(|room| all <= room as u64)
     }
 
-    /// Whether values may be dropped that were put.
+    /// Whether values may be dropped that were put: by a merge, a `clear`, a `cancel`, or a `shrink` after the end.
     pub(crate) fn may_lose_values(&self) -> bool {
         let merging = self.settings.values.as_ref().map(|values| values.merging);
-        let refused = self.retried && self.end != End::AtRest;
-        self.mixed
-            || self.cleared
-            || refused
-            || merging != Some(Merging::Append)
-            || matches!(self.end, End::Now(_))
+        self.mixed || self.cleared || self.holders > 0 || merging != Some(Merging::Append)
     }
 }
 
