@@ -219,11 +219,30 @@ fn a_cancelled_delay_lets_a_waiting_add_in() {
 #[test]
 fn two_tries_share_room_for_one() {
     check("room_two_tries", 5, || {
-        let queue = queue_of(|builder| builder.capacity(1));
+        let queue = queue_of::<u64>(|builder| builder.capacity(1));
         let adder = spawn_with(&queue, |queue| queue.entry(1).refuse().add().is_ok());
         let added = queue.entry(2).refuse().add().is_ok();
         assert!(adder.join().unwrap() != added);
         assert_eq!(queue.len(), 1);
+    });
+}
+
+/// V6, B1. The same for an add and a delay, which takes room when it is set.
+#[test]
+fn an_add_and_a_delay_share_room_for_one() {
+    check("room_try_and_delay", 4, || {
+        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
+        let adder = spawn_with(&queue, |queue| {
+            let entry = queue.entry_ref(&1).after(Duration::from_millis(1));
+            entry.refuse().add().is_ok()
+        });
+        let added = queue.entry(2).refuse().add().is_ok();
+        let delayed = adder.join().unwrap();
+        assert!(delayed != added, "one is refused");
+        let counts = queue.counts();
+        let expected = (usize::from(added), usize::from(delayed));
+        assert_eq!((counts.queued, counts.delayed), expected);
+        assert!(queue.entry(3).refuse().add().is_err(), "the room is taken");
     });
 }
 

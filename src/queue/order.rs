@@ -45,7 +45,7 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::builder().levels(2).starvation_limit(3).build()?;
+    /// let queue = WorkQueue::<u32>::builder().levels(2).starvation_limit(3).build()?;
     /// queue.entry(100).level(1).add();
     /// (0..5).for_each(|n| _ = queue.entry(n).level(0).add());
     /// let order = [(); 6].map(|()| queue.get().map(|item| *item));

@@ -2,10 +2,8 @@
 //! [`crate::wait::room`] that of the bound.
 
 use super::{Load, Merger, Valued, Waiting};
-use crate::engine::Core;
-use crate::keys::state::Level;
 use crate::queue::entry::admission::{Admission, Attempt, run_async};
-use crate::queue::entry::key::{Borrowed, EntryKey, IntoKey, Key, Owned, Stored};
+use crate::queue::entry::key::{Borrowed, EntryKey, IntoKey, Key, Owned, Spot, Stored};
 use crate::queue::entry::{self, Entry, Target, Tracked, Tracking};
 use crate::wait::receipt::{Receipts, receipt};
 use crate::wait::room::{Share, Turn};
@@ -35,13 +33,7 @@ impl<K, V, X: EntryKey<Valued<K, V>> + Change<K, V>> ValueKey<K, V> for X {}
 
 /// How the key of an entry is added at a level, and what waits for its next delivery is changed.
 trait Change<K, V>: Key<Valued<K, V>> {
-    fn change(
-        self,
-        core: &Core<Valued<K, V>>,
-        hash: u64,
-        level: Level,
-        change: impl FnOnce(&mut Waiting<V>),
-    ) -> Added;
+    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added;
 }
 
 impl<K, V, P> Change<K, V> for Owned<P>
@@ -51,14 +43,8 @@ where
     P: IntoKey<Valued<K, V>>,
 {
     #[inline]
-    fn change(
-        self,
-        core: &Core<Valued<K, V>>,
-        hash: u64,
-        level: Level,
-        change: impl FnOnce(&mut Waiting<V>),
-    ) -> Added {
-        core.update(hash, level, self.0, change)
+    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added {
+        at.core.update(at.hash, at.level, self.0, change)
     }
 }
 
@@ -69,27 +55,18 @@ where
     Q: ToOwned<Owned: IntoKey<Valued<K, V>>> + Eq + ?Sized,
 {
     #[inline]
-    fn change(
-        self,
-        core: &Core<Valued<K, V>>,
-        hash: u64,
-        level: Level,
-        change: impl FnOnce(&mut Waiting<V>),
-    ) -> Added {
-        let known = core.update_known(hash, level, |known| self.is(known), change);
-        known.unwrap_or_else(|change| core.update(hash, level, self.to_owned(), change))
+    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added {
+        let known = at
+            .core
+            .update_known(at.hash, at.level, |known| self.is(known), change);
+        known.unwrap_or_else(|change| at.core.update(at.hash, at.level, self.to_owned(), change))
     }
 }
 
 impl<K: Send + Sync + 'static, V: Send + 'static> Change<K, V> for &KeyHandle<Valued<K, V>> {
     #[inline]
-    fn change(
-        self,
-        core: &Core<Valued<K, V>>,
-        hash: u64,
-        level: Level,
-        change: impl FnOnce(&mut Waiting<V>),
-    ) -> Added {
+    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added {
+        let Spot { core, hash, level } = at;
         core.put_pinned(KeyHandle::pin(self), hash, level, core.merger(), change)
     }
 }
@@ -189,7 +166,7 @@ where
     type Turn = Turn<'q>;
 
     fn attempt(self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
-        let core = self.target.core;
+        let core = self.target.at.core;
         let merger = core.merger();
         let turn = match (admission, &merger.room) {
             (Admission::Granted(turn), _) => Some(turn),
@@ -209,7 +186,7 @@ where
     }
 
     fn turn(&self) -> Turn<'q> {
-        let merger = self.target.core.merger();
+        let merger = self.target.at.core.merger();
         let room = merger.room.as_ref().expect("only a bounded queue is full");
         Turn::new(room, self.edit.weight(merger))
     }
@@ -225,13 +202,8 @@ where
     /// Adds what there is room for. It is counted for the weight of the turn, and so never twice.
     #[inline]
     fn attempt_in(self, turn: Option<Turn<'_>>) -> Added {
-        let Target {
-            core,
-            hash,
-            key,
-            level,
-            delay,
-        } = self.target;
+        let Target { at, key, delay } = self.target;
+        let Spot { core, hash, level } = at;
         let merger = core.merger();
         let (edit, receipts) = (self.edit, self.receipts);
         let change = move |waiting: &mut Waiting<V>| {
@@ -241,12 +213,12 @@ where
             apply(merger, edit, receipts, waiting);
         };
         if delay.is_none() {
-            return key.change(core, hash, level, change);
+            return key.change(at, change);
         }
         if core.is_shutting_down() {
             return Added::ShutDown;
         }
-        let pinned = key.pin(core, hash, &mut Share::exceeding(None));
+        let pinned = key.pin(at, &mut Share::exceeding(None));
         let Ok((pinned, _key)) = pinned else {
             unreachable!("the bound of a queue of values is the merger's")
         };
@@ -262,15 +234,10 @@ where
             edit,
             receipts,
         } = self;
-        let Target {
-            core,
-            hash,
-            level,
-            delay,
-            ..
-        } = target;
+        let Spot { core, hash, level } = target.at;
+        let delay = target.delay;
         let mut carried = Some((edit, receipts));
-        if let Some(pinned) = target.key.find(core, hash) {
+        if let Some(pinned) = target.key.find(target.at) {
             let change = |waiting: &mut Waiting<V>| {
                 let (edit, receipts) = carried.take().expect("called once");
                 apply(core.merger(), edit, receipts, waiting);

@@ -208,7 +208,7 @@ impl ToOwned for Part {
 fn a_borrowed_key_is_copied_only_if_it_is_unknown_and_has_room() {
     let (queue, _time) = built::<Copied, _>(|builder| builder.capacity(1));
     let entry = || queue.entry_ref(Part::new("a"));
-    entry().refuse().add().ok().expect("there is room");
+    entry().refuse().add().expect("there is room");
     assert_eq!(COPIES.get(), 1);
     entry().add();
     entry().level(0).wait().add();

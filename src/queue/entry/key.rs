@@ -50,45 +50,47 @@ pub trait EntryKey<N>: Key<N> {
     fn back(self) -> Self::Back;
 }
 
+/// Where and how urgently an entry adds its key.
+pub(crate) struct Spot<'q, N> {
+    pub(crate) core: &'q Arc<Core<N>>,
+    pub(crate) hash: u64,
+    pub(crate) level: Level,
+}
+
+impl<N> Clone for Spot<'_, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<N> Copy for Spot<'_, N> {}
+
+/// A key's pin, and the key itself unless it is interned by this; or the key, without room for it.
+type Pinning<N, X> = Result<(Pinned<N>, Option<X>), X>;
+
 /// What an entry does with its key.
 pub(crate) trait Key<N>: Sized {
     /// Adds the key at a level, if `share` has or gets room for it.
-    fn add(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        level: Level,
-        share: &mut Share<'_>,
-    ) -> Result<Added, Self>;
+    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self>;
 
     /// Pins the key's node, and interns the key first, if necessary and if `share` has or gets room for it. Also
     /// returns the key, if it was interned already or is only a reference to it.
-    fn pin(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        share: &mut Share<'_>,
-    ) -> Result<(Pinned<N>, Option<Self>), Self>;
+    fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self>;
 
     /// Pins the key's node, if the key is interned.
-    fn find(&self, core: &Core<N>, hash: u64) -> Option<Pinned<N>>;
+    fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>>;
 
     /// Adds the key at a level after a delay, if `share` has or gets room for it.
-    fn delay(
-        self,
-        core: &Arc<Core<N>>,
-        hash: u64,
-        (level, delay): (Level, Duration),
-        share: &mut Share<'_>,
-    ) -> Result<Added, Self>
+    fn delay(self, at: Spot<'_, N>, delay: Duration, share: &mut Share<'_>) -> Result<Added, Self>
     where
         N: Send + Sync + 'static,
     {
-        if core.is_shutting_down() {
+        if at.core.is_shutting_down() {
             return Ok(Added::ShutDown);
         }
-        let (pinned, key) = self.pin(core, hash, share)?;
-        let added = core.delay_in(pinned.0.clone(), hash, level, delay, share);
+        let (pinned, key) = self.pin(at, share)?;
+        let core = at.core;
+        let added = core.delay_in(pinned.0.clone(), at.hash, at.level, delay, share);
         drop(pinned);
         added.ok_or_else(|| key.expect("a key that this call has interned has room"))
     }
@@ -107,33 +109,22 @@ impl<N: Eq, P: IntoKey<N>> EntryKey<N> for Owned<P> {
 }
 
 impl<N: Eq, P: IntoKey<N>> Key<N> for Owned<P> {
-    fn add(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        level: Level,
-        share: &mut Share<'_>,
-    ) -> Result<Added, Self> {
-        let added = core.add_at(hash, level, self.0.into_key(), share);
+    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
+        let added = at.core.add_at(at.hash, at.level, self.0.into_key(), share);
         added.map_err(|key| Owned(P::from_key(key)))
     }
 
-    fn pin(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        share: &mut Share<'_>,
-    ) -> Result<(Pinned<N>, Option<Self>), Self> {
+    fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self> {
         let back = |key| Owned(P::from_key(key));
-        let pinned = core.pin_in(hash, self.0.into_key(), share);
+        let pinned = at.core.pin_in(at.hash, self.0.into_key(), share);
         pinned
             .map(|(pin, known)| (Pinned(pin), known.map(back)))
             .map_err(back)
     }
 
-    fn find(&self, core: &Core<N>, hash: u64) -> Option<Pinned<N>> {
+    fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
         let eq = |known: &N| *P::of(known) == self.0;
-        core.keys.lock(hash).pin(hash, eq).map(Pinned)
+        at.core.keys.lock(at.hash).pin(at.hash, eq).map(Pinned)
     }
 }
 
@@ -173,46 +164,40 @@ impl<'k, N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> EntryKey<N> for Bor
 }
 
 impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_, Q> {
-    fn add(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        level: Level,
-        share: &mut Share<'_>,
-    ) -> Result<Added, Self> {
-        if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
+    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
+        if let Some(added) = at
+            .core
+            .add_known(at.hash, at.level, |known| self.is(known), share)
+        {
             return added.ok_or(self);
         }
         // Before the copy, which is user code and not made under a lock, nor for a key that is refused.
         if !share.admit(true, false) {
             return Err(self);
         }
-        let added = core.add_at(hash, level, self.to_owned().into_key(), share);
+        let added = at
+            .core
+            .add_at(at.hash, at.level, self.to_owned().into_key(), share);
         added.map_err(|_copy| self)
     }
 
-    fn pin(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        share: &mut Share<'_>,
-    ) -> Result<(Pinned<N>, Option<Self>), Self> {
-        if let Some(pinned) = self.find(core, hash) {
+    fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self> {
+        if let Some(pinned) = self.find(at) {
             return Ok((pinned, Some(self)));
         }
         if !share.admit(true, false) {
             return Err(self);
         }
-        let pinned = core.pin_in(hash, self.to_owned().into_key(), share);
+        let pinned = at.core.pin_in(at.hash, self.to_owned().into_key(), share);
         let (pinned, _known) = pinned
             .map_err(|_copy| self)
             .map(|(pin, known)| (Pinned(pin), known))?;
         Ok((pinned, Some(self)))
     }
 
-    fn find(&self, core: &Core<N>, hash: u64) -> Option<Pinned<N>> {
+    fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
         let eq = |known: &N| self.is(known);
-        core.keys.lock(hash).pin(hash, eq).map(Pinned)
+        at.core.keys.lock(at.hash).pin(at.hash, eq).map(Pinned)
     }
 }
 
@@ -225,28 +210,19 @@ impl<N> EntryKey<N> for &KeyHandle<N> {
 }
 
 impl<N> Key<N> for &KeyHandle<N> {
-    fn add(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        level: Level,
-        share: &mut Share<'_>,
-    ) -> Result<Added, Self> {
-        let added = core.add_pinned_in(KeyHandle::pin(self), hash, level, share);
+    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
+        let added = at
+            .core
+            .add_pinned_in(KeyHandle::pin(self), at.hash, at.level, share);
         added.ok_or(self)
     }
 
-    fn pin(
-        self,
-        core: &Core<N>,
-        hash: u64,
-        _: &mut Share<'_>,
-    ) -> Result<(Pinned<N>, Option<Self>), Self> {
-        let pinned = self.find(core, hash);
+    fn pin(self, at: Spot<'_, N>, _: &mut Share<'_>) -> Pinning<N, Self> {
+        let pinned = self.find(at);
         pinned.map(|pinned| (pinned, Some(self))).ok_or(self)
     }
 
-    fn find(&self, _: &Core<N>, _: u64) -> Option<Pinned<N>> {
+    fn find(&self, _: Spot<'_, N>) -> Option<Pinned<N>> {
         Some(Pinned(KeyHandle::pin(self).clone()))
     }
 }

@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use crate::engine::Core;
 use crate::keys::hash::hash_of;
-use crate::keys::state::Level;
 use crate::sync::Arc;
 use crate::wait::receipt::Receipt;
 use crate::wait::room::Turn;
 use crate::{Added, KeyHandle, WorkQueue};
 use admission::{Admission, Attempt, Patience, run_async};
-use key::Key;
 use key::{Borrowed, EntryKey, IntoKey, Owned};
+use key::{Key, Spot};
 
 /// A key that is about to be added (V6): first how, then a verb.
 ///
@@ -67,10 +66,8 @@ pub struct Entry<'q, N, X, W = Exceeds, T = Untracked> {
 
 /// Where and when an entry adds its key.
 pub(crate) struct Target<'q, N, X> {
-    pub(crate) core: &'q Arc<Core<N>>,
-    pub(crate) hash: u64,
+    pub(crate) at: Spot<'q, N>,
     pub(crate) key: X,
-    pub(crate) level: Level,
     pub(crate) delay: Option<Duration>,
 }
 
@@ -223,13 +220,9 @@ impl<'q, N, X> Entry<'q, N, X> {
     #[inline]
     fn new(core: &'q Arc<Core<N>>, hash: u64, key: X) -> Self {
         let level = core.default_level();
-        let target = Target {
-            core,
-            hash,
-            key,
-            level,
-            delay: None,
-        };
+        let at = Spot { core, hash, level };
+        let delay = None;
+        let target = Target { at, key, delay };
         Entry::with(target, Patience::Exceeds)
     }
 }
@@ -269,7 +262,7 @@ impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
     #[doc(alias("add_with_priority", "priority", "urgent"))]
     #[inline]
     pub fn level(mut self, level: usize) -> Self {
-        self.target.level = self.target.core.clamp_level(level);
+        self.target.at.level = self.target.at.core.clamp_level(level);
         self
     }
 
@@ -420,26 +413,26 @@ impl<'q, N: Send + Sync + 'static, X: Key<N>> Attempt for Target<'q, N, X> {
 
     #[inline]
     fn attempt(self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
-        let Target {
-            core, hash, level, ..
-        } = self;
-        let mut share = admission.share(core.room());
+        let (at, mut share) = (self.at, admission.share(self.at.core.room()));
         let added = match self.delay {
-            None => self.key.add(core, hash, level, &mut share),
-            Some(delay) => self.key.delay(core, hash, (level, delay), &mut share),
+            None => self.key.add(at, &mut share),
+            Some(delay) => self.key.delay(at, delay, &mut share),
         };
         added.map_err(|key| Target { key, ..self })
     }
 
     fn turn(&self) -> Turn<'q> {
-        Turn::new(self.core.room().expect("only a bounded queue is full"), 1)
+        Turn::new(
+            self.at.core.room().expect("only a bounded queue is full"),
+            1,
+        )
     }
 }
 
 impl<N, X, W, T> fmt::Debug for Entry<'_, N, X, W, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
-            .field("level", &self.target.level)
+            .field("level", &self.target.at.level)
             .field("delay", &self.target.delay)
             .field("patience", &self.patience)
             .finish_non_exhaustive()
