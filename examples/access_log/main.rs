@@ -59,8 +59,7 @@ const AHEAD: usize = 64;
 /// How long the reader rests when it has read everything.
 const REST: Duration = Duration::from_millis(100);
 
-/// A transaction is retried after 10 ms, 20 ms ..., and eight times.
-const RETRIES: u32 = 8;
+/// A transaction is retried after 10 ms, 20 ms ..., at most 10 s.
 const SOONEST: Duration = Duration::from_millis(10);
 
 /// Counts the requests in access logs, in a SQLite database.
@@ -80,6 +79,10 @@ struct Args {
     /// End when everything is counted, instead of waiting for more
     #[arg(long)]
     once: bool,
+    /// How often a transaction that fails is retried before its counts are given up: 12 retries take
+    /// 30 s
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    retries: u32,
 }
 
 fn main() -> ExitCode {
@@ -107,7 +110,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let queue = Arc::new(queue.rate_limiter(backoff).build()?);
     let workers = Workers::shared(Arc::clone(&queue))
         .threads(writers.len())
-        .max_retries(RETRIES)
+        .max_retries(args.retries)
         .on_error(|table, failed| eprintln!("access_log: {}: {failed}", TABLES[**table]))
         .values();
     let writing = workers.spawn(move |table: &usize, counts: &mut Counts| {

@@ -200,7 +200,8 @@ fn counts_that_fail_are_retried_together_with_newer_ones() {
         let database = site.database();
         database.execute_batch(&fail(at)).unwrap();
         site.grow(3000);
-        let mut running = Running::piped(&mut site.program(&[]));
+        // However late the trigger is dropped.
+        let mut running = Running::piped(&mut site.program(&["--retries", "1000"]));
         running.until_it_says("a fault (attempt 2,");
         site.grow(3000);
         database.execute_batch("DROP TRIGGER fault").unwrap();
@@ -223,7 +224,7 @@ fn counts_that_are_given_up_are_named_and_counted_by_the_next_run() {
     site.database()
         .execute_batch(&fail("UPDATE ON offsets"))
         .unwrap();
-    let ended = run(&mut site.program(&["--once"]));
+    let ended = run(&mut site.program(&["--once", "--retries", "3"]));
     let path = fs::canonicalize(site.path("log-0")).unwrap();
     let message = format!("access_log: {path:?} is given up from byte {whole}\n");
     ended.assert_refused(1, &message);

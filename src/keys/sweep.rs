@@ -157,7 +157,7 @@ impl<K> Keys<K> {
     #[cold]
     fn look_at_litter(&self, burst: bool, now: impl Fn() -> u64) -> bool {
         // Dropped last, when nothing is locked any more.
-        let mut swept = Vec::new();
+        let mut swept = Swept::none();
         // One thread at a time works on the pass, and others do not wait for it.
         let Some(mut next) = self.next.try_lock() else {
             return false;
@@ -174,7 +174,7 @@ impl<K> Keys<K> {
         let enough = pass.nodes + PORTION;
         while pass.shard < self.shards.len() && pass.nodes < enough {
             match self.try_shard(pass.shard) {
-                Some(shard) => swept.extend(pass.sweep(shard)),
+                Some(shard) => swept.keys.append(&mut pass.sweep(shard).keys),
                 // The next pass is not put off: it may find the shard unlocked, and sweep it.
                 None => pass.changed += 1,
             }
@@ -204,9 +204,9 @@ impl<K> Keys<K> {
 
 impl Pass {
     /// Sweeps one shard.
-    fn sweep<K>(&mut self, mut shard: Shard<'_, K>) -> Option<Swept<K>> {
+    fn sweep<K>(&mut self, mut shard: Shard<'_, K>) -> Swept<K> {
         if !shard.is_crowded() {
-            return None;
+            return Swept::none();
         }
         self.nodes += shard.table.len() as u64;
         let swept = if self.in_time {
@@ -216,7 +216,7 @@ impl Pass {
         };
         self.changed += swept.changed;
         shard.set_limit(4);
-        Some(swept)
+        swept
     }
 }
 
