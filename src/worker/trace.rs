@@ -1,5 +1,6 @@
 //! Spans and events of the worker loop, for `tracing`: see the [module](super#traces). A disabled
-//! span costs one read of a static; its fields are not computed.
+//! span costs one read of a static; its fields are not computed. (With tracing's own feature `log`
+//! they are, in a program that never sets a subscriber.)
 
 use std::fmt;
 use std::hash::BuildHasher;
