@@ -77,7 +77,7 @@ pub(crate) type Event = [u64; 8];
 
 /// A queue whose keys carry the events that were put to them.
 pub(crate) trait Inboxes: Sync {
-    fn new() -> Self;
+    fn new(workers: usize) -> Self;
     fn put(&self, key: u64, event: Event);
     /// Gets and finishes keys until the queue is shut down and empty; `work` comes in between, with
     /// all events that the key had, the oldest first.

@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Cycle, CycleString, CycleHandle, Duplicate, DuplicateHandle, Recur,
     Unique, UniqueString, Work, Memory, Start,
     Hot, Replay,
-    ValuesDistinct, ValuesHot,
+    ValuesDistinct, ValuesHot, ValuesEven, ValuesSkewed, ValuesEvenWork, ValuesSkewedWork,
     LevelsCycle, Levels, LevelsBacklog,
     Backlog,
     Reconcile,
@@ -56,6 +56,7 @@ use Target::{AtMost, Less};
 const GO: &str = "client-go";
 const LOCK: &str = "single-lock";
 const HAND: &str = "by-hand";
+const SHARDED: &str = "sharded-channels";
 const ONE: &str = "one-level";
 const WHEEL: &str = "delay-queue";
 
@@ -80,6 +81,10 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("hot-8x8", Hot, 8, 2 * M, HOT),
     Workload("values-distinct-8x8", ValuesDistinct, 8, M, VALUES_DISTINCT),
     Workload("values-hot-8x8", ValuesHot, 8, 2 * M, &[Figure("", "ns/value", 0, &[Less(3.0, HAND), Less(3.0, LOCK)])]),
+    Workload("values-even-2x2", ValuesEven, 2, M, &[Figure("", "ns/value", 0, &[Less(0.5, SHARDED)])]),
+    Workload("values-skewed-2x2", ValuesSkewed, 2, M, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)])]),
+    Workload("values-even-work-2x2", ValuesEvenWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)])]),
+    Workload("values-skewed-work-2x2", ValuesSkewedWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)])]),
     Workload("levels-cycle", LevelsCycle, 1, 2 * M, &[Figure("", "ns/key", 5, &[Less(1.0 / 1.3, ONE), Less(1.0, LOCK)])]),
     Workload("levels-1x1", Levels, 1, M, &[Figure("", "ns/key", 0, &[Less(1.0 / 1.3, ONE), Less(1.5, LOCK)])]),
     Workload("levels-8x8", Levels, 8, M, &[Figure("", "ns/key", 0, &[Less(1.0 / 1.3, ONE), Less(1.5, LOCK)])]),

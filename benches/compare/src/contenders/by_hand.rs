@@ -41,7 +41,7 @@ impl ByHand {
 }
 
 impl Inboxes for ByHand {
-    fn new() -> Self {
+    fn new(_workers: usize) -> Self {
         let (sender, receiver) = unbounded();
         Self {
             inboxes: DashMap::default(),

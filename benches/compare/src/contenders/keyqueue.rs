@@ -128,7 +128,7 @@ impl Tasked for WorkQueue<u64> {
 pub(super) struct Values(ValueQueue<u64, Vec<Event>>);
 
 impl Inboxes for Values {
-    fn new() -> Self {
+    fn new(_workers: usize) -> Self {
         let builder = WorkQueue::builder().merge(merge::append);
         Self(builder.build().expect("nothing is out of range"))
     }

@@ -9,6 +9,7 @@ mod kube;
 mod leveled_lock;
 mod limit;
 mod locked;
+mod sharded_channels;
 mod single_lock;
 
 use crate::workload::Round;
@@ -16,6 +17,7 @@ use crate::workloads::delay::run as delays;
 use crate::workloads::values::run as values;
 use by_hand::ByHand;
 use delay::{Heap, TokioUtil};
+use sharded_channels::ShardedChannels;
 
 type Run = Box<dyn Fn(&Round<'_>) -> Option<Vec<f64>>>;
 
@@ -62,6 +64,11 @@ pub(crate) fn all() -> Vec<Contender> {
             "by-hand",
             "dashmap crossbeam-channel foldhash",
             values::<ByHand>,
+        ),
+        Contender::new(
+            "sharded-channels",
+            "crossbeam-channel foldhash",
+            values::<ShardedChannels>,
         ),
         Contender::new("kube-runtime", "kube-runtime", kube::run),
         Contender::new("delay-queue", "tokio-util", delays::<TokioUtil>),

@@ -311,7 +311,7 @@ thread_local! {
 }
 
 impl Inboxes for SingleLock<u64, Vec<Event>> {
-    fn new() -> Self {
+    fn new(_workers: usize) -> Self {
         Self::create()
     }
 

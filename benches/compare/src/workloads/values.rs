@@ -4,12 +4,11 @@
 //! Every event must reach one worker, and those of one producer to a key in their order. An event
 //! holds its key, its producer and its number, so that a worker can check this while it reads it.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use super::{HOT, passes};
+use super::HOT;
 use crate::keys::{Key, Tally};
 use crate::queue::Inboxes;
 use crate::race::race;
@@ -17,53 +16,79 @@ use crate::workload::{Kind, Round};
 
 const MOST_PRODUCERS: usize = 8;
 
-/// The numbers of the next event of each producer to a key.
-type Next = CachePadded<[AtomicU64; MOST_PRODUCERS]>;
+/// The keys of the workloads that are neither of distinct keys nor of hot ones.
+const MANY: usize = 50_000;
+
+/// The keys whose events must come in order; of the others it would be a cache miss for each event.
+const ORDERED: usize = HOT;
+
+/// The number of the last event of each producer to a key.
+type Last = CachePadded<[AtomicU64; MOST_PRODUCERS]>;
 
 /// Runs a round on a new queue; `None` if the workload has no values.
 pub(crate) fn run<C: Inboxes>(round: &Round<'_>) -> Option<Vec<f64>> {
-    let Round { threads, count, .. } = *round;
-    let share = |at| count * at / threads..count * (at + 1) / threads;
+    let share = round.count / round.threads;
+    // An odd factor that is not near a round number scatters the keys.
+    let scattered = |event| event * 0x9E37_79B1 % MANY;
+    let skewed = |event| {
+        if event % 2 == 0 {
+            0
+        } else {
+            scattered(event / 2)
+        }
+    };
+    let two_us = || (0..4).for_each(|_| round.work.run());
+    let no_work = || ();
     let ns = match round.kind {
-        Kind::ValuesDistinct => flow::<C>(threads, share, 1),
-        Kind::ValuesHot => flow::<C>(threads, |_| 0..HOT, passes(count, HOT, threads)),
+        Kind::ValuesDistinct => {
+            flow::<C>(round, no_work, |producer, event| producer * share + event)
+        }
+        Kind::ValuesHot => flow::<C>(round, no_work, |_, event| event % HOT),
+        Kind::ValuesEven => flow::<C>(round, no_work, |_, event| scattered(event)),
+        Kind::ValuesSkewed => flow::<C>(round, no_work, |_, event| skewed(event)),
+        Kind::ValuesEvenWork => flow::<C>(round, two_us, |_, event| scattered(event)),
+        Kind::ValuesSkewedWork => flow::<C>(round, two_us, |_, event| skewed(event)),
         _ => return None,
     };
     Some(vec![ns])
 }
 
-/// Nanoseconds for each event, with as many producers as consumers. A producer puts an event to each
-/// of its keys, over and over.
-fn flow<C: Inboxes>(threads: usize, keys: impl Fn(usize) -> Range<usize>, passes: usize) -> f64 {
-    let queue = &C::new();
-    // Distinct keys have one event each, which needs no order.
-    let ordered = if passes > 1 { HOT } else { 0 };
-    let next: Vec<Next> = (0..ordered).map(|_| Next::default()).collect();
+/// Nanoseconds for each event, with as many producers as consumers. `key` is the number of the key of
+/// a producer's event, and `work` the work on each.
+fn flow<C: Inboxes>(
+    &Round { threads, count, .. }: &Round<'_>,
+    work: impl Fn() + Copy + Send + Sync,
+    key: impl Fn(usize, usize) -> usize + Copy + Send + Sync,
+) -> f64 {
+    let queue = &C::new(threads);
+    let last: Vec<Last> = (0..ORDERED).map(|_| Last::default()).collect();
+    let events = 1..=count / threads;
 
     let producer = |producer| {
-        let keys = keys(producer);
+        let events = events.clone();
         move || {
-            for pass in 0..passes as u64 {
-                for n in keys.clone() {
-                    let key = u64::nth(n);
-                    queue.put(key, [key, n as u64, producer as u64, pass, 0, 0, 0, 0]);
-                }
+            for event in events {
+                let n = key(producer, event - 1);
+                let of = u64::nth(n);
+                let numbers = [n, producer, event].map(|number| number as u64);
+                queue.put(of, [of, numbers[0], numbers[1], numbers[2], 0, 0, 0, 0]);
             }
         }
     };
     let consumer = || {
         let mut delivered = Tally::default();
         queue.deliver(|key, events| {
-            for &[of, n, producer, pass, ..] in events {
+            for &[of, n, producer, event, ..] in events {
                 assert_eq!(of, key, "an event of another key");
                 delivered.count(&of);
-                if let Some(next) = next.get(n as usize) {
-                    let next = &next[producer as usize];
+                if let Some(last) = last.get(n as usize) {
+                    let last = &last[producer as usize];
                     // Ordering: Relaxed, here and below; only the worker that has the key accesses
                     // it, and the queue orders one worker after the other.
-                    assert_eq!(pass, next.load(Ordering::Relaxed), "an event out of order");
-                    next.store(pass + 1, Ordering::Relaxed);
+                    assert!(last.load(Ordering::Relaxed) < event, "out of order");
+                    last.store(event, Ordering::Relaxed);
                 }
+                work();
             }
         });
         delivered
@@ -73,9 +98,11 @@ fn flow<C: Inboxes>(threads: usize, keys: impl Fn(usize) -> Range<usize>, passes
 
     assert!(queue.is_empty());
     let mut expected = Tally::default();
-    let keys = (0..threads).flat_map(&keys);
-    keys.for_each(|n| expected.count(&u64::nth(n)));
-    let expected = expected.times(passes as u64);
+    for producer in 0..threads {
+        events
+            .clone()
+            .for_each(|event| expected.count(&u64::nth(key(producer, event - 1))));
+    }
     assert_eq!(race.delivered, expected);
     race.ns / expected.count as f64
 }
