@@ -1,25 +1,28 @@
 //! A service on tokio: tasks as workers, with retries, that end gracefully. At SIGTERM or Ctrl-C it refuses further work,
-//! finishes what is queued within a grace period, and says what was left.
+//! finishes what is queued within a grace period, and says what was left. What is left it keeps in a file, for its next start.
 //!
-//! `cargo run --release --example service -- [--grace SECONDS] [--clicks N] [--fail N]`
+//! `cargo run --release --example service -- [--grace SECONDS] [--left FILE] [--clicks N] [--fail N]`
 //!
-//! Requests count clicks, and eight tasks on the runtime's threads save the counts. The exit code is 0 if every count was saved,
-//! and 1 if the grace period was too short or a save failed at the very end.
+//! Requests put clicks, and eight tasks on the runtime's threads save them: all clicks of a user that have come meanwhile at
+//! once. The exit code is 0 if every click was saved, and otherwise 1.
 //!
 //! `spawn_on` is for tokio. On any other executor spawn `run_async`, or write your own loop with
 //! `get_async`, which is cancel-safe, so it can be used in a `select!`.
 
-use std::collections::HashMap;
-use std::io;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Added, DrainEnd, WorkQueue};
+use keyqueue::worker::{ValueDeadLetters, Workers};
+use keyqueue::{Added, Counts, DrainEnd, ValueQueue, Valued, WorkQueue, merge};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -30,6 +33,9 @@ struct Args {
     /// How long the last saves may take; Kubernetes kills a pod after 30 s by default
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     grace: u64,
+    /// Where to keep the clicks that are left at the end, and find those of the last end
+    #[arg(long, value_name = "FILE")]
+    left: Option<PathBuf>,
     /// End after this many clicks, which come as fast as they can
     #[arg(long, value_name = "N")]
     clicks: Option<u64>,
@@ -40,37 +46,29 @@ struct Args {
 
 const USERS: u64 = 50;
 
-/// The state that the keys stand for, and what was done about it.
+/// The clicks of users that are not saved yet.
+type Queue = ValueQueue<u64, u64, ItemExponentialFailure<Valued<u64, u64>>>;
+
+/// What the clicks are saved to.
 #[derive(Default)]
-struct App {
-    clicks: Mutex<HashMap<u64, u64>>,
-    saved: Mutex<HashMap<u64, u64>>,
-    attempts: AtomicU64,
+struct Database {
+    saved: AtomicU64,
+    saves: AtomicU64,
+    /// Every how manyeth save fails.
     fail: Option<u64>,
-    /// A retry that the end finds pending is delivered at once, but a key that fails after it is given up.
-    unsaved: AtomicU64,
 }
 
-impl App {
-    /// Saves the newest count of one user. Never runs twice at once for the same user. Cancelled at the `await` if the grace
-    /// period is over.
-    async fn save(&self, user: u64) -> io::Result<Outcome> {
-        let count = self.clicks.lock().unwrap()[&user];
-        sleep(Duration::from_millis(50)).await; // A slow database.
-        // Ordering: Relaxed, here and below; counts that are read after the tasks are joined.
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.fail.is_some_and(|n| attempt.is_multiple_of(n)) {
-            return Err(io::ErrorKind::ConnectionReset.into()); // And a flaky one: tried again.
+impl Database {
+    /// Saves clicks of a user. Never runs twice at once for the same user. Cancelled at the `await` if the grace period is over.
+    async fn save(&self, clicks: u64) -> io::Result<()> {
+        sleep(Duration::from_millis(50)).await; // It is slow.
+        // Ordering: Relaxed, here and below; counts that are read after the tasks are joined, or as a hint.
+        let save = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.fail.is_some_and(|n| save.is_multiple_of(n)) {
+            return Err(io::ErrorKind::ConnectionReset.into()); // And flaky: tried again.
         }
-        self.saved.lock().unwrap().insert(user, count);
-        Ok(Outcome::Done) // Clicks that came meanwhile bring the user back once.
-    }
-
-    /// Whether the counts of all users, but for this one, are saved.
-    fn is_saved(&self, but: Option<u64>) -> bool {
-        let (clicks, saved) = (self.clicks.lock().unwrap(), self.saved.lock().unwrap());
-        let mut clicks = clicks.iter().filter(|(user, _)| Some(**user) != but);
-        clicks.all(|(user, count)| saved.get(user) == Some(count))
+        self.saved.fetch_add(clicks, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -79,51 +77,45 @@ async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     // Set up first: before, a signal ends the process immediately.
     let signal = signal()?;
-    let app = Arc::new(App {
-        fail: args.fail,
-        ..App::default()
-    });
     let backoff = ItemExponentialFailure::new(Duration::from_millis(1), Duration::from_secs(1))?;
     // At the end retries that are pending are delivered at once, not dropped.
-    let queue = WorkQueue::builder()
-        .rate_limiter(backoff)
-        .drain_delays(true);
-    let queue = Arc::new(queue.build()?);
+    let queue = WorkQueue::builder().merge(merge::sum).drain_delays(true);
+    let queue: Arc<Queue> = Arc::new(queue.rate_limiter(backoff).build()?);
+    let found = match &args.left {
+        Some(file) => load(&queue, file).with_context(|| format!("cannot read {file:?}"))?,
+        None => 0,
+    };
 
     // Eight tasks on the runtime's threads, with one user each.
-    let (state, given_up) = (Arc::clone(&app), Arc::clone(&app));
-    let mut workers = Workers::shared(Arc::clone(&queue))
-        .tasks(8)
-        .max_retries(10)
-        .on_give_up(move |user, end| {
-            eprintln!("user {user} is not saved: {end}");
-            given_up.unsaved.fetch_add(1, Ordering::Relaxed);
-        })
-        .spawn_on(&Handle::current(), move |user| {
-            let app = Arc::clone(&state);
-            async move { app.save(*user).await }
-        })?;
+    let database = Arc::new(Database {
+        fail: args.fail,
+        ..Database::default()
+    });
+    let given_up = ValueDeadLetters::new(USERS as usize)?;
+    let workers = Workers::shared(Arc::clone(&queue)).tasks(8).max_retries(10);
+    let workers = workers.values().dead_letters(&given_up);
+    let save = Arc::clone(&database);
+    let mut workers = workers.spawn_on(&Handle::current(), move |_user, clicks| {
+        let database = Arc::clone(&save);
+        async move { database.save(*clicks).await }
+    })?;
 
-    let state = Arc::clone(&app);
+    let clicked = Arc::clone(&queue);
     let requests = tokio::spawn(async move {
-        for click in 0..args.clicks.unwrap_or(u64::MAX) {
-            let user = click % USERS;
-            // Change first, then add: the delivery that follows sees at least this change.
-            *state.clicks.lock().unwrap().entry(user).or_default() += 1;
-            if queue.add(user) == Added::ShutDown {
-                return Some(user); // The request is refused.
-            }
+        let mut made = 0;
+        while args.clicks != Some(made) && clicked.put(made % USERS, 1) != Added::ShutDown {
+            made += 1;
             match args.clicks {
                 Some(_) => tokio::task::yield_now().await, // Another request.
                 None => sleep(Duration::from_millis(1)).await,
             }
         }
-        None
+        made // The one after them is refused.
     });
     println!("saving, SIGTERM or Ctrl-C ends");
     let last_click = async {
         // Here there is time for every retry.
-        while !requests.is_finished() || !app.is_saved(None) {
+        while !requests.is_finished() || queue.counts() != Counts::default() {
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -136,14 +128,69 @@ async fn main() -> anyhow::Result<ExitCode> {
     let drained = workers
         .run_until(end, Duration::from_secs(args.grace))
         .await;
-    let refused = requests.await?;
+    let made = requests.await?;
+    workers.join().await; // The last task lets its clicks go.
 
-    let finished = drained.end == DrainEnd::Finished;
-    let end = if finished { "finished" } else { "out of time" };
+    let mut left = Vec::new();
+    for key in queue.take_left() {
+        left.push((key.key, key.value));
+    }
+    for letter in given_up.list() {
+        eprintln!("user {} is not saved: {}", *letter.key, letter.error);
+        left.push((**letter.key, letter.value.map_or(0, |clicks| *clicks)));
+    }
+    if let Some(file) = &args.left {
+        keep(&left, file).with_context(|| format!("cannot write {file:?}"))?;
+    }
+    let end = match drained.end {
+        DrainEnd::Finished => "finished",
+        _ => "out of time",
+    };
     println!("{end}, {}", drained.left);
-    let unsaved = app.unsaved.load(Ordering::Relaxed);
-    assert!(!finished || unsaved > 0 || app.is_saved(refused));
-    Ok(ExitCode::from(u8::from(!finished || unsaved > 0)))
+    let saved = database.saved.load(Ordering::Relaxed);
+    let left: u64 = left.iter().map(|(_, clicks)| clicks).sum();
+    println!("clicks: {found} found, {made} made, {saved} saved, {left} left");
+    assert_eq!(
+        found + made,
+        saved + left,
+        "no click is lost or saved twice"
+    );
+    Ok(ExitCode::from(u8::from(left > 0)))
+}
+
+/// Puts the clicks that the last end has left, a user and a number on each line. Returns how many there were.
+fn load(queue: &Queue, file: &Path) -> io::Result<u64> {
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(), // It is the first start.
+        text => text?,
+    };
+    let mut found = 0;
+    for line in text.lines() {
+        let numbers = line
+            .split_once(' ')
+            .map(|(user, clicks)| (user.parse(), clicks.parse()));
+        let Some((Ok(user), Ok(clicks))) = numbers else {
+            return Err(io::Error::other(format!(
+                "{line:?} is not a user and a number"
+            )));
+        };
+        queue.put(user, clicks);
+        found += clicks;
+    }
+    Ok(found)
+}
+
+/// Replaces the file. After a power failure it is the old one or the new one.
+fn keep(left: &[(u64, u64)], file: &Path) -> io::Result<()> {
+    let mut text = String::new();
+    for (user, clicks) in left {
+        writeln!(text, "{user} {clicks}").expect("a string grows");
+    }
+    let new = file.with_extension("new");
+    let mut written = File::create(&new)?;
+    written.write_all(text.as_bytes())?;
+    written.sync_all()?;
+    fs::rename(new, file)
 }
 
 /// Returns a future that is ready at SIGTERM, as Kubernetes and systemd send it, or at Ctrl-C.

@@ -1,6 +1,7 @@
 //! The engine of the pipeline: what the reader and the workers do.
 //!
-//! A line is put into the queue in pieces, so a line of any length needs little memory.
+//! A line is put into the queue in pieces, so a line of any length needs little memory. Nothing is copied but the line, to where
+//! the lines of its name wait, and nothing is allocated for a name that is known.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
@@ -109,8 +110,8 @@ impl<'a, L> Reader<'a, L> {
         let begun = self.unfinished.take();
         let name = begun.as_deref().unwrap_or_else(|| name(&self.piece));
         if !name.is_empty() {
-            let queue = &self.pipeline.queue;
-            queue.entry(name.to_vec()).wait().put(self.piece.clone());
+            let entry = self.pipeline.queue.entry_ref(name).wait();
+            entry.update(|lines| lines.extend_from_slice(&self.piece));
         }
         if !self.piece.ends_with(b"\n") {
             self.unfinished = Some(name.to_vec());
