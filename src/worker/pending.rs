@@ -17,7 +17,9 @@
 //! The key may be queued or processing: by another add, or because the worker that has added the
 //! retry still holds it. Then its delay is not claimed: the worker that gets or holds the key handles
 //! how it ends, or `shut_down_now` counts it. That a key is idle is final: the shut-down closes a key
-//! before its delay, and a closed key that is idle stays idle.
+//! before its delay, and a closed key that is idle stays idle. One that `shut_down_now` has discarded is
+//! idle, too, and has a mark that it is left ([`crate::engine::left`]): it was queued, by an add that did not
+//! fail. Whoever takes the mark away has claimed the delay before.
 //!
 //! # Memory
 //!
@@ -63,6 +65,7 @@ impl<K, E> Entry<K, E> {
         // key claims the delay itself, when it ends.
         delay.is_dropped(self.stamp)
             && pin.phase() == State::Idle
+            && !pin.state().has_left()
             && delay.claim_dropped(self.stamp)
     }
 }

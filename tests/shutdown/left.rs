@@ -1,7 +1,7 @@
 //! What a shut-down leaves, and what a drain still delivers (S11 to S13).
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -234,6 +234,37 @@ fn a_worker_reports_a_dropped_retry_or_leaves_it() {
         let expected: &[u64] = if has_hook { &[] } else { &[1] };
         assert_eq!(left(&queue, LeftReason::Delayed), expected);
     }
+}
+
+#[test] // S5 S13: it was queued as well, by an add that did not fail
+fn a_dropped_retry_of_a_key_that_was_also_queued_is_left_and_not_reported() {
+    let (reports, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let queue = Queue::from_iter([1]);
+    thread::scope(|scope| {
+        let workers = Workers::new(&queue).threads(1).on_give_up(|_, _| {
+            reports.fetch_add(1, Ordering::Relaxed);
+        });
+        scope.spawn(|| {
+            workers.run(|key| match key {
+                1 => Verdict::RetryAfter("fails", HOUR),
+                _ => {
+                    eventually("it is over", || is_over.load(Ordering::Relaxed));
+                    Verdict::Ok(Outcome::Done)
+                }
+            })
+        });
+        eventually("the retry is pending", || queue.counts().delayed == 1);
+        queue.add(2);
+        eventually("the worker is busy", || {
+            queue.state(&2) == State::Processing
+        });
+        assert_eq!(queue.add(1), Added::Queued);
+        let left = queue.shut_down_now();
+        assert_eq!((left.queued, left.processing, left.delayed), (1, 1, 1));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(reports.into_inner(), 0);
+    assert_eq!(left(&queue, LeftReason::Queued), [1]);
 }
 
 #[test] // S13: a key whose task is cancelled.
