@@ -1,7 +1,7 @@
 //! How many keys may wait, tried and waited for (B1 to B4). Queues of values have their own tests.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -25,10 +25,12 @@ fn of(set: impl FnOnce(Builder<&'static str, NoLimit>) -> Builder<&'static str, 
 /// How much room there is.
 #[track_caller]
 fn assert_room(queue: &Queue, room: usize) {
+    static KEYS: LazyLock<Vec<String>> =
+        LazyLock::new(|| (0..100).map(|n| n.to_string()).collect());
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     for n in 0..room {
-        let key = format!("new key {}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let added = queue.entry(&*key.leak()).refuse().add();
+        let key = &KEYS[NEXT.fetch_add(1, Ordering::Relaxed)];
+        let added = queue.entry(&**key).refuse().add();
         assert_eq!(added, Ok(Added::Queued), "room for {n} of {room}");
     }
     assert_eq!(queue.entry("full").refuse().add(), Err(Full("full")));
