@@ -217,6 +217,11 @@ impl Plan {
         counts_once && self.settings.room().is_none_or(|room| all <= room as u64)
     }
 
+    /// Whether the end may leave values that were put: they are in `take_left`, and their receipts have ended.
+    pub(crate) fn may_leave_values(&self) -> bool {
+        matches!(self.end, End::Now(_)) || self.retried && self.end != End::AtRest
+    }
+
     /// Whether values may be dropped that were put: by a merge, a `clear`, a `cancel`, or a `shrink` after the end.
     pub(crate) fn may_lose_values(&self) -> bool {
         let merging = self.settings.values.as_ref().map(|values| values.merging);
