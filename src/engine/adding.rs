@@ -106,7 +106,7 @@ impl<K> Core<K> {
         if self.closing.has_begun() {
             return Ok(Added::ShutDown);
         }
-        if !share.admit(true, false) {
+        if !share.admit(true, || false) {
             return Err(key);
         }
         let (entry, swept) = shard.insert_queued(hash, key);
@@ -197,14 +197,15 @@ impl<K> Core<K> {
     ) -> Option<node::Added<K>> {
         // SAFETY: found under the lock, which is held during the call.
         let delay = unsafe { &node.get().delay };
-        let is_delayed = delay.due().is_some();
-        if is_delayed && self.supersede && delay.cancel() {
+        if self.supersede && delay.cancel() {
             self.note_cancelled();
             share.receive();
         }
         // SAFETY: as above.
         let added = unsafe {
-            node::add_locked_at(node, level, |is_idle| share.admit(is_idle, is_delayed))
+            node::add_locked_at(node, level, |is_idle| {
+                share.admit(is_idle, || delay.due().is_some())
+            })
         }?;
         if let node::Added::Queued(_) = added {
             share.spend();
@@ -257,29 +258,28 @@ impl<K> Core<K> {
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        let is_delayed = pin.delay().due().is_some();
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add.
-        let supersedes = self.supersede && is_delayed;
+        let supersedes = self.supersede && pin.delay().due().is_some();
         let shard = supersedes.then(|| self.keys.lock(hash));
         if shard.is_some() && pin.delay().cancel() {
             self.note_cancelled();
             share.receive();
         }
-        let added = self.add_in_share(pin, level, is_delayed, share);
+        let added = self.add_in_share(pin, level, share);
         drop(shard);
         added
     }
 
-    /// Adds the pinned key, and records the add, if the queue is timed. `is_known` is as for [`Share::admit`].
+    /// Adds the pinned key, and records the add, if the queue is timed.
     pub(super) fn add_in_share(
         &self,
         pin: &Pin<K>,
         level: Level,
-        is_known: bool,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        let added = pin.add_at(level, |is_idle| share.admit(is_idle, is_known))?;
+        let is_delayed = || pin.delay().due().is_some();
+        let added = pin.add_at(level, |is_idle| share.admit(is_idle, is_delayed))?;
         if let node::Added::Queued(_) = added {
             share.spend();
         }
@@ -318,7 +318,7 @@ impl<K> Core<K> {
             return Ok((pin, Some(key)));
         }
         // Before the key is interned, for it cannot be given back after that.
-        if !share.admit(true, false) {
+        if !share.admit(true, || false) {
             drop(shard);
             return Err(key);
         }

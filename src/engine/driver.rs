@@ -175,7 +175,7 @@ impl<K> Core<K> {
     /// Adds a key whose delay has ended. What is left to do for that is the caller's.
     fn end_delay(&self, pin: &Pin<K>, level: Level, share: &mut Share<'_>) -> Added<K> {
         share.receive();
-        let added = self.add_in_share(pin, level, true, share);
+        let added = self.add_in_share(pin, level, share);
         let added = added.unwrap_or(Added::Closed);
         // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();

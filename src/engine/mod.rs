@@ -246,8 +246,7 @@ impl<K> Core<K> {
             }
             return added;
         }
-        let is_known = pin.phase() != State::Idle;
-        let admit = || share.admit(true, is_known);
+        let admit = |pin: &Pin<K>| share.admit(true, || pin.phase() != State::Idle);
         match self.timer.delay(pin, level, delay, admit) {
             Registered::Refused => return None,
             Registered::Closed => return Some(Added::ShutDown),

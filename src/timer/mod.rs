@@ -169,17 +169,17 @@ impl<K> Timer<K> {
         at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `admit` is called as
-    /// by [`Delay::set`](crate::keys::delay::Delay::set).
+    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `admit` is called with the
+    /// pin, and as by [`Delay::set`](crate::keys::delay::Delay::set).
     pub(crate) fn delay(
         &self,
         pin: Pin<K>,
         level: Level,
         delay: Duration,
-        admit: impl FnMut() -> bool,
+        mut admit: impl FnMut(&Pin<K>) -> bool,
     ) -> Registered {
         let due = self.due(delay);
-        match pin.delay().set(due, level, self.policy, admit) {
+        match pin.delay().set(due, level, self.policy, || admit(&pin)) {
             Set::Pending { stamp, moved } => {
                 if moved {
                     self.note_stale();

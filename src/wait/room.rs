@@ -10,6 +10,11 @@
 //!   passes its room on to the entry of its key. If the key turns out to be queued or processing, it needs no
 //!   room: the thread lowers `used` again *before* it merges into the key, so that nobody is refused for that
 //!   room afterwards (B2). The thread that begins a delivery, or cancels a delay, lowers `used` after.
+//!
+//!   An add of a key that is known, because it is delayed, exceeds the bound (B1). Its delay may end meanwhile,
+//!   its delivery may make room, and another key may take that. So the add raises `used` first, and then asks
+//!   again whether the key is delayed: if the other key was first, that finds that the delay has ended, for the
+//!   delivery's change of `used` is between the two. If not, the other key is refused.
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
 //!   lock, adds the difference to `used`.
 //!
@@ -101,9 +106,9 @@ impl Room {
             let used = used.saturating_add(weight as u64);
             (used <= self.capacity as u64).then_some(used)
         };
-        // Ordering: Relaxed; a count, which orders nothing else.
+        // Ordering: Release, if it succeeds; pairs with the Acquire in `add`.
         self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .fetch_update(Ordering::Release, Ordering::Relaxed, fits)
             .is_ok()
     }
 
@@ -115,8 +120,9 @@ impl Room {
 
     /// Takes room, whether there is any or not.
     pub(crate) fn add(&self, weight: usize) {
-        // Ordering: Relaxed; a count, which orders nothing else.
-        self.used.fetch_add(weight as u64, Ordering::Relaxed);
+        // Ordering: Acquire; pairs with the Release in `take` and in `lower`: what is asked about a key after this
+        // is not older than what they followed.
+        self.used.fetch_add(weight as u64, Ordering::Acquire);
     }
 
     /// Gives room back. Runs wakers, which are user code.
@@ -128,8 +134,8 @@ impl Room {
     }
 
     fn lower(&self, weight: usize) {
-        // Ordering: Relaxed; ordered by the fence in `offer`.
-        self.used.fetch_sub(weight as u64, Ordering::Relaxed);
+        // Ordering: Release; pairs with the Acquire in `add`. The load in `offer` is ordered by the fence there.
+        self.used.fetch_sub(weight as u64, Ordering::Release);
     }
 
     /// Grants room that was given back. Runs wakers, which are user code.
@@ -238,11 +244,11 @@ impl<'r> Share<'r> {
     }
 
     /// Decides about a key that is to become queued or delayed. If it is idle, returns whether it may, and
-    /// takes room for it; `is_known` says that it is there already, and is not refused. If it is not idle, it
+    /// takes room for it; while `is_known` says that it is there already, it is not refused. If it is not idle, it
     /// needs no room: gives back what the share has, and returns `false` if that was any, as the key may be idle
     /// by now.
     #[inline]
-    pub(crate) fn admit(&mut self, is_idle: bool, is_known: bool) -> bool {
+    pub(crate) fn admit(&mut self, is_idle: bool, is_known: impl Fn() -> bool) -> bool {
         match self.room {
             None => true,
             Some(room) => self.admit_to(room, is_idle, is_known),
@@ -251,22 +257,37 @@ impl<'r> Share<'r> {
 
     // Never: the puts of queues of values, whose shares have no room, would pay for its registers.
     #[inline(never)]
-    fn admit_to(&mut self, room: &Room, is_idle: bool, is_known: bool) -> bool {
+    fn admit_to(&mut self, room: &Room, is_idle: bool, is_known: impl Fn() -> bool) -> bool {
         if !is_idle {
             let has = mem::take(&mut self.has);
             self.lower(has);
             return has == 0;
         }
         if self.has == 0 {
-            if self.exceeds || is_known {
+            if self.exceeds {
                 room.add(1);
-            } else if !room.try_take(1) {
+            } else if !room.try_take(1) && !self.exceed(room, is_known) {
                 self.refused = true;
                 return false;
             }
             self.has = 1;
         }
         true
+    }
+
+    /// Takes room that there is not, if the key is known.
+    fn exceed(&mut self, room: &Room, is_known: impl Fn() -> bool) -> bool {
+        if !is_known() {
+            return false;
+        }
+        room.add(1);
+        // Again: see the header.
+        if is_known() {
+            return true;
+        }
+        self.lower(1);
+        // The key may have been all that took room.
+        room.try_take(1)
     }
 
     /// Notes that a key has become queued or delayed, with room of this share.

@@ -172,7 +172,7 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
             return added.ok_or(self);
         }
         // Before the copy, which is user code and not made under a lock, nor for a key that is refused.
-        if !share.admit(true, false) {
+        if !share.admit(true, || false) {
             return Err(self);
         }
         let added = at
@@ -185,7 +185,7 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
         if let Some(pinned) = self.find(at) {
             return Ok((pinned, Some(self)));
         }
-        if !share.admit(true, false) {
+        if !share.admit(true, || false) {
             return Err(self);
         }
         let pinned = at.core.pin_in(at.hash, self.to_owned().into_key(), share);

@@ -306,7 +306,8 @@ impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
     ///
     /// If keys are counted, a key that is queued, delayed or processing needs no room, and in a queue of values a
     /// key whose value waits. By weight, each put needs room; an update, whose weight is only known afterwards,
-    /// needs room for 1.
+    /// needs room for 1. While another thread adds the same key, or the key's delay ends, the key may not count as
+    /// queued yet although its room is taken already: then this add may be refused.
     ///
     /// ```
     /// # use keyqueue::{Added, Full, WorkQueue};
