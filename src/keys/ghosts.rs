@@ -5,7 +5,8 @@
 //! set return, and have to be interned again each time. So a shard remembers the hashes of a sample
 //! of the evicted keys, its *ghosts*, and counts how many of the newly inserted keys (of the same
 //! sample, which is chosen by the hash) are among them. If at least half are, the shard grows
-//! instead of sweeping.
+//! instead of sweeping. Without this, 100 000 keys that return take half as long again (66 instead of 44 ns
+//! a key), and are no faster than behind one lock.
 
 use std::collections::VecDeque;
 
