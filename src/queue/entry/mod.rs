@@ -307,7 +307,8 @@ impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
     /// If keys are counted, a key that is queued, delayed or processing needs no room, and in a queue of values a
     /// key whose value waits. By weight, each put needs room; an update, whose weight is only known afterwards,
     /// needs room for 1. While another thread adds the same key, or the key's delay ends, the key may not count as
-    /// queued yet although its room is taken already: then this add may be refused.
+    /// queued yet although its room is taken already: then this add may be refused. In a queue of values, a put holds
+    /// its room until it has found that it merges.
     ///
     /// ```
     /// # use keyqueue::{Added, Full, WorkQueue};
@@ -353,7 +354,8 @@ impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
     }
 
     /// Waits for room like [`wait`](Self::wait), but for at most `limit`; then the verb returns [`Full`] with
-    /// all that was passed. A limit that the clock cannot represent, such as [`Duration::MAX`], is none.
+    /// all that was passed, also if the key has come meanwhile and needs no room any more. A limit that the clock
+    /// cannot represent, such as [`Duration::MAX`], is none.
     #[doc(alias = "timeout")]
     #[inline]
     pub fn within(self, limit: Duration) -> Entry<'q, N, X, Refuses, T> {
