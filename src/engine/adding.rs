@@ -12,9 +12,21 @@
 use super::Core;
 use crate::added::Added;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
-use crate::keys::state::Level;
+use crate::keys::state::{Admit, Level, State};
 use crate::keys::{PackedShard, Shard};
 use crate::wait::room::Share;
+
+/// Decides about a change of a key in this state: `share` has or gets room for it, and `is_known` is as for
+/// [`Share::admit`].
+#[inline]
+fn admit(state: State, share: &mut Share<'_>, is_known: impl Fn() -> bool) -> Admit {
+    let is_idle = state == State::Idle;
+    match share.admit(is_idle, is_known) {
+        true => Admit::Yes,
+        false if is_idle => Admit::No,
+        false => Admit::Again,
+    }
+}
 
 impl<K> Core<K> {
     /// Locks the shard of this hash for the fast path. Returns `None` if the add has more to do than
@@ -203,8 +215,8 @@ impl<K> Core<K> {
         }
         // SAFETY: as above.
         let added = unsafe {
-            node::add_locked_at(node, level, |is_idle| {
-                share.admit(is_idle, || delay.due().is_some())
+            node::add_locked_at(node, level, |state| {
+                admit(state, share, || delay.due().is_some())
             })
         }?;
         if let node::Added::Queued(_) = added {
@@ -259,9 +271,8 @@ impl<K> Core<K> {
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
-        // the delay nor the add.
-        let supersedes = self.supersede && pin.delay().due().is_some();
-        let shard = supersedes.then(|| self.keys.lock(hash));
+        // the delay nor the add. And it keeps a delay from being set in between.
+        let shard = self.supersede.then(|| self.keys.lock(hash));
         if shard.is_some() && pin.delay().cancel() {
             self.note_cancelled();
             share.receive();
@@ -269,6 +280,23 @@ impl<K> Core<K> {
         let added = self.add_in_share(pin, level, share);
         drop(shard);
         added
+    }
+
+    /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of
+    /// its shard is held.
+    pub(super) fn merge_delay(
+        &self,
+        pin: &Pin<K>,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Option<node::Added<K>> {
+        let merged = pin.add_at(level, |state| match state {
+            State::Queued | State::Dirty => admit(state, share, || true),
+            State::Idle | State::Processing => Admit::No,
+        })?;
+        // SAFETY: the key is pinned.
+        unsafe { self.note_added(&merged) };
+        Some(merged)
     }
 
     /// Adds the pinned key, and records the add, if the queue is timed.
@@ -279,7 +307,7 @@ impl<K> Core<K> {
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
         let is_delayed = || pin.delay().due().is_some();
-        let added = pin.add_at(level, |is_idle| share.admit(is_idle, is_delayed))?;
+        let added = pin.add_at(level, |state| admit(state, share, is_delayed))?;
         if let node::Added::Queued(_) = added {
             share.spend();
         }
@@ -355,7 +383,7 @@ impl<K> Core<K> {
     }
 
     /// Like [`after_add`](Self::after_add), for a queue that may have extras.
-    fn after_add_slow(&self, added: node::Added<K>) -> Added {
+    pub(super) fn after_add_slow(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {
                 self.enqueue(entry);

@@ -246,8 +246,20 @@ impl<K> Core<K> {
             }
             return added;
         }
+        // The lock keeps an add out, which would supersede the delay, or find that it is not yet set.
+        let shard = self.supersede.then(|| self.keys.lock(hash));
+        if shard.is_some() && let Some(merged) = self.merge_delay(&pin, level, share)
+        {
+            drop(shard);
+            let added = self.after_add_slow(merged);
+            pin.unpin();
+            if added.is_accepted() {
+                self.note(Event::Retried);
+            }
+            return Some(added);
+        }
         let admit = |pin: &Pin<K>| share.admit(true, || pin.phase() != State::Idle);
-        match self.timer.delay(pin, level, delay, admit) {
+        match self.timer.delay(pin, level, delay, admit, shard) {
             Registered::Refused => return None,
             Registered::Closed => return Some(Added::ShutDown),
             Registered::New => share.spend(),

@@ -23,7 +23,7 @@ use crate::keys::hash::ShortHash;
 use crate::keys::link::Link;
 use crate::keys::seat::{Seat, Seated};
 use crate::keys::slab::Slab;
-use crate::keys::state::{Begun, KeyState, Level, Marked, State};
+use crate::keys::state::{Admit, Begun, KeyState, Level, Marked, State};
 use crate::keys::times::{Timed, Times};
 use crate::sync::atomic::AtomicPtr;
 
@@ -152,7 +152,7 @@ pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
 pub(crate) unsafe fn add_locked_at<K>(
     node: NodeRef<K>,
     level: Level,
-    admit: impl FnMut(bool) -> bool,
+    admit: impl FnMut(State) -> Admit,
 ) -> Option<Added<K>> {
     let node = Interned(node);
     let marked = node.get().state.add_locked_at(level, admit)?;
@@ -309,7 +309,11 @@ impl<K> Pin<K> {
 
     /// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
     /// [`KeyState::add_at`].
-    pub(crate) fn add_at(&self, level: Level, admit: impl FnMut(bool) -> bool) -> Option<Added<K>> {
+    pub(crate) fn add_at(
+        &self,
+        level: Level,
+        admit: impl FnMut(State) -> Admit,
+    ) -> Option<Added<K>> {
         let marked = self.get().state.add_at(level, admit)?;
         Some(Added::new(marked, self))
     }

@@ -3,7 +3,7 @@
 use super::{Keys, Shard};
 use crate::Remaining;
 use crate::keys::node::{self, Added, Node, NodeRef, Pin, Pinned};
-use crate::keys::state::{Level, State};
+use crate::keys::state::{Admit, Level, State};
 
 /// What a walk has counted.
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl<K> Shard<'_, K> {
             let node = unsafe { node_ref.get() };
             if deliver && let Some(level) = node.delay.close() {
                 // SAFETY: as above.
-                let added = unsafe { node::add_locked_at(node_ref, level, |_| true) };
+                let added = unsafe { node::add_locked_at(node_ref, level, |_| Admit::Yes) };
                 added.map(&mut owed);
             }
             if let Some(phase) = node.state.close() {

@@ -170,16 +170,19 @@ impl<K> Timer<K> {
     }
 
     /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `admit` is called with the
-    /// pin, and as by [`Delay::set`](crate::keys::delay::Delay::set).
+    /// pin, and as by [`Delay::set`](crate::keys::delay::Delay::set). Drops `lock` once the delay is set.
     pub(crate) fn delay(
         &self,
         pin: Pin<K>,
         level: Level,
         delay: Duration,
         mut admit: impl FnMut(&Pin<K>) -> bool,
+        lock: impl Sized,
     ) -> Registered {
         let due = self.due(delay);
-        match pin.delay().set(due, level, self.policy, || admit(&pin)) {
+        let set = pin.delay().set(due, level, self.policy, || admit(&pin));
+        drop(lock);
+        match set {
             Set::Pending { stamp, moved } => {
                 if moved {
                     self.note_stale();

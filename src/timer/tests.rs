@@ -39,7 +39,7 @@ impl Timed {
         let pin = self.pin(key);
         assert_ne!(
             self.timer
-                .delay(pin, 0, Duration::from_nanos(ticks * TICK), |_| true),
+                .delay(pin, 0, Duration::from_nanos(ticks * TICK), |_| true, ()),
             Registered::Closed
         );
     }

@@ -179,11 +179,14 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
                 self.fill(waiting, marked, merger, change);
                 added
             }
-            _ => self.put_waiting(waiting, pin, hash, level, merger, change),
+            _ => {
+                let added = self.put_waiting(waiting, pin, hash, level, merger, change);
+                if delay.is_some() && added.is_accepted() {
+                    self.note(Event::Retried);
+                }
+                added
+            }
         };
-        if delay.is_some() && matches!(added, Added::Queued | Added::Deferred | Added::Merged) {
-            self.note(Event::Retried);
-        }
         Ok(added)
     }
 

@@ -117,14 +117,32 @@ fn a_plain_add_supersedes_the_delay_if_asked_to() {
 fn a_merged_or_deferred_add_supersedes_as_well() {
     let (queue, time) = built(|builder| builder.supersede_delays(true));
     queue.add(1);
-    queue.add_after(1, ms(50));
-    assert_eq!(queue.add(1), Added::Merged);
-    assert!(!queue.cancel(&1));
     let item = queue.get().unwrap();
     queue.add_after(1, ms(50));
     assert_eq!(queue.handle(1).add(), Added::Deferred);
     assert!(!queue.cancel(&1));
     item.done();
     assert_eq!(take_all(&queue), [1]);
+    assert_eq!(after(&queue, &time, DAY), []);
+}
+
+#[test] // D5: controller-runtime's rule, whole
+fn a_delay_of_a_key_that_is_queued_or_dirty_is_dropped_if_adds_supersede() {
+    let (queue, time) = built(|builder| builder.supersede_delays(true).levels(2));
+    queue.add(1);
+    assert_eq!(queue.add_after(1, ms(50)), Added::Merged);
+    assert_eq!(queue.handle(1).add_after(ms(50)), Added::Merged);
+    assert!(!queue.cancel(&1));
+    let urgent = queue.entry(1).level(0).after(ms(50)).add();
+    assert_eq!(urgent, Added::Merged, "and is more urgent");
+    let item = queue.get().unwrap();
+    assert_eq!(item.level(), 0);
+
+    assert_eq!(queue.add_after(1, ms(50)), Added::Delayed, "processing");
+    assert_eq!(queue.add(1), Added::Deferred);
+    assert!(!queue.cancel(&1));
+    assert_eq!(queue.add_after(1, ms(50)), Added::Merged, "dirty");
+    assert_eq!(item.retry_after(ms(50)), Added::Merged);
+    assert_eq!(after(&queue, &time, DAY), [1]);
     assert_eq!(after(&queue, &time, DAY), []);
 }

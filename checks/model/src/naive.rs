@@ -180,6 +180,8 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             self.add_at(level, key)
         } else if self.shut_down {
             Added::ShutDown
+        } else if self.supersede && (self.queued.contains(&key) || self.dirty.contains_key(&key)) {
+            self.mark(key, level)
         } else {
             self.delays.set(key, level, nanos);
             Added::Delayed

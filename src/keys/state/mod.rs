@@ -139,6 +139,16 @@ impl Word {
     }
 }
 
+/// What is decided about a change that an add is about to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admit {
+    Yes,
+    /// The key may be in another state by now: it is to be asked again.
+    Again,
+    /// The add makes no change.
+    No,
+}
+
 /// The effect of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked {
@@ -270,17 +280,18 @@ impl KeyState {
     pub(crate) fn add_locked_at(
         &self,
         level: Level,
-        mut admit: impl FnMut(bool) -> bool,
+        mut admit: impl FnMut(State) -> Admit,
     ) -> Option<Marked> {
         // Ordering: SeqCst; as in `add_locked`.
         fence_after_rmw();
         // Ordering: Acquire; as in `add_locked`.
         let seen = Word(self.0.load(Ordering::Acquire));
-        if seen.is(DIRTY) && !seen.is(CLOSED) && level >= seen.level() && admit(false) {
+        let merges = seen.is(DIRTY) && !seen.is(CLOSED) && level >= seen.level();
+        if merges && admit(seen.phase()) == Admit::Yes {
             return Some(Marked::Merged);
         }
         if seen.phase() == State::Idle && seen.0 < PIN && !seen.is(CLOSED) {
-            if !admit(true) {
+            if admit(State::Idle) == Admit::No {
                 return None;
             }
             // Ordering: Release; as in `add_locked`.
@@ -293,12 +304,11 @@ impl KeyState {
 
     /// Adds to a node at a level, 0 in a queue without levels. The caller holds a pin or the shard's lock.
     ///
-    /// Before each change, `admit` is told whether the key is idle. If it is, `admit` decides whether it may become
-    /// queued; returns `None` if not. If it is not idle, `admit` returns whether what it was told may still be so.
+    /// Before each change, `admit` is told the state of the key, and decides. Returns `None` if it says no.
     pub(crate) fn add_at(
         &self,
         level: Level,
-        mut admit: impl FnMut(bool) -> bool,
+        mut admit: impl FnMut(State) -> Admit,
     ) -> Option<Marked> {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
@@ -307,14 +317,14 @@ impl KeyState {
                 return Some(Marked::Closed);
             }
             let raises = level < seen.level();
-            let is_idle = seen.phase() == State::Idle;
-            if !admit(is_idle) {
-                if is_idle {
-                    return None;
+            match admit(seen.phase()) {
+                Admit::Yes => {}
+                Admit::No => return None,
+                Admit::Again => {
+                    // Ordering: Relaxed; as above.
+                    seen = Word(self.0.load(Ordering::Relaxed));
+                    continue;
                 }
-                // Ordering: Relaxed; as above.
-                seen = Word(self.0.load(Ordering::Relaxed));
-                continue;
             }
             let (next, marked) = match seen.phase() {
                 State::Idle => (seen.dirty_at(level) | RECURRING, Marked::Queued),
