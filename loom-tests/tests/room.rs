@@ -364,3 +364,60 @@ fn a_key_that_was_delivered_gives_a_delay_no_room() {
         assert_eq!(counts.queued + counts.delayed, 1, "{delayed} {added}");
     });
 }
+
+/// B3, D5. An add that supersedes a delay is not refused. Interleaving: it cancels the delay, and finds that the key is
+/// processing; the key is done; another key takes the room; the add goes on.
+#[test]
+fn an_add_that_supersedes_a_delay_is_not_refused() {
+    check("room_supersede", 3, || {
+        let (queue, _time) = delayed_queue(|builder| {
+            let builder = builder.supersede_delays(true);
+            builder.manual_timers().capacity(1)
+        });
+        queue.add(1);
+        let item = queue.get().unwrap();
+        queue.add_after(1, Duration::from_secs(1));
+        let adder = spawn_with(&queue, |queue| queue.entry(1).refuse().add().is_ok());
+        item.done();
+        queue.add(2);
+        assert!(adder.join().unwrap());
+    });
+}
+
+/// V6. An entry that adds without a delay is an add, although it was given one: it interns no key that is refused.
+#[test]
+fn a_delay_of_zero_is_refused_as_an_add_is() {
+    check("room_zero", 3, || {
+        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
+        let adder = spawn_with(&queue, |queue| {
+            let entry = queue.entry(1).after(Duration::ZERO);
+            entry.refuse().add()
+        });
+        queue.add(1);
+        if let Ok(item) = queue.try_get() {
+            item.done();
+        }
+        queue.add(2);
+        if let Err(Full(key)) = adder.join().unwrap() {
+            assert_eq!(key, 1);
+        }
+    });
+}
+
+/// B1. A key that comes back after its delivery is counted before another thread sees it queued.
+#[test]
+fn a_key_that_comes_back_is_counted_before_it_is_seen() {
+    check("room_seen_back", 3, || {
+        let queue = queue_of(|builder| builder.capacity(1));
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        assert_eq!(queue.add(1), Added::Deferred);
+        let adder = spawn_with(&queue, |queue| {
+            if queue.state(&1) == State::Queued {
+                assert_eq!(queue.entry(2).refuse().add(), Err(Full(2)));
+            }
+        });
+        item.done();
+        adder.join().unwrap();
+    });
+}

@@ -248,9 +248,6 @@ impl<K> Core<K> {
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             Some(entry) => {
-                if let Some(room) = self.room() {
-                    room.add(1);
-                }
                 if self.push_extras(entry) {
                     self.getters.notify(1);
                 }

@@ -131,12 +131,16 @@ impl Watch {
         (held, begun)
     }
 
-    /// Ends the processing of the key, and records it; see [`Held::finish`].
+    /// Ends the processing of the key by `finish`, and records it; see [`Held::finish`].
     #[cold]
-    pub(crate) fn finish<K>(&self, held: Held<K>) -> (Option<Queued<K>>, bool) {
+    pub(crate) fn finish<K>(
+        &self,
+        held: Held<K>,
+        finish: impl FnOnce(Held<K>) -> (Option<Queued<K>>, bool),
+    ) -> (Option<Queued<K>>, bool) {
         let began = held.times(&self.timed).began();
         let now = self.now();
-        let (queued, closed) = held.finish();
+        let (queued, closed) = finish(held);
         if let Some(entry) = &queued {
             entry.times(&self.timed).requeued(began, now);
         }

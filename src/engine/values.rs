@@ -88,9 +88,13 @@ impl<K> Extras<K> {
             values.unload(&mut held);
         }
         let more = self.end_delivery(&held);
-        let (entry, closed) = match &self.watch {
+        let finish = |held: Held<K>| match &self.room {
             None => held.finish(),
-            Some(watch) => watch.finish(held),
+            Some(room) => held.finish_counted(|| room.add(1)),
+        };
+        let (entry, closed) = match &self.watch {
+            None => finish(held),
+            Some(watch) => watch.finish(held, finish),
         };
         (entry, closed, more)
     }

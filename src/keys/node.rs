@@ -286,7 +286,18 @@ impl<K> Held<K> {
     /// had closed the key.
     #[inline]
     pub(crate) fn finish(self) -> (Option<Queued<K>>, bool) {
-        let (phase, closed) = self.get().state.finish();
+        let finished = self.get().state.finish();
+        self.finished(finished)
+    }
+
+    /// Like [`finish`](Self::finish), and calls `count` before the key becomes queued.
+    pub(crate) fn finish_counted(self, count: impl FnOnce()) -> (Option<Queued<K>>, bool) {
+        let finished = self.get().state.finish_counted(count);
+        self.finished(finished)
+    }
+
+    #[inline]
+    fn finished(self, (phase, closed): (State, bool)) -> (Option<Queued<K>>, bool) {
         ((phase == State::Queued).then_some(Queued(self.0)), closed)
     }
 }

@@ -7,7 +7,7 @@
 //! * In a queue without values, each queued key and each pending delay weighs 1. The thread that makes
 //!   the key queued, or sets the delay, raises `used` *before* the change of the key's word ([`Share`]):
 //!   so what a thread sees queued or delayed is counted (B1). A delay that ends, or that an add supersedes,
-//!   passes its room on to the entry of its key. If the key turns out to be queued or processing, it needs no
+//!   passes its room on to the entry of its key, and exceeds the bound if that is gone meanwhile (B3). If the key turns out to be queued or processing, it needs no
 //!   room: the thread lowers `used` again *before* it merges into the key, so that nobody is refused for that
 //!   room afterwards (B2). The thread that begins a delivery, or cancels a delay, lowers `used` after.
 //!
@@ -325,10 +325,12 @@ impl<'r> Share<'r> {
         (self.has, self.owes) = (0, false);
     }
 
-    /// Takes the room of a delay that has ended, or was cancelled.
+    /// Takes the room of a delay that has ended, or that the add supersedes. From now on the share exceeds the bound:
+    /// what was delayed is added (B3).
     #[inline]
     pub(crate) fn receive(&mut self) {
         self.has += usize::from(self.room.is_some());
+        self.exceeds = true;
     }
 }
 

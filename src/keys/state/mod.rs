@@ -390,6 +390,26 @@ impl KeyState {
         (state, was.is(CLOSED))
     }
 
+    /// Like [`finish`](Self::finish), and calls `count` before the key becomes queued. In vain, if a shut-down
+    /// abandons the key at the same time.
+    pub(crate) fn finish_counted(&self, count: impl FnOnce()) -> (State, bool) {
+        // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        while !seen.is(DIRTY) {
+            let idle = seen.0 - PROCESSING;
+            // Ordering: Release; as in `finish`.
+            match self
+                .0
+                .compare_exchange_weak(seen.0, idle, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return (State::Idle, seen.is(CLOSED)),
+                Err(now) => seen = Word(now),
+            }
+        }
+        count();
+        self.finish()
+    }
+
     /// Refuses adds from now on. Returns the state at that moment; a second call returns `None`.
     pub(crate) fn close(&self) -> Option<State> {
         let close = |word| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::keys::node::Pinned;
 use crate::keys::state::Level;
+use crate::metrics::Event;
 use crate::sync::Arc;
 use crate::wait::room::Share;
 use crate::{Added, KeyHandle};
@@ -88,8 +89,15 @@ pub(crate) trait Key<N>: Sized {
         if at.core.is_shutting_down() {
             return Ok(Added::ShutDown);
         }
-        let (pinned, key) = self.pin(at, share)?;
         let core = at.core;
+        if delay.is_zero() {
+            let added = self.add(at, share)?;
+            if added.is_accepted() {
+                core.note(Event::Retried);
+            }
+            return Ok(added);
+        }
+        let (pinned, key) = self.pin(at, share)?;
         let added = core.delay_in(pinned.0.clone(), at.hash, at.level, delay, share);
         drop(pinned);
         added.ok_or_else(|| key.expect("a key that this call has interned has room"))

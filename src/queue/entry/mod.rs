@@ -306,9 +306,10 @@ impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
     ///
     /// If keys are counted, a key that is queued, delayed or processing needs no room, and in a queue of values a
     /// key whose value waits. By weight, each put needs room; an update, whose weight is only known afterwards,
-    /// needs room for 1. While another thread adds the same key, or the key's delay ends, the key may not count as
-    /// queued yet although its room is taken already: then this add may be refused. In a queue of values, a put holds
-    /// its room until it has found that it merges.
+    /// needs room for 1.
+    ///
+    /// Adds that run at the same time may be refused for room that one of them holds only until it has found that its
+    /// key is there already, or whose key is not queued yet.
     ///
     /// ```
     /// # use keyqueue::{Added, Full, WorkQueue};
