@@ -287,6 +287,23 @@ fn a_delay_that_an_add_through_a_handle_supersedes_adds_nothing_after_it() {
     is_superseded_first("supersede_handle", |_, handle| handle.add());
 }
 
+/// D5. A delay and an add at the same time: one delivery, and no delay is pending after it. Interleaving: the delay
+/// finds that the key is idle; the add finds no delay, and queues the key; the delay is set.
+#[test]
+fn a_delay_beside_a_superseding_add_is_dropped_or_cancelled() {
+    check("supersede_or_drop", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().supersede_delays(true));
+        let handle = queue.handle(1);
+        let delayer = spawn_with(&queue, |queue| queue.add_after(1, NS));
+        assert_eq!(handle.add(), Added::Queued);
+        let delayed = delayer.join().unwrap();
+        assert!(matches!(delayed, Added::Delayed | Added::Merged));
+        time.advance(MS);
+        assert_eq!(queue.fire_due(), 0);
+        assert_eq!(deliveries(&queue), 1);
+    });
+}
+
 /// S6. The queue is dropped while the driver is about to go to sleep, or to end a delay.
 #[test]
 fn dropping_the_queue_ends_the_driver() {

@@ -113,10 +113,12 @@ impl<K, L, S> Builder<K, L, S> {
         self
     }
 
-    /// Sets whether a plain add of a key cancels its pending delay (D5).
+    /// Sets whether a key that is queued or dirty has no delay (D5).
     ///
-    /// By default it does not: the key is delivered now, and again when its delay is over, as with
-    /// client-go. With `true` the add replaces the delay, as in controller-runtime's queue.
+    /// By default it may have one: the key is delivered now, and again when its delay is over, as with
+    /// client-go. With `true`, as in controller-runtime's queue, an add of the key cancels its pending delay; and a delay
+    /// for a key that is queued or dirty is not set, because its delivery comes sooner: `add_after` and a retry then
+    /// merge, and return [`Added::Merged`](crate::Added::Merged).
     pub fn supersede_delays(mut self, supersede: bool) -> Self {
         self.settings.supersede = supersede;
         self

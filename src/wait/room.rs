@@ -7,9 +7,10 @@
 //! * In a queue without values, each queued key and each pending delay weighs 1. The thread that makes
 //!   the key queued, or sets the delay, raises `used` *before* the change of the key's word ([`Share`]):
 //!   so what a thread sees queued or delayed is counted (B1). A delay that ends, or that an add supersedes,
-//!   passes its room on to the entry of its key, and exceeds the bound if that is gone meanwhile (B3). If the key turns out to be queued or processing, it needs no
-//!   room: the thread lowers `used` again *before* it merges into the key, so that nobody is refused for that
-//!   room afterwards (B2). The thread that begins a delivery, or cancels a delay, lowers `used` after.
+//!   passes its room on to the entry of its key, and exceeds the bound if that is gone meanwhile (B3). If the key
+//!   turns out to be queued or processing, it needs no room: the thread lowers `used` again *before* it merges into
+//!   the key, so that nobody is refused for that room afterwards (B2). The thread that begins a delivery, or cancels
+//!   a delay, lowers `used` after.
 //!
 //!   An add of a key that is known, because it is delayed, exceeds the bound (B1). Its delay may end meanwhile,
 //!   its delivery may make room, and another key may take that. So the add raises `used` first, and then asks

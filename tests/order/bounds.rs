@@ -124,13 +124,12 @@ fn an_add_that_supersedes_a_delay_takes_its_room() {
     task.assert_pending();
     queue.get().unwrap().done();
     assert_eq!((task.wakes(), task.output()), (1, Added::Queued));
-    // A merged add cancels the delay of a queued key.
-    queue.add_after("b", HOUR);
-    let mut task = Task::waiting(Box::pin(queue.entry("c").add_async()));
-    let mut next = Task::waiting(Box::pin(queue.entry("d").add_async()));
-    queue.get().unwrap().done();
-    task.assert_pending();
-    queue.add("b");
+    // An add cancels the delay of a key that is processing, and needs no room.
+    let item = queue.get().unwrap();
+    queue.add_after(*item, HOUR);
+    let mut task = Task::waiting(Box::pin(queue.entry("d").add_async()));
+    let mut next = Task::waiting(Box::pin(queue.entry("e").add_async()));
+    assert_eq!(queue.add(*item), Added::Deferred);
     assert_eq!((task.wakes(), next.wakes()), (1, 0));
     assert_eq!(task.output(), Added::Queued);
     next.assert_pending();
