@@ -36,6 +36,10 @@ pub mod from_channels {}
 pub mod from_controller_runtime {}
 
 #[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
+#[doc = include_str!("from_delay_queue.md")]
+pub mod from_delay_queue {}
+
+#[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
 #[doc = include_str!("from_kube.md")]
 pub mod from_kube {}
 
