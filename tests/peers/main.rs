@@ -1,0 +1,8 @@
+//! The test suites of other queues, written for this one from what they test. A file is a suite,
+//! and names its origin; a test has the name of its original. Where the two differ on purpose, the
+//! test asserts what holds here, and says what the peer does and which promise makes it so.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod priority_queue;
