@@ -5,5 +5,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod array_queue;
 mod delay_queue;
 mod priority_queue;
