@@ -8,3 +8,5 @@ mod common;
 mod array_queue;
 mod delay_queue;
 mod priority_queue;
+mod runner;
+mod scheduler;
