@@ -6,6 +6,7 @@
 mod common;
 
 mod array_queue;
+mod client_go;
 mod delay_queue;
 mod priority_queue;
 mod runner;
