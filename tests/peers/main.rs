@@ -11,3 +11,4 @@ mod delay_queue;
 mod priority_queue;
 mod runner;
 mod scheduler;
+mod wait;
