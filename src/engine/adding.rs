@@ -11,6 +11,7 @@
 
 use super::Core;
 use crate::added::Added;
+use crate::keys::delay::Delay;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Admit, Level, State};
 use crate::keys::{PackedShard, Shard};
@@ -209,10 +210,7 @@ impl<K> Core<K> {
     ) -> Option<node::Added<K>> {
         // SAFETY: found under the lock, which is held during the call.
         let delay = unsafe { &node.get().delay };
-        if self.supersede && delay.cancel() {
-            self.note_cancelled();
-            share.receive();
-        }
+        let level = self.supersede_delay(delay, level, share);
         // SAFETY: as above.
         let added = unsafe {
             node::add_locked_at(node, level, |state| {
@@ -225,6 +223,20 @@ impl<K> Core<K> {
         // SAFETY: as above.
         unsafe { self.note_added(&added) };
         Some(added)
+    }
+
+    /// Cancels the delay of a key, if adds supersede delays, whose shard is locked then. Returns the level of the
+    /// add, which is that of the delay if that was more urgent.
+    #[inline]
+    fn supersede_delay(&self, delay: &Delay, level: Level, share: &mut Share<'_>) -> Level {
+        match self.supersede.then(|| delay.cancel()).flatten() {
+            None => level,
+            Some(delayed) => {
+                self.note_cancelled();
+                share.receive();
+                level.min(delayed)
+            }
+        }
     }
 
     #[inline]
@@ -273,10 +285,7 @@ impl<K> Core<K> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
         // the delay nor the add. And it keeps a delay from being set in between.
         let shard = self.supersede.then(|| self.keys.lock(hash));
-        if shard.is_some() && pin.delay().cancel() {
-            self.note_cancelled();
-            share.receive();
-        }
+        let level = self.supersede_delay(pin.delay(), level, share);
         let added = self.add_in_share(pin, level, share);
         drop(shard);
         added

@@ -275,7 +275,7 @@ impl<K> Core<K> {
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
         let cancelled = match self.values() {
             None => {
-                let cancel = |node: &Node<K>| node.delay.cancel();
+                let cancel = |node: &Node<K>| node.delay.cancel().is_some();
                 self.keys.lock(hash).read(hash, eq, cancel) == Some(true)
             }
             Some(values) => {

@@ -202,7 +202,7 @@ impl<K> Core<K> {
     pub(super) fn cancel_with_values(&self, values: &dyn Values<K>, pin: &Pin<K>) -> bool {
         let mut cancelled = false;
         values.discard(pin.key(), &mut || {
-            cancelled = pin.delay().cancel();
+            cancelled = pin.delay().cancel().is_some();
             cancelled && !matches!(pin.phase(), State::Queued | State::Dirty)
         });
         cancelled

@@ -191,18 +191,18 @@ impl Delay {
         self.clear(stamp.0).is_ok()
     }
 
-    /// Ends the pending delay. Returns whether there was one and this call ended it.
-    pub(crate) fn cancel(&self) -> bool {
+    /// Ends the pending delay. Returns its level if there was one and this call ended it.
+    pub(crate) fn cancel(&self) -> Option<Level> {
         // Ordering: Relaxed; saves the write if there is nothing to cancel, and is a guess
         // otherwise.
         let mut seen = self.0.load(Ordering::Relaxed);
         while due_of(seen).is_some() {
             match self.clear(seen) {
-                Ok(_) => return true,
+                Ok(was) => return Some(level_of(was)),
                 Err(now) => seen = now,
             }
         }
-        false
+        None
     }
 
     /// Ends the delay if the word is `seen`, and otherwise returns the word.
@@ -326,8 +326,8 @@ mod tests {
     fn a_cancelled_delay_does_not_fire_in_place_of_its_successor() {
         let delay = Delay::new(false);
         let first = pending(delay.set(10, 0, DelayPolicy::Earliest, || true));
-        assert!(delay.cancel());
-        assert!(!delay.cancel());
+        assert!(delay.cancel().is_some());
+        assert!(delay.cancel().is_none());
         let second = pending(delay.set(10, 0, DelayPolicy::Earliest, || true));
         assert!(!delay.end(first));
         assert!(delay.end(second));
@@ -340,7 +340,7 @@ mod tests {
         let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, || true));
         assert_eq!(delay.close(), Some(0));
         assert!(delay.close().is_none() && !delay.close_and_drop());
-        assert!(!delay.end(stamp) && !delay.cancel());
+        assert!(!delay.end(stamp) && delay.cancel().is_none());
         assert_eq!(delay.set(1, 0, DelayPolicy::Replace, || true), Set::Closed);
         assert!(!delay.claim_dropped(stamp), "it was delivered");
     }
@@ -355,7 +355,7 @@ mod tests {
         assert!(delay.close_and_drop());
         assert!(!delay.close_and_drop());
         assert_eq!((delay.due(), delay.stamp()), (None, Some(second)));
-        assert!(!delay.end(second) && !delay.cancel());
+        assert!(!delay.end(second) && delay.cancel().is_none());
         assert!(!delay.claim_dropped(first), "it was moved");
         assert!(delay.claim_dropped(second));
         assert!(!delay.claim_dropped(second), "claimed twice");
@@ -369,7 +369,7 @@ mod tests {
         for round in 0..40_000_u64 {
             let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace, || true));
             assert!(delay.is(stamp), "round {round}");
-            assert!(delay.cancel());
+            assert!(delay.cancel().is_some());
         }
     }
 }

@@ -118,7 +118,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// By default it may have one: the key is delivered now, and again when its delay is over, as with
     /// client-go. With `true`, as in controller-runtime's queue, an add of the key cancels its pending delay; and a delay
     /// for a key that is queued or dirty is not set, because its delivery comes sooner: `add_after` and a retry then
-    /// merge, and return [`Added::Merged`](crate::Added::Merged).
+    /// merge, and return [`Added::Merged`](crate::Added::Merged). The more urgent level of the two counts.
     pub fn supersede_delays(mut self, supersede: bool) -> Self {
         self.settings.supersede = supersede;
         self

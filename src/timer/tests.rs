@@ -47,7 +47,7 @@ impl Timed {
     /// Cancels the delay of a key, as the queue does.
     fn cancel(&self, key: u64) {
         let pin = self.pin(key);
-        assert!(pin.delay().cancel());
+        assert!(pin.delay().cancel().is_some());
         pin.unpin();
         self.timer.note_stale();
     }

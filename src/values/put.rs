@@ -122,7 +122,7 @@ where
             .lock(hash)
             .pin(hash, |known| known.key.borrow() == key)?;
         let waiting = pin.key().waiting.lock();
-        if pin.delay().cancel() {
+        if pin.delay().cancel().is_some() {
             core.note_cancelled();
         }
         let load = merger.take(waiting);

@@ -137,6 +137,11 @@ fn a_delay_of_a_key_that_is_queued_or_dirty_is_dropped_if_adds_supersede() {
     assert_eq!(urgent, Added::Merged, "and is more urgent");
     let item = queue.get().unwrap();
     assert_eq!(item.level(), 0);
+    drop(item);
+    queue.entry(1).level(0).after(ms(50)).add();
+    queue.add(1);
+    let item = queue.get().unwrap();
+    assert_eq!(item.level(), 0, "as urgent as the delay that it cancels");
 
     assert_eq!(queue.add_after(1, ms(50)), Added::Delayed, "processing");
     assert_eq!(queue.add(1), Added::Deferred);

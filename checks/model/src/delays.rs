@@ -92,9 +92,9 @@ impl<K: Ord + Copy + Default> Delays<K> {
         }
     }
 
-    /// Ends a delay before its time; whether there was one.
-    pub fn cancel(&mut self, key: K) -> bool {
-        self.pending.remove(&key).is_some()
+    /// Ends a delay before its time; its level if there was one.
+    pub fn cancel(&mut self, key: K) -> Option<usize> {
+        self.pending.remove(&key).map(|_| self.levels[&key])
     }
 
     /// Whether a key has a delay.

@@ -70,9 +70,12 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.add_at(self.queued.default_level(), key)
     }
 
-    pub fn add_at(&mut self, level: usize, key: K) -> Added {
-        if self.supersede && !self.shut_down {
-            self.delays.cancel(key);
+    pub fn add_at(&mut self, mut level: usize, key: K) -> Added {
+        if self.supersede
+            && !self.shut_down
+            && let Some(delayed) = self.delays.cancel(key)
+        {
+            level = level.min(delayed);
         }
         let added = self.mark(key, level.min(self.queued.last_level()));
         if added == Added::Queued {

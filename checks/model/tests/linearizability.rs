@@ -155,7 +155,7 @@ fn call(random: &mut fastrand::Rng, naive: &mut Naive<u8>, held: &mut Vec<u8>) -
     match random.u8(..20) {
         0..8 => vec![Part::Add(key, naive.add(key))],
         8..10 => vec![delayed(naive.add_after(key, TICK * u128::from(ticks)))],
-        10 => vec![Part::Cancel(key, naive.delays.cancel(key))],
+        10 => vec![Part::Cancel(key, naive.delays.cancel(key).is_some())],
         11..15 => vec![match naive.get() {
             Ok(key) => {
                 held.push(key);

@@ -87,10 +87,7 @@ struct Owed {
 /// Producers add keys at random levels, with and without a delay, and consumers take them. Each
 /// delivery has to be owed, at the most urgent level of the adds that it serves, and no key is held
 /// twice. Only the consumers move the clock.
-///
-/// A key that is queued or dirty gets delays only if `delays_of_due_keys`, and at levels that do
-/// not raise it.
-fn fuzz(seed: u64, delays_of_due_keys: bool) {
+fn fuzz(seed: u64) {
     const KEYS: u32 = 100;
     let most_urgent = |a: Option<usize>, b: usize| a.map_or(b, |a| a.min(b));
     let _note = Note(seed);
@@ -109,20 +106,12 @@ fn fuzz(seed: u64, delays_of_due_keys: bool) {
                 owed.due = owed.due.or(owed.delayed.take());
             }
             let entry = queue.entry(key);
-            match owed.due {
-                _ if delay == 0 => {
-                    entry.level(level).add();
-                    owed.due = Some(most_urgent(owed.due, level));
-                    owed.delayed = None;
-                }
-                None => {
-                    entry.level(level).after(ms(delay)).add();
-                    owed.delayed = Some(most_urgent(owed.delayed, level));
-                }
-                Some(due) if delays_of_due_keys => {
-                    entry.level(due.max(level)).after(ms(delay)).add();
-                }
-                Some(_) => {}
+            entry.level(level).after(ms(delay)).add();
+            if delay == 0 || owed.due.is_some() {
+                let level = most_urgent(owed.delayed.take(), level);
+                owed.due = Some(most_urgent(owed.due, level));
+            } else {
+                owed.delayed = Some(most_urgent(owed.delayed, level));
             }
         }
         producers.fetch_sub(1, Ordering::SeqCst);
@@ -162,15 +151,8 @@ fn fuzz(seed: u64, delays_of_due_keys: bool) {
     assert_eq!(after(&queue, &time, HOUR), [0; 0], "nothing more is owed");
 }
 
-#[test] // C3 C5 P3 P4 D5: a key that is queued or dirty is not delayed
-fn test_fuzz_priority_queue_without_delays_of_due_keys() {
-    let _watchdog = watchdog(120);
-    (0..20).for_each(|seed| fuzz(seed, false));
-}
-
 #[test] // C3 C5 P3 P4 D5
-#[ignore = "supersede_delays is half of the rule"]
 fn test_fuzz_priority_queue() {
     let _watchdog = watchdog(120);
-    (0..20).for_each(|seed| fuzz(seed, true));
+    (0..20).for_each(fuzz);
 }

@@ -111,7 +111,7 @@ impl Model {
     }
 
     pub(super) fn cancel(&mut self, key: u16) -> bool {
-        let cancelled = self.keys.delays.cancel(key);
+        let cancelled = self.keys.delays.cancel(key).is_some();
         if cancelled && !self.keys.will_be_delivered(key) {
             self.remove(key);
         }
