@@ -12,10 +12,12 @@ use crate::changes::{Change, Urgency};
 
 /// A queue in front of the queue, whose delays begin again at each change.
 pub(crate) struct Debounce<K: Resource + 'static> {
-    /// The greatest urgency and the first reason since the object was quiet.
-    changes: ValueQueue<ObjectRef<K>, (Urgency, ReconcileReason)>,
+    changes: ValueQueue<ObjectRef<K>, Changed<K>>,
     quiet: Duration,
 }
+
+/// The greatest urgency, the first reason and the newest reference since the object was quiet.
+type Changed<K> = (Urgency, ReconcileReason, ObjectRef<K>);
 
 impl<K: Resource + 'static> Debounce<K>
 where
@@ -25,11 +27,10 @@ where
         let changes = WorkQueue::builder()
             .delay_policy(DelayPolicy::Latest)
             .drain_delays(true)
-            .merge(
-                |older: &mut (Urgency, ReconcileReason), newer: (Urgency, _)| {
-                    older.0 = older.0.min(newer.0);
-                },
-            )
+            .merge(|older: &mut Changed<K>, newer: Changed<K>| {
+                older.0 = older.0.min(newer.0);
+                older.2 = newer.2;
+            })
             .build()?;
         Ok(Debounce { changes, quiet })
     }
@@ -42,7 +43,7 @@ where
                 urgency,
                 reason,
             } => {
-                let value = (urgency, reason);
+                let value = (urgency, reason, object.clone());
                 let _ = self.changes.entry(object).after(self.quiet).put(value);
                 None
             }
@@ -56,9 +57,8 @@ where
     /// Passes the objects that have become quiet to `f`, until the [end](Self::end).
     pub(crate) async fn forward(&self, f: impl Fn(Change<K>)) {
         while let Some(mut item) = self.changes.get_async().await {
-            let object = item.key().key().clone();
             // A key is delivered only with a value.
-            let Some((urgency, reason)) = item.take() else {
+            let Some((urgency, reason, object)) = item.take() else {
                 continue;
             };
             f(Change::Reconcile {

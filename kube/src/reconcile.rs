@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use futures_util::future::{TryFuture, TryFutureExt};
-use keyqueue::KeyHandle;
 use keyqueue::worker::{self, Lent, Verdict};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, ReconcileReason};
@@ -19,7 +18,7 @@ use crate::changes::{Change, Urgency};
 use crate::controller::Reconciled;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::work::queue::{self, Cause, Key, Queue};
+use crate::work::queue::{self, Cause, Queue};
 
 /// What reconciles objects.
 pub(crate) struct Reconciler<K, F, P, Ctx, E: 'static>
@@ -47,18 +46,14 @@ where
     Fut::Error: StdError,
     P: Fn(Arc<K>, &Fut::Error, Arc<Ctx>) -> Option<Action>,
 {
-    /// Reconciles the object of a delivered key. The error of the verdict is only for hooks: the
+    /// Reconciles the object of a delivery. The error of the verdict is only for hooks: the
     /// stream has the reconciler's.
-    pub(crate) async fn reconcile(
-        self: Arc<Self>,
-        key: KeyHandle<Key<K>>,
-        mut cause: Lent<Cause>,
-    ) -> Verdict<String> {
+    pub(crate) async fn reconcile(self: Arc<Self>, mut cause: Lent<Cause<K>>) -> Verdict<String> {
         if let Some(leadership) = &self.leadership {
             // The lease may have run out since the key was taken. If it is lost, this is cancelled.
             leadership.acquired().await;
         }
-        let object_ref = key.key().key().clone();
+        let object_ref = cause.object.clone();
         let Some(object) = self.store.get(&object_ref) else {
             let asked_for = match &cause.reason {
                 None

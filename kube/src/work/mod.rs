@@ -167,8 +167,8 @@ async fn run<K, F, Fut, P, Ctx>(
         let reconciler = Arc::clone(&reconciler);
         workers(&queue, &settings, &metrics)
             .values()
-            .spawn_on(&Handle::current(), move |key, cause| {
-                Arc::clone(&reconciler).reconcile(key, cause)
+            .spawn_on(&Handle::current(), move |_, cause| {
+                Arc::clone(&reconciler).reconcile(cause)
             })
     };
     let work = async {

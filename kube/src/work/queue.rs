@@ -18,8 +18,10 @@ const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// Why an object is delivered.
-#[derive(Debug, Default)]
-pub(crate) struct Cause {
+pub(crate) struct Cause<K: Resource> {
+    /// The object as the newest change refers to it: the key, which equals it, may have the uid and the version of
+    /// an earlier object of this name.
+    pub(crate) object: ObjectRef<K>,
     /// The first reason since the last delivery, as in kube-runtime; `None` if the object was
     /// deleted, and nothing else is known.
     pub(crate) reason: Option<ReconcileReason>,
@@ -27,8 +29,9 @@ pub(crate) struct Cause {
     pub(crate) was_gone: bool,
 }
 
-impl Cause {
+impl<K: Resource> Cause<K> {
     fn merge(&mut self, newer: Self) {
+        self.object = newer.object;
         self.was_gone |= newer.was_gone;
         if self.reason.is_none() {
             self.reason = newer.reason;
@@ -36,9 +39,9 @@ impl Cause {
     }
 }
 
-pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause>;
+pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause<K>>;
 
-pub(crate) type Queue<K> = ValueQueue<ObjectRef<K>, Cause, Limiter<K>>;
+pub(crate) type Queue<K> = ValueQueue<ObjectRef<K>, Cause<K>, Limiter<K>>;
 
 pub(crate) type QueueBuilder<K> = Builder<Key<K>, Limiter<K>>;
 
@@ -149,6 +152,7 @@ where
             reason,
         } => {
             let cause = Cause {
+                object: object.clone(),
                 reason: Some(reason),
                 was_gone: false,
             };
@@ -158,6 +162,7 @@ where
             queue.cancel(&object);
             // The delivery finds no object, and forgets the failures.
             let cause = Cause {
+                object: object.clone(),
                 reason: None,
                 was_gone: true,
             };

@@ -12,8 +12,10 @@ use kube_client::core::{ApiResource, DynamicObject};
 use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::{Config, DefaultBackoff};
 
-use crate::probe::{Failed, settle};
-use crate::server::Server;
+use serde_json::json;
+
+use crate::probe::{Failed, settle, until};
+use crate::server::{MAPS, Server};
 
 async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, Failed> {
     match map.metadata.name.as_deref() {
@@ -67,6 +69,53 @@ async fn the_same_code_yields_the_same_results() {
     let theirs = run!(kube_runtime);
     let ours = run!(keyqueue_kube);
     assert_eq!(ours, theirs);
+}
+
+/// Runs this controller while two objects are created, deleted and created again, and returns the uid in each result.
+macro_rules! uids {
+    ($krate:ident) => {{
+        let server = Server::default();
+        let controller = $krate::Controller::new(server.maps(), Config::default());
+        let store = controller.store();
+        let mut stream = Box::pin(controller.run(reconcile, error_policy, Arc::new(())));
+        let mut uids = Vec::new();
+        for round in ["first", "second"] {
+            for name in ["fails", "comes-back"] {
+                let uid = format!("the {round} {name}");
+                let metadata = json!({ "name": name, "namespace": "default", "uid": uid });
+                server.write(MAPS, json!({ "metadata": metadata }));
+            }
+            let mut of_round = Vec::new();
+            for _ in 0..2 {
+                of_round.push(match stream.next().await.unwrap() {
+                    Ok((object, _)) => object.extra.uid,
+                    Err($krate::Error::ReconcilerFailed(_, object)) => object.extra.uid,
+                    Err(error) => panic!("{error}"),
+                });
+            }
+            of_round.sort();
+            uids.extend(of_round);
+            server.delete(MAPS, "fails");
+            server.delete(MAPS, "comes-back");
+            tokio::select! {
+                result = stream.next() => panic!("{:?}", result.is_some()),
+                () = until(|| store.is_empty()) => {}
+            }
+        }
+        uids
+    }};
+}
+
+/// K13
+#[tokio::test]
+async fn results_refer_to_the_object_that_was_created_again() {
+    use kube_runtime::controller as kube_controller;
+    let theirs = uids!(kube_controller);
+    let ours = uids!(keyqueue_kube);
+    assert_eq!(ours, theirs);
+    let uid = |uid: &Option<String>| uid.clone().unwrap();
+    assert_eq!(uid(&ours[2]), "the second comes-back");
+    assert_eq!(uid(&ours[3]), "the second fails");
 }
 
 #[tokio::test]
