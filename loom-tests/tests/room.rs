@@ -384,14 +384,16 @@ fn an_add_that_supersedes_a_delay_is_not_refused() {
     });
 }
 
-/// V6. An entry that adds without a delay is an add, although it was given one: it interns no key that is refused.
-#[test]
-fn a_delay_of_zero_is_refused_as_an_add_is() {
-    check("room_zero", 3, || {
-        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
-        let adder = spawn_with(&queue, |queue| {
-            let entry = queue.entry(1).after(Duration::ZERO);
-            entry.refuse().add()
+/// A delay of a new key is refused before the key is interned, or not at all: `Full` gives the key back. Interleaving:
+/// the key is interned, with room; it is added, delivered and done; another key takes the room; the delay goes on.
+fn interns_no_key_that_is_refused(name: &str, delay: Duration) {
+    check(name, 3, move || {
+        let (queue, _time) = delayed_queue(|builder| {
+            let builder = builder.supersede_delays(true);
+            builder.manual_timers().capacity(1)
+        });
+        let adder = spawn_with(&queue, move |queue| {
+            queue.entry(1).after(delay).refuse().add()
         });
         queue.add(1);
         if let Ok(item) = queue.try_get() {
@@ -402,6 +404,18 @@ fn a_delay_of_zero_is_refused_as_an_add_is() {
             assert_eq!(key, 1);
         }
     });
+}
+
+/// V6, B2.
+#[test]
+fn a_delay_that_is_refused_interns_no_key() {
+    interns_no_key_that_is_refused("room_delay", Duration::from_secs(1));
+}
+
+/// V6, B2. A delay of zero is an add.
+#[test]
+fn a_delay_of_zero_is_refused_as_an_add_is() {
+    interns_no_key_that_is_refused("room_zero", Duration::ZERO);
 }
 
 /// B1. A key that comes back after its delivery is counted before another thread sees it queued.

@@ -293,14 +293,10 @@ impl<K> Core<K> {
 
     /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of
     /// its shard is held.
-    pub(super) fn merge_delay(
-        &self,
-        pin: &Pin<K>,
-        level: Level,
-        share: &mut Share<'_>,
-    ) -> Option<node::Added<K>> {
+    pub(super) fn merge_delay(&self, pin: &Pin<K>, level: Level) -> Option<node::Added<K>> {
+        // The room that was taken for the delay is kept until the end: if the key is idle after all, it needs it.
         let merged = pin.add_at(level, |state| match state {
-            State::Queued | State::Dirty => admit(state, share, || true),
+            State::Queued | State::Dirty => Admit::Yes,
             State::Idle | State::Processing => Admit::No,
         })?;
         // SAFETY: the key is pinned.

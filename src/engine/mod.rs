@@ -249,7 +249,7 @@ impl<K> Core<K> {
         // The lock keeps an add out, which would supersede the delay, or find that it is not yet set.
         let shard = self.supersede.then(|| self.keys.lock(hash));
         if shard.is_some()
-            && let Some(merged) = self.merge_delay(&pin, level, share)
+            && let Some(merged) = self.merge_delay(&pin, level)
         {
             drop(shard);
             let added = self.after_add_slow(merged);
