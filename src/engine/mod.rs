@@ -246,7 +246,7 @@ impl<K> Core<K> {
             }
             return added;
         }
-        // The lock keeps an add out, which would supersede the delay, or find that it is not yet set.
+        // The lock keeps adds out: one that comes in between would find no delay to cancel.
         let shard = self.supersede.then(|| self.keys.lock(hash));
         if shard.is_some()
             && let Some(merged) = self.merge_delay(&pin, level)

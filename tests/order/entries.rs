@@ -135,6 +135,7 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
     );
     thread::scope(|scope| {
         let wait = scope.spawn(|| handle.entry().after(secs(1)).level(0).wait().add());
+        // Time for the add to join the line. If it comes later, it finds room: the test then shows less, and passes.
         thread::sleep(Duration::from_millis(20));
         assert!(!wait.is_finished());
         assert!(!queue.contains("b"));

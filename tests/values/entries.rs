@@ -276,6 +276,7 @@ fn a_delayed_put_that_waits_for_room_is_delayed_once_there_is_some() {
                 .wait()
                 .put(vec![1])
         });
+        // Time for the add to join the line. If it comes later, it finds room: the test then shows less, and passes.
         thread::sleep(Duration::from_millis(20));
         assert!(!wait.is_finished());
         assert_eq!(queue.state(&"a".to_owned()), State::Idle);

@@ -28,11 +28,11 @@ use std::time::Duration;
 
 use futures_util::future::{self, BoxFuture, FutureExt, TryFuture};
 use futures_util::stream::Stream;
-use keyqueue::worker::{Failed, Failure, RunningTasks, Workers};
+use keyqueue::worker::{Failed, Failure, RunningTasks, ValueWorkers, Workers};
 use keyqueue::{ConfigError, DefaultHasher};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, RunnerError};
-use kube_runtime::reflector::{Store, store::WriterDropped};
+use kube_runtime::reflector::{ObjectRef, Store, store::WriterDropped};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -45,7 +45,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::reconcile::Reconciler;
 use crate::{Controller, QueueError};
-use queue::{Key, Limiter, Queue};
+use queue::{Cause, Key, Limiter, Queue};
 
 /// How often a candidate that does not lead looks for objects that came and went.
 const TIDY: Duration = Duration::from_secs(30);
@@ -165,11 +165,9 @@ async fn run<K, F, Fut, P, Ctx>(
     });
     let start = || {
         let reconciler = Arc::clone(&reconciler);
-        workers(&queue, &settings, &metrics)
-            .values()
-            .spawn_on(&Handle::current(), move |_, cause| {
-                Arc::clone(&reconciler).reconcile(cause)
-            })
+        workers(&queue, &settings, &metrics).spawn_on(&Handle::current(), move |_, cause| {
+            Arc::clone(&reconciler).reconcile(cause)
+        })
     };
     let work = async {
         if !is_ready(&controller.reader, &queue, &results).await {
@@ -234,7 +232,7 @@ fn workers<K>(
     queue: &Arc<Queue<K>>,
     settings: &Settings<K>,
     metrics: &Arc<Metrics>,
-) -> Workers<'static, Key<K>, Limiter<K>, DefaultHasher, String>
+) -> ValueWorkers<'static, ObjectRef<K>, Cause<K>, Limiter<K>, DefaultHasher, String>
 where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
@@ -255,10 +253,15 @@ where
     if let Some(retries) = settings.max_retries {
         workers = workers.max_retries(retries);
     }
-    if let Some(hook) = settings.on_give_up.clone() {
-        workers = workers.on_give_up(move |key: &Key<K>, given_up| hook(key.key(), given_up));
+    let workers = workers.values();
+    match settings.on_give_up.clone() {
+        None => workers,
+        Some(hook) => workers.on_give_up(
+            move |key: &ObjectRef<K>, cause: Option<Cause<K>>, given_up| {
+                hook(cause.as_ref().map_or(key, |cause| &cause.object), given_up);
+            },
+        ),
     }
-    workers
 }
 
 /// Waits until the store has its first list. Returns false if there is nothing to wait for.

@@ -9,6 +9,7 @@ use keyqueue_kube::{Action, Controller, Error, GivenUp, QueueError, current};
 use kube_runtime::reflector;
 use kube_runtime::utils::Backoff;
 use kube_runtime::watcher::Config;
+use serde_json::json;
 
 use crate::probe::{Failed, Item, Probe, never, settle, spawn, until, visit};
 use crate::server::{MAPS, Server};
@@ -99,6 +100,30 @@ async fn without_a_policy_failures_are_retried_and_then_given_up() {
     // A change begins from the start.
     server.put("a");
     assert_eq!(failure(results.next().await), "a: attempt 1");
+}
+
+/// K13
+#[tokio::test]
+async fn the_hook_gets_the_object_that_was_created_again() {
+    let (server, attempts) = (Server::default(), Arc::new(Attempts::default()));
+    let given_up = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::clone(&given_up);
+    let controller =
+        Controller::new(server.maps(), Config::default()).on_give_up(move |object, _| {
+            let uid = object.extra.uid.clone();
+            reports.lock().unwrap().push(uid.unwrap());
+        });
+    let store = controller.store();
+    let give_up = |_, _: &Failed, _| Action::await_change();
+    let mut results = spawn(controller.run(fail, give_up, attempts));
+    for uid in ["first", "second"] {
+        let metadata = json!({ "name": "a", "namespace": "default", "uid": uid });
+        server.write(MAPS, json!({ "metadata": metadata }));
+        failure(results.next().await);
+        server.delete(MAPS, "a");
+        until(|| store.is_empty()).await;
+    }
+    until(|| *given_up.lock().unwrap() == ["first", "second"]).await;
 }
 
 /// K6, K7

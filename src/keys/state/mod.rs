@@ -23,7 +23,8 @@
 //! ```
 //!
 //! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,
-//! and 10 - 10 = 00, 11 - 10 = 01.
+//! and 10 - 10 = 00, 11 - 10 = 01. (Of a bounded queue, `finish` is an exchange, because what makes a
+//! key queued is counted before: see `finish_counted`.)
 //!
 //! The other bits: `recurring` says that the key became idle and was added again since the last
 //! sweep; a sweep spares such a key once. In a closed word, which no add changes, the same bit is
