@@ -90,7 +90,6 @@ pub mod entry {
 }
 mod error;
 mod fifo;
-mod hasher;
 #[cfg(keyqueue_loom)]
 #[doc(hidden)]
 pub mod internals;
@@ -112,8 +111,8 @@ pub mod worker;
 pub use added::{Added, DrainEnd, Drained, Left, LeftReason, Remaining};
 pub use error::{ConfigError, GetTimeoutError, TryGetError};
 pub use fifo::groups::grouping::GroupCounts;
-pub use hasher::DefaultHasher;
 pub use keys::delay::DelayPolicy;
+pub use keys::hasher::DefaultHasher;
 pub use keys::state::State;
 pub use queue::WorkQueue;
 pub use queue::batch::Batch;

@@ -17,3 +17,5 @@ longest='every_drainer_returns|a_late_popper_does_not|an_add_beside_a_drain|an_e
         echo "$printed"
         # 255 would end xargs.
         [[ $ended -eq 0 ]]'
+# The program of the page on model checking.
+RUSTDOCFLAGS="--cfg keyqueue_loom" cargo test -p keyqueue-loom-tests --doc --release

@@ -101,3 +101,8 @@ pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 's
     let seconds = began.elapsed().as_secs_f32();
     println!("model {name}: bound {preemptions}, {one:?} + {other:?} runs, {seconds:.1} s");
 }
+
+/// The page that shows users how to check their own programs: its program is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../src/docs/how_to/model_checking.md")]
+pub mod model_checking {}

@@ -15,15 +15,15 @@
 //!
 //! Delays are iterators over [`Duration`](std::time::Duration). The async functions take a function
 //! that sleeps, so they work with any executor; with the feature `tokio`, the module
-//! `backoff::tokio` provides them with tokio's `sleep`.
+//! `backoff::on_tokio` provides them with tokio's `sleep`.
 
 mod jitter;
 mod manager;
+#[cfg(feature = "tokio")]
+pub mod on_tokio;
 mod retry;
 mod steps;
 mod stop;
-#[cfg(feature = "tokio")]
-pub mod tokio;
 mod until;
 
 pub use jitter::jitter;

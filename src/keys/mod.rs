@@ -13,6 +13,7 @@
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;
+pub(crate) mod hasher;
 pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod seat;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::engine::values::Values;
@@ -12,6 +11,7 @@ use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
 use crate::limiter::NoLimit;
 use crate::metrics::Recorder;
+use crate::sync::{DEFAULT_RING, default_shards};
 use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
 
 const LARGEST_RING: usize = 1 << 24;
@@ -247,8 +247,8 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             name: None,
-            shards: *DEFAULT_SHARDS,
-            ring: 1024,
+            shards: default_shards(),
+            ring: DEFAULT_RING,
             clock: None,
             tick: Duration::from_millis(1),
             policy: DelayPolicy::default(),
@@ -263,10 +263,3 @@ impl Default for Settings {
         }
     }
 }
-
-/// Four shards for each processor, so that threads seldom meet in one. The number of processors is
-/// read from files, so it is read once.
-static DEFAULT_SHARDS: LazyLock<usize> = LazyLock::new(|| {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (4 * processors).next_power_of_two().clamp(2, MOST_SHARDS)
-});

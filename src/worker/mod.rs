@@ -4,6 +4,7 @@
 //!     get --> your function --> Ok(Done)             forget, done
 //!      ^                    --> Ok(RequeueAfter(d))  forget, add after d, done
 //!      |                    --> Ok(Later(d))         add after d, done
+//!      |                    --> Ok(RequeueRateLimited)  add rate limited, done
 //!      |                    --> Err(e), or a panic   retries left: add rate limited, done
 //!      |                                             none left:    forget, report, done
 //!      +------------------------------------------------------------+
@@ -43,7 +44,7 @@
 //! other delay, and the key is given up with its last failure and [`Reason::Dropped`] (S5); or it is
 //! delivered immediately ([`drain_delays`](crate::Builder::drain_delays)). Not reported are:
 //!
-//! * an [`Outcome::RequeueAfter`] or [`Outcome::Later`] that is dropped, since the key did not fail;
+//! * an [`Outcome::RequeueAfter`], [`Outcome::Later`] or [`Outcome::RequeueRateLimited`] that is dropped, since the key did not fail;
 //! * a retry that was cancelled, or whose key was delivered to another getter meanwhile;
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
@@ -59,8 +60,8 @@
 //! With feature `tracing`, each delivered key has a span named `key`, with target `keyqueue` and
 //! level info, around the call of the function and the handling of its outcome. Its fields are the
 //! `queue`'s name; the `key`, if `trace_keys` is called; the `attempt`, from 1; `queue_seconds`, if
-//! the queue is timed; and the `outcome`, one of `done`, `requeue_after`, `later`, `retry` and
-//! `given_up`. Events, with the same target:
+//! the queue is timed; and the `outcome`, one of `done`, `requeue_after`, `later`,
+//! `requeue_rate_limited`, `hold_group`, `retry` and `given_up`. Events, with the same target:
 //!
 //! | event | level | fields |
 //! | --- | --- | --- |

@@ -24,6 +24,14 @@ pub enum Outcome {
     /// one. So a key that fails and is throttled in turns still reaches
     /// [`max_retries`](super::Workers::max_retries).
     Later(Duration),
+    /// Add the key again after the delay that the queue's limiter returns: the work is not done, and
+    /// nothing has failed. client-go's `AddRateLimited` without an error, controller-runtime's
+    /// `Result{Requeue: true}`.
+    ///
+    /// The limiter counts it, so its delays grow with each one in a row, and a key that fails after
+    /// it is nearer to [`max_retries`](super::Workers::max_retries); the outcome itself never gives a
+    /// key up. A limiter that panics here makes it a failure, with [`Reason::Limiter`].
+    RequeueRateLimited,
     /// Add the key again now, keep its failures, and hold its [group](crate::Builder::group_by) for this
     /// time: no key of the group is delivered before (G6). A longer hold stays as it is. For "429: not before
     /// 30 s".

@@ -81,10 +81,10 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
                 let _ = catch_panic(|| drop(on_give_up.pending().take(&item)));
             }
             let (failure, retry) = match said {
-                Ok(Verdict::Ok(outcome)) => {
-                    self.succeeded(&mut item, outcome, span);
-                    return None;
-                }
+                Ok(Verdict::Ok(outcome)) => match self.succeeded(&mut item, outcome, span) {
+                    Ok(()) => return None,
+                    Err(limiter) => (Failure::Panic(limiter), Err(Reason::Limiter)),
+                },
                 Ok(Verdict::Retry(error)) => (Failure::Error(error), Ok(None)),
                 Ok(Verdict::RetryAfter(error, delay)) => (Failure::Error(error), Ok(Some(delay))),
                 Ok(Verdict::GiveUp(error)) => (Failure::Error(error), Err(Reason::GiveUp)),
@@ -99,11 +99,22 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         span.within(|| catch_panic(settle)).ok()?
     }
 
-    fn succeeded(&self, item: &mut Item<'_, K, L, S>, outcome: Outcome, span: &Span) {
+    /// Fails with the message of the limiter's panic.
+    fn succeeded(
+        &self,
+        item: &mut Item<'_, K, L, S>,
+        outcome: Outcome,
+        span: &Span,
+    ) -> Result<(), String> {
+        let limited = match outcome {
+            Outcome::RequeueRateLimited => catch_panic(|| self.queue.limiter.when(item))?,
+            _ => Duration::ZERO,
+        };
         let (event, name) = match outcome {
             Outcome::Done => (Event::Done, "done"),
             Outcome::RequeueAfter(_) => (Event::RequeueAfter, "requeue_after"),
             Outcome::Later(_) => (Event::RequeueAfter, "later"),
+            Outcome::RequeueRateLimited => (Event::RequeueAfter, "requeue_rate_limited"),
             Outcome::HoldGroup(_) => (Event::RequeueAfter, "hold_group"),
         };
         self.queue.core.note(event);
@@ -115,8 +126,10 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
                 self.requeue(item, |item| item.try_add_after(delay));
             }
             Outcome::Later(delay) => self.requeue(item, |item| item.try_add_after(delay)),
+            Outcome::RequeueRateLimited => self.requeue(item, |item| item.try_add_after(limited)),
             Outcome::HoldGroup(hold) => self.requeue(item, |item| item.hold_group(hold)),
         }
+        Ok(())
     }
 
     /// Adds a key that did not fail again, or leaves it. A drain does not deliver it again: those that are

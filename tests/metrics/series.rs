@@ -1,7 +1,7 @@
 //! The series of a named queue, as an exporter gets them (promises M1 to M4).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -308,12 +308,15 @@ fn what_the_worker_loops_function_returns_is_counted_by_result() {
         .recorder(recorded.recorder())
         .build()
         .unwrap();
-    queue.add_all(["good", "bad", "worse", "gone", "later", "periodic"]);
+    queue.add_all([
+        "good", "bad", "worse", "gone", "later", "limited", "periodic",
+    ]);
     let gave_up = |_: &&str, _| {
         if queue.is_empty() {
             queue.shut_down();
         }
     };
+    let again = AtomicBool::new(false);
     let workers = Workers::new(&queue).threads(1).max_retries(2);
     let ran = workers.on_give_up(gave_up).run(|key| match *key {
         "good" => Verdict::Ok(Outcome::Done),
@@ -321,6 +324,10 @@ fn what_the_worker_loops_function_returns_is_counted_by_result() {
         "worse" => panic!("worse"),
         "gone" => Verdict::GiveUp("gone"),
         "later" => Verdict::Ok(Outcome::Later(us(5000))),
+        "limited" if !again.swap(true, Ordering::Relaxed) => {
+            Verdict::Ok(Outcome::RequeueRateLimited)
+        }
+        "limited" => Verdict::Ok(Outcome::Done),
         _ => Verdict::Ok(Outcome::RequeueAfter(us(5000))),
     });
     ran.unwrap();
@@ -328,13 +335,13 @@ fn what_the_worker_loops_function_returns_is_counted_by_result() {
     let result =
         |result: &str| recorded.value("workqueue_worker_results_total", &format!("pods, {result}"));
     let results = ["done", "requeue_after", "error", "panic", "given_up"].map(result);
-    // Of 10 runs: 2 keys fail three times each, and one once.
-    assert_eq!(results, [1.0, 2.0, 4.0, 3.0, 3.0]);
+    // Of 12 runs: 2 keys fail three times each, and one once.
+    assert_eq!(results, [2.0, 3.0, 4.0, 3.0, 3.0]);
     // client-go's counts every delayed add, whether or not the key has failed.
-    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 6.0);
-    assert_eq!(recorded.value("workqueue_adds_total", "pods"), 10.0);
+    assert_eq!(recorded.value("workqueue_retries_total", "pods"), 7.0);
+    assert_eq!(recorded.value("workqueue_adds_total", "pods"), 12.0);
     let worked = recorded.samples("workqueue_work_duration_seconds", "pods");
-    assert_eq!(worked.len(), 10);
+    assert_eq!(worked.len(), 12);
 }
 
 #[test] // M5 S5

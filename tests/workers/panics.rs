@@ -66,6 +66,21 @@ fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
     assert_eq!((end.reason, end.retries), (Reason::Limiter, 2));
 }
 
+#[test] // W3 S14
+fn a_limiter_that_panics_for_a_requeue_ends_the_key_and_is_told() {
+    let mut bench = Bench::new(None, |_| Fuse::default());
+    bench.next(Ok(Outcome::RequeueRateLimited));
+    bench.queue.add(1);
+    bench.pass(1);
+    let fuse = bench.queue.rate_limiter();
+    fuse.when.store(true, Ordering::SeqCst);
+    bench.pass(10);
+    assert_eq!(bench.deliveries(), [0, 1, 2]);
+    let (_, end) = bench.given_up().pop().unwrap();
+    assert_eq!(end.failure, Failure::Panic("blown".to_owned()));
+    assert_eq!((end.reason, end.retries), (Reason::Limiter, 2));
+}
+
 #[test] // W3
 fn a_forget_that_panics_does_not_lose_a_requeue() {
     let mut bench = Bench::new(None, |_| Fuse::default());

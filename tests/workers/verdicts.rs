@@ -77,3 +77,31 @@ fn later_neither_forgets_nor_counts() {
     assert_eq!(deliveries[1] - deliveries[0], 50);
     assert_eq!(deliveries[2] - deliveries[1], 5);
 }
+
+#[test] // W3; c-r: "should requeue a Request rate limited if the Result sets Requeue: true"
+fn requeue_rate_limited_backs_off_counts_and_never_gives_the_key_up() {
+    let mut bench = bench(Some(2));
+    bench.queue.add(1);
+    bench.next(Ok(Outcome::RequeueRateLimited));
+    bench.pass(5 + 10 + 20 + 40);
+    assert_eq!(bench.deliveries(), [0, 5, 15, 35, 75]);
+    assert_eq!(bench.queue.num_requeues(&1), 5);
+    assert_eq!(bench.given_up(), []);
+    // The limiter has counted them, so a failure is one too many.
+    bench.next(Err("failed"));
+    bench.pass(80);
+    let (_, end) = bench.given_up().pop().unwrap();
+    assert_eq!((end.reason, end.retries), (Reason::MaxRetries, 5));
+    assert_eq!(bench.queue.num_requeues(&1), 0);
+
+    // And a success forgets them.
+    bench.deliveries();
+    bench.next(Ok(Outcome::RequeueRateLimited));
+    bench.queue.add(2);
+    bench.pass(4);
+    bench.next(Ok(Outcome::Done));
+    bench.pass(1);
+    let deliveries = bench.deliveries();
+    assert_eq!(deliveries[1] - deliveries[0], 5);
+    assert_eq!(bench.queue.num_requeues(&2), 0);
+}

@@ -95,3 +95,8 @@ pub fn work(item: Delivery<'_>, ledger: &Ledger) {
     ledger.end(number);
     item.done();
 }
+
+/// The page that shows users how to check their own programs: its program is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../src/docs/how_to/model_checking.md")]
+pub mod model_checking {}

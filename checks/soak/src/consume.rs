@@ -327,10 +327,11 @@ fn work<K: Carried>(life: &Life<K>, key: &Key, value: Option<&mut Value>) -> Ver
         _ if panics => resume_unwind(Box::new("as intended")),
         Ending::Done => Verdict::Ok(Outcome::Done),
         Ending::Again(_) if gives_up => Verdict::GiveUp("made to give up"),
-        Ending::Again(delay) => match fastrand::u8(..4) {
+        Ending::Again(delay) => match fastrand::u8(..5) {
             0 => Verdict::Ok(Outcome::RequeueAfter(delay)),
             1 => Verdict::Ok(Outcome::Later(delay)),
             2 => Verdict::Ok(Outcome::HoldGroup(delay / 4)),
+            3 => Verdict::Ok(Outcome::RequeueRateLimited),
             _ => Verdict::RetryAfter("made to fail", delay),
         },
         _ => Verdict::Retry("made to fail"),

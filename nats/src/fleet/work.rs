@@ -92,6 +92,10 @@ async fn settle(
             return Verdict::Ok(Outcome::Done);
         }
         Verdict::Ok(outcome) => {
+            let outcome = match outcome {
+                Outcome::RequeueRateLimited => Outcome::Later(shared.backoff(attempt)),
+                other => other,
+            };
             if let Outcome::Later(delay) = outcome {
                 load.not_before = Instant::now().checked_add(delay);
             }

@@ -69,6 +69,11 @@ pub mod leader_election {}
 #[cfg_attr(any(feature = "metrics", not(doctest)), doc = include_str!("metrics.md"))]
 pub mod metrics {}
 
+// Its program is a test of loom-tests and of checks/shuttle.
+#[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
+#[cfg_attr(not(doctest), doc = include_str!("model_checking.md"))]
+pub mod model_checking {}
+
 #[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
 #[doc = include_str!("priorities.md")]
 #[doc = include_str!("priorities.svg")]

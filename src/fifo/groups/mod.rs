@@ -66,12 +66,12 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::Clock;
 use crate::keys::node::{Held, Pin, Pinned, Queued};
 use crate::keys::seat::{GroupId, Seated};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{GroupHasher, SpinLock, assert_unlocked, fence_after_rmw};
+use crate::sync::{SpinLock, assert_unlocked, fence_after_rmw};
+use crate::{Clock, DefaultHasher};
 use grouping::{GroupCounts, Grouping};
 use schedule::{Names, Schedule};
 use settings::{By, Weigh};
@@ -83,7 +83,7 @@ pub(crate) struct Groups<K, G> {
     /// `None` if there is only the group without a name.
     by: Option<By<K, G>>,
     weigh: Option<Weigh<G>>,
-    hasher: GroupHasher,
+    hasher: DefaultHasher,
     clock: Clock,
     seated: Seated,
     schedule: CachePadded<SpinLock<Schedule<K, G>>>,

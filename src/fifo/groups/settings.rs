@@ -11,9 +11,9 @@ use super::schedule::Schedule;
 use super::{Grouping, Groups, NEVER};
 use crate::fifo::order::Order;
 use crate::keys::seat::Seated;
+use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::{GroupHasher, SpinLock};
-use crate::{Clock, ConfigError};
+use crate::{Clock, ConfigError, DefaultHasher};
 
 /// A setting of the builder: tokens a second, and how many a full bucket has.
 pub(crate) type PerSecond = (f64, u32);
@@ -145,7 +145,7 @@ where
         Box::new(Groups {
             by: self.by,
             weigh: self.weigh,
-            hasher: GroupHasher::default(),
+            hasher: DefaultHasher::default(),
             clock,
             seated,
             schedule: CachePadded::new(SpinLock::new(schedule)),

@@ -10,8 +10,8 @@ use crate::sync::Arc;
 use std::collections::HashMap;
 
 use super::group::{Group, Rules};
+use crate::DefaultHasher;
 use crate::keys::seat::GroupId;
-use crate::sync::GroupHasher;
 
 /// No group.
 const NONE: u32 = u32::MAX;
@@ -28,7 +28,7 @@ pub(super) struct Table<K, G> {
     /// The chunks that are not full, each once. The last one takes the next group.
     open: Vec<u32>,
     /// The first group for each hash; the others follow by [`Group::same`].
-    names: HashMap<u32, u32, GroupHasher>,
+    names: HashMap<u32, u32, DefaultHasher>,
     stamp: u64,
     len: usize,
 }

@@ -49,9 +49,15 @@ pub(crate) fn assert_unlocked() {}
 pub(crate) fn assert_locks_held(_: usize) {}
 
 /// Not seeded at random, since a model must take the same steps when it is run again.
-pub(crate) type GroupHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+pub(crate) use foldhash::fast::FixedState as RandomState;
 
 pub(crate) static LIMITER_SHARDS: usize = 1;
+
+pub(crate) fn default_shards() -> usize {
+    2
+}
+
+pub(crate) const DEFAULT_RING: usize = 4;
 
 pub(crate) fn polls() -> impl Iterator<Item = ()> {
     std::iter::empty()

@@ -3,14 +3,16 @@
 mod lock;
 mod park;
 
-pub(crate) use crate::DefaultHasher as GroupHasher;
 pub(crate) use atomic_waker::AtomicWaker;
 pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::Backoff;
+pub(crate) use foldhash::fast::RandomState;
 pub(crate) use lock::{SpinLock, SpinLockGuard};
 pub(crate) use park::ThreadParker;
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
 pub(crate) use std::thread;
+
+use std::sync::LazyLock;
 
 /// A full fence for a thread whose last synchronising step was an atomic read-modify-write.
 ///
@@ -30,6 +32,18 @@ pub(crate) fn fence_after_rmw() {
 /// The number of shards of a per-key limiter: well above the number of threads that call it at the
 /// same time.
 pub(crate) const LIMITER_SHARDS: usize = 32;
+
+/// The number of shards of a queue: four for each processor, so that threads seldom meet in one.
+pub(crate) fn default_shards() -> usize {
+    // The number of processors is read from files.
+    static SHARDS: LazyLock<usize> = LazyLock::new(|| {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        (4 * processors).next_power_of_two().min(1 << 16)
+    });
+    *SHARDS
+}
+
+pub(crate) const DEFAULT_RING: usize = 1024;
 
 /// The number of pauses before a consumer that found nothing checks the FIFO again.
 ///

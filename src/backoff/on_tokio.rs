@@ -13,12 +13,12 @@
 //! let start = tokio::time::Instant::now();
 //! let second = Duration::from_secs(1);
 //! let backoff = Backoff { duration: second, factor: 2.0, steps: 3, ..Backoff::default() };
-//! let outcome = backoff::tokio::retry(backoff.clone(), async || Err::<(), _>("never")).await;
+//! let outcome = backoff::on_tokio::retry(backoff.clone(), async || Err::<(), _>("never")).await;
 //! assert_eq!(outcome, Err("never"));
 //! assert_eq!(start.elapsed(), second * (1 + 2));
 //!
 //! let stop = tokio::time::sleep(second * 5);
-//! backoff::tokio::backoff_until(async || (), backoff, Interval::FromStart, stop).await;
+//! backoff::on_tokio::backoff_until(async || (), backoff, Interval::FromStart, stop).await;
 //! assert_eq!(start.elapsed(), second * (3 + 5));
 //! # }
 //! ```
@@ -26,7 +26,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ::tokio::time::sleep;
+use tokio::time::sleep;
 
 use super::{Backoff, Interval, backoff_until_async, retry_async};
 

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::fast::{FoldHasher, RandomState};
+use foldhash::fast::FoldHasher;
+
+use crate::sync::RandomState;
 
 /// The default hasher of queues: fast, and randomly seeded per queue, so untrusted keys cannot be
 /// chosen to collide.
