@@ -1,6 +1,9 @@
 //! The queued keys of a group: a list for each level, through the keys' links and
 //! [seats](crate::keys::seat).
 //!
+//! A key's `previous` says nothing while it is the first of its list, so that whoever takes the first one does not
+//! write to the next.
+//!
 //! The lists own the entries of their keys, so the nodes stay interned. They allocate nothing, and a key
 //! in the middle can be moved when its level rises. All calls are made under the lock of the groups.
 
@@ -17,6 +20,8 @@ pub(super) struct Levels<K> {
     first: List<K>,
     /// Of the levels from 1 on.
     others: Box<[List<K>]>,
+    /// The levels that have keys, a bit for each.
+    filled: u8,
 }
 
 struct List<K> {
@@ -29,6 +34,7 @@ impl<K> Levels<K> {
         Levels {
             first: List::new(),
             others: (1..levels).map(|_| List::new()).collect(),
+            filled: 0,
         }
     }
 
@@ -38,11 +44,7 @@ impl<K> Levels<K> {
 
     /// Returns the levels that have keys, a bit for each.
     pub(super) fn filled(&self) -> u8 {
-        let mut filled = u8::from(self.first.first.is_some());
-        for (level, list) in self.others.iter().enumerate() {
-            filled |= u8::from(list.first.is_some()) << (level + 1);
-        }
-        filled
+        self.filled
     }
 
     fn list(&mut self, level: Level) -> &mut List<K> {
@@ -54,10 +56,20 @@ impl<K> Levels<K> {
 
     /// Puts a key at the tail of the list of its level.
     pub(super) fn push(&mut self, entry: Queued<K>, seated: &Seated) {
-        let level = entry.level().unwrap_or(0);
-        entry.seat(seated).set_listed(Some(level));
         // SAFETY: the key is queued, and in no list: this was its one entry.
-        unsafe { self.list(level).push(entry.node(), seated) };
+        unsafe { self.put(entry.level().unwrap_or(0), entry.node(), seated) };
+    }
+
+    /// # Safety
+    ///
+    /// The key is queued, and in no list.
+    unsafe fn put(&mut self, level: Level, pushed: NodeRef<K>, seated: &Seated) {
+        self.filled |= 1 << level;
+        // SAFETY: by the caller's promise; and a queued key's node stays interned.
+        unsafe {
+            pushed.seat(seated).set_listed(Some(level));
+            self.list(level).push(pushed, seated);
+        }
     }
 
     /// Takes the first key of a level.
@@ -65,11 +77,23 @@ impl<K> Levels<K> {
         let first = self.list(level).first?;
         // SAFETY: it is in this list, which has its one entry.
         let entry = unsafe {
-            self.list(level).remove(first, seated);
+            self.remove(level, first, seated);
             Queued::again(first)
         };
         entry.seat(seated).set_listed(None);
         Some(entry)
+    }
+
+    /// # Safety
+    ///
+    /// The key is in the list of this level.
+    unsafe fn remove(&mut self, level: Level, removed: NodeRef<K>, seated: &Seated) {
+        let list = self.list(level);
+        // SAFETY: by the caller's promise.
+        unsafe { list.remove(removed, seated) };
+        if list.first.is_none() {
+            self.filled &= !(1 << level);
+        }
     }
 
     /// Moves a key to the tail of the list of its level, if it is in the list of a less urgent one. It is
@@ -86,10 +110,9 @@ impl<K> Levels<K> {
         if to < from {
             // SAFETY: by the caller's promise, it is in that list. Its one entry moves.
             unsafe {
-                self.list(from).remove(pin.node(), seated);
-                self.list(to).push(pin.node(), seated);
+                self.remove(from, pin.node(), seated);
+                self.put(to, pin.node(), seated);
             }
-            seat.set_listed(Some(to));
         }
     }
 }
@@ -119,15 +142,15 @@ impl<K> List<K> {
         unsafe {
             // Ordering: Relaxed; accessed under the lock of the groups, here and below.
             pushed.next().store(ptr::null_mut(), Ordering::Relaxed);
-            let previous = &pushed.seat(seated).previous;
-            // Ordering: Relaxed; as above.
-            previous.store(address(before), Ordering::Relaxed);
             match before {
                 None => self.first = Some(pushed),
-                // Ordering: Relaxed; as above.
-                Some(before) => before
-                    .next()
-                    .store(address(Some(pushed)), Ordering::Relaxed),
+                Some(other) => {
+                    let previous = &pushed.seat(seated).previous;
+                    // Ordering: Relaxed; as above.
+                    previous.store(address(before), Ordering::Relaxed);
+                    // Ordering: Relaxed; as above.
+                    other.next().store(address(Some(pushed)), Ordering::Relaxed);
+                }
             }
         }
     }
@@ -139,21 +162,24 @@ impl<K> List<K> {
         // SAFETY: as in `push`.
         unsafe {
             // Ordering: Relaxed; as in `push`, here and below.
-            let before = node::<K, _>(removed.seat(seated).previous.load(Ordering::Relaxed));
-            // Ordering: Relaxed; as in `push`.
             let after = node::<K, _>(removed.next().load(Ordering::Relaxed));
-            match before {
-                None => self.first = after,
-                // Ordering: Relaxed; as in `push`.
-                Some(before) => before.next().store(address(after), Ordering::Relaxed),
+            if self.first.is_some_and(|first| first.0 == removed.0) {
+                self.first = after;
+                if after.is_none() {
+                    self.last = None;
+                }
+                return;
             }
+            // Ordering: Relaxed; as in `push`.
+            let before = removed.seat(seated).previous.load(Ordering::Relaxed);
             match after {
-                None => self.last = before,
+                None => self.last = node(before),
                 // Ordering: Relaxed; as in `push`.
-                Some(after) => after
-                    .seat(seated)
-                    .previous
-                    .store(address(before), Ordering::Relaxed),
+                Some(after) => after.seat(seated).previous.store(before, Ordering::Relaxed),
+            }
+            if let Some(before) = node::<K, _>(before) {
+                // Ordering: Relaxed; as in `push`.
+                before.next().store(address(after), Ordering::Relaxed);
             }
         }
     }

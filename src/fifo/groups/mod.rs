@@ -87,9 +87,14 @@ pub(crate) struct Groups<K, G> {
     clock: Clock,
     seated: Seated,
     schedule: CachePadded<SpinLock<Schedule<K, G>>>,
+    copies: CachePadded<Copies>,
+    wake: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
+}
+
+/// What getters read without the lock. See the header.
+struct Copies {
     is_ready: AtomicBool,
     next: AtomicU64,
-    wake: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
 /// Drops names, which is user code, without a lock.
@@ -107,19 +112,21 @@ impl<K, G> Groups<K, G> {
     fn with<R>(&self, change: impl FnOnce(&mut Schedule<K, G>) -> R) -> R {
         let mut schedule = self.schedule.lock();
         let result = change(&mut schedule);
+        let copies = &*self.copies;
+        let is_ready = schedule.is_ready();
         // Ordering: Relaxed, here and below; written under the lock. See the header for who reads it.
-        if schedule.is_ready() != self.is_ready.load(Ordering::Relaxed) {
+        if is_ready != copies.is_ready.load(Ordering::Relaxed) {
             // Ordering: Relaxed; as above.
-            self.is_ready.swap(schedule.is_ready(), Ordering::Relaxed);
+            copies.is_ready.swap(is_ready, Ordering::Relaxed);
             // Ordering: SeqCst, after the read-modify-write; pairs with the fence of a getter's registration:
             // a getter that has read the old value is on the list for whoever notifies after this.
             fence_after_rmw();
         }
         // Ordering: Relaxed; as above.
-        let (before, next) = (self.next.load(Ordering::Relaxed), schedule.next());
+        let (before, next) = (copies.next.load(Ordering::Relaxed), schedule.next());
         if next != before {
             // Ordering: Relaxed; `wake` has a fence.
-            self.next.store(next, Ordering::Relaxed);
+            copies.next.store(next, Ordering::Relaxed);
         }
         drop(schedule);
         if next < before {
@@ -303,7 +310,7 @@ where
 
     fn next(&self) -> u64 {
         // Ordering: Relaxed; see the header.
-        self.next.load(Ordering::Relaxed)
+        self.copies.next.load(Ordering::Relaxed)
     }
 
     fn len(&self) -> usize {
@@ -312,7 +319,7 @@ where
 
     fn is_idle(&self) -> bool {
         // Ordering: Relaxed; see the header.
-        !self.is_ready.load(Ordering::Relaxed)
+        !self.copies.is_ready.load(Ordering::Relaxed)
     }
 
     #[cfg(feature = "metrics")]

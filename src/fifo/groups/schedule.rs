@@ -35,24 +35,27 @@ struct Pace {
 /// A part of a queue's groups' names, to be dropped once nothing is locked: that is user code.
 pub(super) type Names<G> = Vec<Arc<G>>;
 
+/// In this order: what every push and pop changes shares the cache line of the lock.
+#[repr(C)]
 pub(super) struct Schedule<K, G> {
-    rules: Rules,
-    seated: Seated,
-    clock: Clock,
-    /// Whether there is only the group without a name.
-    is_one: bool,
-    pub(super) groups: Table<K, G>,
+    /// The number of keys in groups.
+    queued: usize,
     ready: Line,
+    /// Whether there is only the group without a name. It waits for nothing (limits, rates and holds need
+    /// names), so it is always in the line of those that are ready, also without keys.
+    is_one: bool,
+    /// Whether keys have become ready for which no getter was notified. Then each getter that takes a key
+    /// and leaves others notifies one more.
+    catches_up: bool,
+    seated: Seated,
+    pub(super) groups: Table<K, G>,
+    rules: Rules,
+    clock: Clock,
     idle: Line,
     /// The groups that wait for a time, by time.
     waiting: BTreeSet<(u64, u32)>,
     cooling: Option<Cooling<K>>,
     pace: Option<Pace>,
-    /// The number of keys in groups.
-    queued: usize,
-    /// Whether keys have become ready for which no getter was notified. Then each getter that takes a key
-    /// and leaves others notifies one more.
-    catches_up: bool,
     /// Counts the times at which idle groups were looked at, and when that is due again.
     epoch: u32,
     next_look: u64,
@@ -77,14 +80,19 @@ impl<K, G> Schedule<K, G> {
         let interval = pacing.min_interval.map(nanos::saturating);
         let pace = pacing.dispatch_rate.map(rate);
         let mut groups = Table::new();
-        groups.insert(None, 1, &rules);
+        let unnamed = groups.insert(None, 1, &rules).number;
+        let mut ready = Line::new();
+        if is_one {
+            groups.get(unnamed).whereabouts = Whereabouts::Ready;
+            ready.push_back(&mut groups, unnamed);
+        }
         Schedule {
             rules,
             seated,
             clock,
             is_one,
             groups,
-            ready: Line::new(),
+            ready,
             idle: Line::new(),
             waiting: BTreeSet::new(),
             cooling: interval.map(|interval| Cooling::new(interval, seated)),
@@ -133,6 +141,13 @@ impl<K, G> Schedule<K, G> {
 
     /// Puts a group where it belongs. Returns whether it has become ready.
     fn relocate(&mut self, number: u32) -> bool {
+        if self.is_one {
+            return false;
+        }
+        self.relocate_one(number)
+    }
+
+    fn relocate_one(&mut self, number: u32) -> bool {
         let clock = &self.clock;
         let group = self.groups.get(number);
         let from = group.whereabouts;
@@ -203,7 +218,7 @@ impl<K, G> Schedule<K, G> {
     /// Takes the next key, if one may be delivered now. Returns also whether another getter is to be
     /// notified.
     pub(super) fn pop(&mut self) -> Option<(Queued<K>, bool)> {
-        let number = self.ready.first()?;
+        let number = self.first_ready()?;
         let clock = &self.clock;
         if let Some(pace) = &mut self.pace {
             let now = clock.nanos();
@@ -220,7 +235,7 @@ impl<K, G> Schedule<K, G> {
         self.queued -= 1;
         let goes_on = group.goes_on();
         self.relocate(number);
-        let others = self.ready.len > 0;
+        let others = self.is_ready();
         if !goes_on && self.ready.len > 1 && self.ready.first() == Some(number) {
             self.ready.remove(&mut self.groups, number);
             self.ready.push_back(&mut self.groups, number);
@@ -233,7 +248,7 @@ impl<K, G> Schedule<K, G> {
     /// would be full, or keys would be left because of a limit or a rate. `None` if none may be delivered now; then a
     /// getter is notified when one may be.
     pub(super) fn missing(&mut self, max: usize) -> Option<usize> {
-        let mut next = Some(self.ready.first()?);
+        let mut next = Some(self.first_ready()?);
         let clock = &self.clock;
         let mut most = max;
         if let Some(pace) = &mut self.pace {
@@ -375,7 +390,7 @@ impl<K, G> Schedule<K, G> {
             && pace.missed <= now
         {
             pace.missed = NEVER;
-            is_ready |= self.ready.len > 0;
+            is_ready |= self.is_ready();
         }
         self.catches_up |= is_ready;
         (is_ready, unknown)
@@ -389,8 +404,18 @@ impl<K, G> Schedule<K, G> {
         group.min(key).min(token)
     }
 
+    /// Returns whether a group may deliver a key, if the pace has a token for it.
+    #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.ready.len > 0
+        match self.is_one {
+            true => self.queued > 0,
+            false => self.ready.len > 0,
+        }
+    }
+
+    #[inline]
+    fn first_ready(&self) -> Option<u32> {
+        self.is_ready().then(|| self.ready.first()).flatten()
     }
 
     /// Returns the number of queued keys.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::schedule::Schedule;
-use super::{Grouping, Groups, NEVER};
+use super::{Copies, Grouping, Groups, NEVER};
 use crate::fifo::order::Order;
 use crate::keys::seat::Seated;
 use crate::sync::SpinLock;
@@ -149,8 +149,10 @@ where
             clock,
             seated,
             schedule: CachePadded::new(SpinLock::new(schedule)),
-            is_ready: AtomicBool::new(false),
-            next: AtomicU64::new(NEVER),
+            copies: CachePadded::new(Copies {
+                is_ready: AtomicBool::new(false),
+                next: AtomicU64::new(NEVER),
+            }),
             wake: OnceLock::new(),
         })
     }

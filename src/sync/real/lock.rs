@@ -20,6 +20,10 @@ use crate::sync::held;
 /// How long a waiter sleeps at a time after it has spun and yielded in vain.
 const NAP: Duration = Duration::from_micros(50);
 
+/// How many pauses a waiter makes before each look. A look takes the line from the holder, who would use it for the next
+/// keys: without pauses, two threads take turns at every key.
+const PAUSES: u32 = 32;
+
 pub(crate) type SpinLock<T> = lock_api::Mutex<RawLock, T>;
 pub(crate) type SpinLockGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
@@ -62,6 +66,7 @@ impl RawLock {
     fn lock_slow(&self) {
         let backoff = Backoff::new();
         loop {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
             // Ordering: Relaxed; only checks whether an attempt is worthwhile.
             while self.0.load(Ordering::Relaxed) {
                 if backoff.is_completed() {
