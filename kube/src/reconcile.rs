@@ -87,6 +87,9 @@ where
             return Verdict::Ok(worker::Outcome::Done);
         }
         cause.was_gone = false;
+        // The newest change may be of a related object, which names an earlier object of this name as its owner.
+        let object_ref = ObjectRef::from_obj_with(&*object, object_ref.dyntype.clone());
+        cause.object = object_ref.clone();
         let reason = cause.reason.as_ref().unwrap_or(&ReconcileReason::Unknown);
         let span = info_span!(
             "reconciling object",

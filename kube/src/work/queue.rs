@@ -19,8 +19,8 @@ const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// Why an object is delivered.
 pub(crate) struct Cause<K: Resource> {
-    /// The object as the newest change refers to it: the key, which equals it, may have the uid and the version of
-    /// an earlier object of this name.
+    /// The object as it was reconciled, or as a newer change refers to it. The key, which equals it, may have the
+    /// uid and the version of an earlier object of this name.
     pub(crate) object: ObjectRef<K>,
     /// The first reason since the last delivery, as in kube-runtime; `None` if the object was
     /// deleted, and nothing else is known.

@@ -14,7 +14,7 @@ use kube_runtime::watcher::{Config, DefaultBackoff};
 
 use serde_json::json;
 
-use crate::probe::{Failed, settle, until};
+use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
 use crate::server::{MAPS, Server};
 
 async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, Failed> {
@@ -116,6 +116,53 @@ async fn results_refer_to_the_object_that_was_created_again() {
     let uid = |uid: &Option<String>| uid.clone().unwrap();
     assert_eq!(uid(&ours[2]), "the second comes-back");
     assert_eq!(uid(&ours[3]), "the second fails");
+}
+
+/// K13: an object that is owned by the earlier object of this name is a change of the newer one.
+#[tokio::test]
+async fn a_result_refers_to_the_object_and_not_to_the_owner_that_a_related_object_names() {
+    let server = Server::default();
+    let metadata = json!({ "name": "a", "namespace": "default", "uid": "the second" });
+    server.write(MAPS, json!({ "metadata": metadata }));
+    let controller = keyqueue_kube::Controller::new(server.maps(), Config::default())
+        .owns(server.secrets(), Config::default());
+    let mut results = spawn(controller.run(reconcile, error_policy, Arc::new(())));
+    let (created, _) = results.next().await.unwrap().unwrap();
+    until(|| server.watches() == 2).await;
+    // Its owner has the uid "a".
+    server.put_owned("of the first", "a");
+    let (related, _) = results.next().await.unwrap().unwrap();
+    let uid = |object: &ObjectRef<ConfigMap>| object.extra.uid.clone();
+    assert_eq!(uid(&created).as_deref(), Some("the second"));
+    assert_eq!(uid(&related), uid(&created));
+}
+
+/// K13
+#[tokio::test]
+async fn the_error_of_an_object_that_is_gone_refers_to_the_newest_of_its_name() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    let put = |uid| {
+        let metadata = json!({ "name": "a", "namespace": "default", "uid": uid });
+        server.write(MAPS, json!({ "metadata": metadata }))
+    };
+    put("the first");
+    let controller = keyqueue_kube::Controller::new(server.maps(), Config::default());
+    let store = controller.store();
+    let mut results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running() == ["a"]).await;
+    server.delete(MAPS, "a");
+    let second = put("the second");
+    until(|| version(&store, "a") == Some(second)).await;
+    server.delete(MAPS, "a");
+    until(|| store.is_empty()).await;
+    settle().await;
+    probe.open();
+    let (reconciled, _) = results.next().await.unwrap().unwrap();
+    assert_eq!(reconciled.extra.uid.as_deref(), Some("the first"));
+    let Err(keyqueue_kube::Error::ObjectNotFound(gone)) = results.next().await.unwrap() else {
+        panic!("it is gone");
+    };
+    assert_eq!(gone.extra.uid.as_deref(), Some("the second"));
 }
 
 #[tokio::test]
