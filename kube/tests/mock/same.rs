@@ -15,7 +15,7 @@ use kube_runtime::watcher::{Config, DefaultBackoff};
 use serde_json::json;
 
 use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
-use crate::server::{MAPS, Server};
+use crate::server::{MAPS, SECRETS, Server};
 
 async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, Failed> {
     match map.metadata.name.as_deref() {
@@ -163,6 +163,53 @@ async fn the_error_of_an_object_that_is_gone_refers_to_the_newest_of_its_name() 
         panic!("it is gone");
     };
     assert_eq!(gone.extra.uid.as_deref(), Some("the second"));
+}
+
+/// Runs this controller, and returns how many reconciliations each of these changes causes.
+macro_rules! counts {
+    ($krate:ident) => {{
+        let (server, probe) = (Server::default(), Probe::new());
+        let controller = $krate::Controller::new(server.maps(), Config::default())
+            .owns(server.secrets(), Config::default());
+        let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+        until(|| server.watches() == 2).await;
+        let mut counts = Vec::new();
+        let mut before = 0;
+        let mut count = async |at_least| {
+            until(|| probe.count("a") >= before + at_least).await;
+            settle().await;
+            counts.push(probe.count("a") - before);
+            before = probe.count("a");
+        };
+        server.put("a");
+        count(1).await;
+        server.put("a");
+        count(1).await;
+        server.put_owned("s", "a");
+        count(1).await;
+        server.delete(SECRETS, "s");
+        count(1).await;
+        probe.close();
+        server.put("a");
+        until(|| probe.running() == ["a"]).await;
+        for _ in 0..5 {
+            server.put("a");
+            server.put_owned("s", "a");
+            settle().await;
+        }
+        probe.open();
+        count(2).await;
+        counts
+    }};
+}
+
+/// K2: changes that come alone, and those that come while the object is reconciled.
+#[tokio::test]
+async fn changes_cause_as_many_reconciliations_as_in_kube_runtime() {
+    let theirs = counts!(kube_runtime);
+    let ours = counts!(keyqueue_kube);
+    assert_eq!(ours, theirs);
+    assert_eq!(ours, [1, 1, 1, 1, 2]);
 }
 
 #[tokio::test]
