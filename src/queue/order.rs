@@ -41,7 +41,8 @@ impl<K, L, S> Builder<K, L, S> {
 
     /// Sets how long the more urgent levels can be preferred: of this many deliveries in a row, at
     /// least one goes to the oldest key of a less urgent level that has keys (P2). The less urgent
-    /// levels take turns at that. At least 2; default: 16.
+    /// levels take turns at that. At least 2; default: 16. `usize::MAX` is strict priority: a less urgent level waits
+    /// as long as a more urgent one has keys.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -53,6 +54,7 @@ impl<K, L, S> Builder<K, L, S> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[doc(alias = "aging")]
+    #[doc(alias = "strict priority")]
     pub fn starvation_limit(mut self, deliveries: usize) -> Self {
         self.settings.order.starvation_limit = deliveries;
         self
