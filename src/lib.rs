@@ -125,6 +125,7 @@ pub use queue::handle::KeyHandle;
 pub use queue::item::Item;
 pub use queue::iter::Iter;
 pub use queue::owned::OwnedItem;
+pub use queue::page::{Cursor, Listed, Page};
 pub use queue::retry_on_drop::RetryOnDrop;
 pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]

@@ -75,12 +75,16 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn has_levels(&self) -> bool {
-        self.ordered().is_some_and(|ordered| ordered.last_level > 0)
+        self.last_level() > 0
+    }
+
+    pub(crate) fn last_level(&self) -> Level {
+        self.ordered().map_or(0, |ordered| ordered.last_level)
     }
 
     /// Returns this level, or the least urgent one if the queue has fewer.
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
-        let last = self.ordered().map_or(0, |ordered| ordered.last_level);
+        let last = self.last_level();
         Level::try_from(level).map_or(last, |level| level.min(last))
     }
 

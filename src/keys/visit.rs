@@ -62,7 +62,7 @@ impl<K> Keys<K> {
         census
     }
 
-    #[cfg(feature = "metrics")]
+    /// Returns the number of shards.
     pub(crate) fn count(&self) -> usize {
         self.shards.len()
     }
@@ -77,14 +77,25 @@ impl<K> Shard<'_, K> {
     /// Pins the nodes for which `is_meant` returns true.
     pub(crate) fn pinned(&self, is_meant: impl Fn(&Node<K>) -> bool) -> Vec<Pinned<K>> {
         let mut pins = Vec::new();
-        self.visit(0, usize::MAX, |node| {
+        self.pin_some(0, usize::MAX, is_meant, &mut pins);
+        pins
+    }
+
+    /// Pins those of some of the shard's nodes for which `is_meant` returns true; see [`visit`](Self::visit).
+    pub(crate) fn pin_some(
+        &self,
+        place: usize,
+        most: usize,
+        is_meant: impl Fn(&Node<K>) -> bool,
+        pins: &mut Vec<Pinned<K>>,
+    ) -> Option<usize> {
+        self.visit(place, most, |node| {
             // SAFETY: in the table of a shard whose lock is held.
             if is_meant(unsafe { node.get() }) {
                 // SAFETY: as above.
                 pins.push(Pinned(unsafe { Pin::new(node) }));
             }
-        });
-        pins
+        })
     }
 
     /// Closes every key of the shard, and counts the keys by state in `census`. A pending delay is

@@ -82,6 +82,16 @@ impl Histogram {
         bucket.sum.add(ticks, alone);
         bucket.count.add(1, alone);
     }
+
+    /// Returns the number of samples, and their sum.
+    pub(super) fn total(&self) -> (u64, u64) {
+        let buckets = self.0.iter();
+        buckets.fold((0, 0), |(count, sum), bucket| {
+            // In this order: see the header.
+            let count = count + bucket.count.get();
+            (count, sum.wrapping_add(bucket.sum.get()))
+        })
+    }
 }
 
 /// The (sum, count) of each bucket, over several histograms.

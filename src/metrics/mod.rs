@@ -40,6 +40,7 @@ mod reporter;
 mod series;
 mod stripes;
 mod tally;
+mod totals;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +50,7 @@ pub(crate) use recorder::Recorder;
 pub use reporter::report_all;
 pub(crate) use series::{Gauges, Scan, Source};
 pub(crate) use tally::Tally;
+pub use totals::Totals;
 
 /// The interval of reports, unless [`report`](crate::WorkQueue::report) is called.
 pub const INTERVAL: Duration = Duration::from_millis(500);

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::fifo::groups::grouping::GroupCounts;
 use crate::fifo::groups::settings::{Grouped, Weigh};
+use crate::keys::node::Node;
 use crate::keys::state::State;
+use crate::queue::page::PORTION;
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};
 
@@ -217,7 +219,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns the groups that have queued keys or keys in flight, or are held, those with the most keys
     /// first. Each is as it was at some moment during the call.
     ///
-    /// Looks at every key that the queue knows, and returns none if the queue has no groups of this type.
+    /// Looks at every key that the queue knows, as a [`page`](Self::page) does, and returns none if the queue has no
+    /// groups of this type.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -247,11 +250,14 @@ impl<K, L, S> WorkQueue<K, L, S> {
 impl<K> Core<K> {
     fn visit_groups(&self, f: &mut dyn FnMut(&dyn Any)) {
         let Some(groups) = self.groups() else { return };
+        let is_held =
+            |node: &Node<K>| matches!(node.state.phase(), State::Processing | State::Dirty);
         let mut in_flight = Vec::new();
-        for shard in self.keys.shards() {
-            in_flight.extend(
-                shard.pinned(|node| matches!(node.state.phase(), State::Processing | State::Dirty)),
-            );
+        for index in 0..self.keys.count() {
+            let mut place = Some(0);
+            while let Some(from) = place {
+                place = (self.keys.shard(index)).pin_some(from, PORTION, is_held, &mut in_flight);
+            }
         }
         groups.visit(&in_flight, f);
     }

@@ -16,11 +16,16 @@ mod left;
 mod lookup;
 mod order;
 pub(crate) mod owned;
+pub(crate) mod page;
+mod pause;
 mod remove;
 pub(crate) mod retry_on_drop;
+mod run_now;
 pub(crate) mod snapshot;
 #[cfg(feature = "futures-core")]
 pub(crate) mod stream;
+#[cfg(feature = "metrics")]
+mod totals;
 
 use std::borrow::Borrow;
 use std::fmt;

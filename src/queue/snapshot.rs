@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::WorkQueue;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::keys::node::Pin;
+use crate::keys::node::{NodeRef, Pin};
 use crate::keys::state::State;
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
@@ -168,53 +168,89 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     /// seen, whether a delay is pending, and the time.
     fn keys_that(&self, wanted: impl Fn(&Seen, bool, Ticks) -> bool) -> Vec<KeySnapshot<'_, K>> {
         let core = &self.core;
-        let watch = core.watch();
         let mut keys = Vec::new();
         for shard in core.keys.shards() {
-            let now = watch.map_or(0, Watch::now);
+            let now = core.watch().map_or(0, Watch::now);
             shard.visit(0, usize::MAX, |node| {
                 // SAFETY: the node is in the table of a shard whose lock is held.
-                let at = unsafe { node.get() };
-                let seen = match watch {
+                let sight = unsafe { Sight::of(core, node, now) };
+                if wanted(&sight.seen, sight.due.is_some(), now) {
                     // SAFETY: as above.
-                    Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
-                    None => Seen {
-                        phase: at.state.phase(),
-                        dirty: None,
-                        held: None,
-                    },
-                };
-                let due = at.delay.due();
-                if !wanted(&seen, due.is_some(), now) {
-                    return;
+                    keys.push(unsafe { sight.keep(core, node) });
                 }
-                let since = match seen.phase {
-                    State::Queued | State::Dirty => seen.dirty.or(Some(now)),
-                    State::Idle | State::Processing => seen.held,
-                };
-                let age = |since: Option<Ticks>| Some(watch?.duration(since?, now));
-                // SAFETY: as above.
-                let pin = unsafe { Pin::new(node) };
-                keys.push(KeySnapshot {
-                    key: Known(pin, PhantomData),
-                    state: seen.phase,
-                    level: core
-                        .has_levels()
-                        .then(|| at.state.level())
-                        .flatten()
-                        .map(usize::from),
-                    age: age(since),
-                    held: age(seen.held),
-                    requeues: 0,
-                    due_in: due.map(|tick| core.timer.until(tick)),
-                });
             });
         }
-        // No lock is held from here on: the limiter is user code.
-        for key in &mut keys {
+        self.count_requeues(&mut keys);
+        keys
+    }
+
+    /// Asks the limiter about each key, which is user code: no lock is held.
+    pub(super) fn count_requeues(&self, keys: &mut [KeySnapshot<'_, K>]) {
+        for key in keys {
             key.requeues = self.limiter.num_requeues(key.key());
         }
-        keys
+    }
+}
+
+/// What a look at a node has found.
+pub(super) struct Sight {
+    pub(super) seen: Seen,
+    /// The tick in which the pending delay ends.
+    pub(super) due: Option<u64>,
+    now: Ticks,
+}
+
+impl Sight {
+    /// # Safety
+    ///
+    /// The lock of the node's shard is held.
+    pub(super) unsafe fn of<K>(core: &Core<K>, node: NodeRef<K>, now: Ticks) -> Self {
+        // SAFETY: by the caller's promise.
+        let at = unsafe { node.get() };
+        let seen = match core.watch() {
+            // SAFETY: as above.
+            Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
+            None => Seen {
+                phase: at.state.phase(),
+                dirty: None,
+                held: None,
+            },
+        };
+        let due = at.delay.due();
+        Sight { seen, due, now }
+    }
+
+    /// Makes a snapshot of the key, which keeps it interned.
+    ///
+    /// # Safety
+    ///
+    /// The lock of the node's shard is held.
+    pub(super) unsafe fn keep<'q, K>(
+        self,
+        core: &'q Core<K>,
+        node: NodeRef<K>,
+    ) -> KeySnapshot<'q, K> {
+        let Sight { seen, due, now } = self;
+        // SAFETY: by the caller's promise.
+        let (at, pin) = unsafe { (node.get(), Pin::new(node)) };
+        let since = match seen.phase {
+            State::Queued | State::Dirty => seen.dirty.or(Some(now)),
+            State::Idle | State::Processing => seen.held,
+        };
+        let age = |since: Option<Ticks>| Some(core.watch()?.duration(since?, now));
+        KeySnapshot {
+            key: Known(pin, PhantomData),
+            state: seen.phase,
+            level: core
+                .has_levels()
+                .then(|| at.state.level())
+                .flatten()
+                .map(usize::from),
+            age: age(since),
+            held: age(seen.held),
+            requeues: 0,
+            due_in: due.map(|tick| core.timer.until(tick)),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ use crate::limiter::NoLimit;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{SpinLock, assert_unlocked};
 use crate::wait::receipt::{Ended, Receipts};
-use crate::{DefaultHasher, Item, WorkQueue};
+use crate::{DefaultHasher, Item, KeySnapshot, WorkQueue};
 pub(crate) use merger::Merger;
 
 /// A [`WorkQueue`] whose keys carry values, which are merged while they wait: a key comes with all that
@@ -200,6 +200,28 @@ impl<K, V> Valued<K, V> {
     /// Takes the value that waits for the next delivery, when there will be none.
     pub(crate) fn take_waiting(&self) -> Option<V> {
         self.waiting.lock().load.value.take()
+    }
+}
+
+impl<K, V> KeySnapshot<'_, Valued<K, V>> {
+    /// Calls `look` with the value that waits for the next delivery of the key, now, and returns what it returns; `None`
+    /// is a key without one, such as a key whose delivery has it (X2).
+    ///
+    /// `look` runs under the lock of the key's value, as a merge function does: puts and a delivery of this key wait for
+    /// it, so it should be short, and it must not call the queue.
+    ///
+    /// ```
+    /// # use keyqueue::{Listed, WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1, 2]);
+    /// let page = queue.page(Default::default(), Listed::Queued, 10);
+    /// let text = page.keys[0].with_value(|value| format!("{value:?}"));
+    /// assert_eq!(text, "Some([1, 2])");
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn with_value<R>(&self, look: impl FnOnce(Option<&V>) -> R) -> R {
+        let waiting = self.key().waiting.lock();
+        look(waiting.load.value.as_ref())
     }
 }
 

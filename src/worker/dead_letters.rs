@@ -109,6 +109,33 @@ impl<K, M: Carry<K>> DeadLetters<K, M> {
         self.0.list()
     }
 
+    /// Returns at most `max` letters whose [`id`](Letter::id) is `from` or above, the oldest first (X2): a page of them,
+    /// or one. Workers that give keys up wait only while these are copied.
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::{DeadLetters, Verdict, Workers};
+    /// # let queue = WorkQueue::from_iter([1, 2, 3]);
+    /// # queue.shut_down();
+    /// let letters = DeadLetters::new(1000)?;
+    /// # let workers = Workers::new(&queue).threads(1).dead_letters(&letters);
+    /// workers.run(|key: &u32| Verdict::GiveUp(format!("{key} is a number")))?; // 1, 2, 3
+    /// let page = letters.page(0, 2);
+    /// assert_eq!([1, 2], [*page[0].key, *page[1].key]);
+    /// assert_eq!(*letters.page(page[1].id + 1, 2)[0].key, 3);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn page(&self, from: u64, max: usize) -> Vec<Letter<K, M::Value>> {
+        self.0.page(from, max)
+    }
+
+    /// Returns the most letters that the store keeps.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
     /// Takes a letter out; dropping it drops the key for good. Returns `None` if there is no such letter, or if it is
     /// just being put back or its key is given up again.
     pub fn remove(&self, id: u64) -> Option<Letter<K, M::Value>> {

@@ -118,6 +118,13 @@ impl<K, V> Store<K, V> {
         kept.map(|kept| kept.letter.share()).collect()
     }
 
+    /// Returns at most `max` letters from this number on.
+    pub(super) fn page(&self, from: u64, max: usize) -> Vec<Letter<K, V>> {
+        let letters = self.letters.lock();
+        let kept = letters.by_id.range(from..).take(max);
+        kept.map(|(_, kept)| kept.letter.share()).collect()
+    }
+
     /// Takes a letter out, unless it is busy.
     pub(super) fn remove(&self, id: u64) -> Option<Letter<K, V>> {
         self.with(|letters| {

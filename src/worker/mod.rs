@@ -107,6 +107,7 @@
 
 mod attempt;
 mod dead_letters;
+mod failures;
 mod join;
 mod lend;
 #[cfg(feature = "tokio")]
@@ -136,6 +137,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use attempt::{Attempt, current};
 pub use dead_letters::{DeadLetters, Letter, ValueDeadLetters};
+pub use failures::{Failures, LastFailure};
 pub use lend::{KeyOnly, WithValue};
 #[cfg(feature = "tokio")]
 pub use lent::Lent;
@@ -172,6 +174,7 @@ struct Loop<'a, K, L, S, E> {
     on_give_up: Option<OnGiveUp<'a, K, L, S, E>>,
     /// Keeps a key that is given up, and returns whether it does.
     dead_letters: Option<Box<Keep<'a, K, L, S, E>>>,
+    failures: Option<Failures<K>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
@@ -253,6 +256,7 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
             on_error: None,
             on_give_up: None,
             dead_letters: None,
+            failures: None,
             requeue_cancelled: true,
             #[cfg(feature = "tracing")]
             trace_keys: None,
@@ -471,12 +475,8 @@ impl<K, L, S, E> Loop<'_, K, L, S, E> {
             return Ok(());
         }
         let (field, rule) = ("on_give_up_async", "must not be set for threads");
-        Err(ConfigError::new(
-            "workers",
-            field,
-            rule,
-            format_args!("set"),
-        ))
+        let set = format_args!("set");
+        Err(ConfigError::new("workers", field, rule, set))
     }
 
     /// Returns the number of workers, or an error if it is 0 or above `most`.

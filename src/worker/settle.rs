@@ -80,6 +80,9 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
                 // The drop of an earlier failure is user code.
                 let _ = catch_panic(|| drop(on_give_up.pending().take(&item)));
             }
+            if let Some(failures) = &self.failures {
+                let _ = catch_panic(|| failures.forget(&item));
+            }
             let (failure, retry) = match said {
                 Ok(Verdict::Ok(outcome)) => match self.succeeded(&mut item, outcome, span) {
                     Ok(()) => return None,
@@ -174,6 +177,9 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         self.trace_failed(item, &failed);
         if let Some(hook) = &self.on_error {
             let _ = catch_panic(|| hook(item, &failed));
+        }
+        if let Some(failures) = &self.failures {
+            let _ = catch_panic(|| failures.keep(item.handle(), &failed));
         }
         match next {
             Ok(delay) => {

@@ -2,6 +2,7 @@
 
 mod client_go;
 mod iterate;
+mod looking;
 mod lookup;
 mod must_use;
 mod owned;

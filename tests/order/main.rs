@@ -9,6 +9,7 @@ mod entries;
 mod groups;
 mod levels;
 mod pace;
+mod pause;
 mod races;
 mod reentry;
 mod removed;

@@ -341,3 +341,21 @@ fn a_store_is_shared_by_workers_of_several_queues() {
             .all(|(queue, key)| queue.contains(&key))
     );
 }
+
+#[test] // X1 X2
+fn letters_come_in_pages() {
+    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let letters = Store::new(10).unwrap();
+    queue.add_all(0..7);
+    fail_all(&queue, &letters, "no");
+    drop(letters.remove(letters.list()[2].id));
+    let (mut found, mut from) = (Vec::new(), 0);
+    loop {
+        let page = letters.page(from, 2);
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { break };
+        from = last.id + 1;
+        found.extend(page.iter().map(|letter| *letter.key));
+    }
+    assert_eq!((found, letters.capacity()), (vec![0, 1, 3, 4, 5, 6], 10));
+}

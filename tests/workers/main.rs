@@ -6,6 +6,7 @@ mod common;
 mod attempts;
 mod dead_letters;
 mod dropped;
+mod failures;
 mod hooks;
 mod outcomes;
 mod panics;

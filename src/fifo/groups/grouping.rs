@@ -80,6 +80,12 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// there is only the group without a name. May run user code.
     fn hold_of(&self, held: &Held<K>, until: u64) -> bool;
 
+    /// Pauses all deliveries, or lets them go on. Returns whether a getter is to be notified.
+    fn pause(&self, pause: bool) -> bool;
+
+    /// Returns whether all deliveries are paused.
+    fn is_paused(&self) -> bool;
+
     /// Calls `f` with each group that has keys or is held, as a `GroupCounts<G>`. `in_flight` has the keys in
     /// flight. Runs user code.
     fn visit(&self, in_flight: &[Pinned<K>], f: &mut dyn FnMut(&dyn Any));

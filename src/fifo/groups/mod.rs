@@ -22,6 +22,7 @@
 //!   clock has passed the first time, and the timer's thread, call `unpark`.
 //! * **Pace** (T1). One bucket for all. A getter takes a token with the key. Without one it takes nothing,
 //!   and notes when there will be one, which is a time as above.
+//! * **A pause** (G7) makes nothing ready, for getters: the line stays as it is, and what comes meanwhile joins it.
 //! * **Intervals** (T2) are in [`cooling`].
 //! * **Levels** (G4) are lists of one group. A key whose level rises is moved to another list. If it
 //!   is in none, because it is not yet pushed or already taken, nothing is done: the list that a key is
@@ -353,6 +354,14 @@ where
             id = Some(self.find_of(held.key()));
         }
         true
+    }
+
+    fn pause(&self, pause: bool) -> bool {
+        self.with(|schedule| schedule.pause(pause))
+    }
+
+    fn is_paused(&self) -> bool {
+        self.schedule.lock().is_paused()
     }
 
     fn visit(&self, in_flight: &[Pinned<K>], f: &mut dyn FnMut(&dyn Any)) {

@@ -47,6 +47,8 @@ pub(super) struct Schedule<K, G> {
     /// Whether keys have become ready for which no getter was notified. Then each getter that takes a key
     /// and leaves others notifies one more.
     catches_up: bool,
+    /// Whether nothing is delivered, whatever is ready (G7).
+    is_paused: bool,
     seated: Seated,
     pub(super) groups: Table<K, G>,
     rules: Rules,
@@ -103,6 +105,7 @@ impl<K, G> Schedule<K, G> {
             }),
             queued: 0,
             catches_up: false,
+            is_paused: false,
             epoch: 0,
             next_look: 0,
         }
@@ -404,18 +407,32 @@ impl<K, G> Schedule<K, G> {
         group.min(key).min(token)
     }
 
-    /// Returns whether a group may deliver a key, if the pace has a token for it.
+    /// Returns whether a group may deliver a key, if the pace has a token for it. Never while deliveries are paused.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        match self.is_one {
-            true => self.queued > 0,
-            false => self.ready.len > 0,
-        }
+        !self.is_paused
+            && match self.is_one {
+                true => self.queued > 0,
+                false => self.ready.len > 0,
+            }
     }
 
     #[inline]
     fn first_ready(&self) -> Option<u32> {
         self.is_ready().then(|| self.ready.first()).flatten()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Pauses all deliveries, or lets them go on. Returns whether a getter is to be notified.
+    pub(super) fn pause(&mut self, pause: bool) -> bool {
+        let was_paused = std::mem::replace(&mut self.is_paused, pause);
+        // Keys have become ready meanwhile, and the getters that were notified for them have found none.
+        let goes_on = was_paused && self.is_ready();
+        self.catches_up |= goes_on;
+        goes_on
     }
 
     /// Returns the number of queued keys.

@@ -52,6 +52,7 @@ pub(crate) struct Pacing {
     pub(crate) group_rate: Option<PerSecond>,
     pub(crate) dispatch_rate: Option<PerSecond>,
     pub(crate) min_interval: Option<Duration>,
+    pub(crate) pausable: bool,
     /// The setting that cannot apply, and the reason.
     pub(crate) misplaced: Option<(&'static str, &'static str)>,
 }
@@ -82,7 +83,7 @@ impl Pacing {
 
     /// Whether the queue needs groups for this, if only one.
     pub(crate) fn is_set(&self) -> bool {
-        self.dispatch_rate.is_some() || self.min_interval.is_some()
+        self.dispatch_rate.is_some() || self.min_interval.is_some() || self.pausable
     }
 }
 

@@ -1,0 +1,245 @@
+//! The last failure of each key whose retry is pending, for a look at a running queue.
+//!
+//! # Protocol
+//!
+//! All failures are behind one mutex, under which no user code runs: a key is kept as a handle to it, an error as text.
+//! A key is found by the address of the interned key, which the handle keeps in its place. A worker that has processed
+//! a key takes the key's failure out while it still holds the key, and puts in the new one if it has failed again.
+//!
+//! A failure whose delay was cancelled, or whose key was delivered to a getter that is no worker, is *stale* once the
+//! key is idle without a delay. Each call that changes something also removes one that is stale, in turn, so stale
+//! ones go while workers finish keys.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::hash::{BuildHasher, Hash};
+use std::ptr;
+use std::time::{Duration, SystemTime};
+
+use super::{Failed, Workers};
+use crate::keys::state::State;
+use crate::sync::catch_panic::catch_panic;
+use crate::sync::{Arc, Mutex, assert_unlocked};
+use crate::{ConfigError, KeyHandle, KeySnapshot};
+
+/// The most bytes of an error's text that are kept.
+const TEXT: usize = 4096;
+
+/// A bounded record of the last failure of each key whose retry is pending, for a look at a running queue (X2); see
+/// [`Workers::failures`]. A clone is another handle to the same record.
+///
+/// ```
+/// use keyqueue::limiter::ItemExponentialFailure;
+/// use keyqueue::worker::{Failures, Workers};
+/// use keyqueue::{Listed, WorkQueue};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), keyqueue::ConfigError> {
+/// let backoff = ItemExponentialFailure::new(Duration::from_secs(30), Duration::from_secs(60))?;
+/// let queue = Arc::new(WorkQueue::builder().rate_limiter(backoff).build()?);
+/// let failures = Failures::new(1000)?;
+/// let workers = Workers::shared(Arc::clone(&queue)).threads(1).failures(&failures);
+/// let workers = workers.spawn(|_: &&str| Err::<(), _>("no route"))?;
+/// queue.add("pod");
+/// while queue.counts().delayed == 0 || failures.is_empty() {
+///     std::thread::yield_now(); // it fails, and waits for its retry
+/// }
+///
+/// let page = queue.page(Default::default(), Listed::Delayed, 100);
+/// let failure = failures.of(&page.keys[0]).unwrap();
+/// assert_eq!((&*failure.error, failure.attempt), ("no route", 1));
+/// assert_eq!(failure.next, Duration::from_secs(30));
+/// # drop(page);
+/// # queue.shut_down();
+/// # workers.join();
+/// # Ok(())
+/// # }
+/// ```
+pub struct Failures<K>(Arc<Record<K>>);
+
+/// How a key failed whose retry is pending; see [`Failures`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastFailure {
+    /// The error as text; its first 4096 bytes.
+    pub error: String,
+    /// The number of the try that failed, from 1.
+    pub attempt: u32,
+    /// When it failed, by the system's clock.
+    pub at: SystemTime,
+    /// The delay of the retry, from then.
+    pub next: Duration,
+}
+
+struct Record<K> {
+    capacity: usize,
+    kept: Mutex<Kept<K>>,
+}
+
+struct Kept<K> {
+    by_key: BTreeMap<usize, (KeyHandle<K>, LastFailure)>,
+    /// Where to look for the next stale one.
+    next: usize,
+    missed: u64,
+}
+
+/// What was taken out, to be dropped without the lock: the last handle of a queue drops its keys.
+type Gone<K> = [Option<(KeyHandle<K>, LastFailure)>; 2];
+
+impl<K> Kept<K> {
+    fn take_stale(&mut self) -> Option<(KeyHandle<K>, LastFailure)> {
+        let seen = self.by_key.range(self.next..).next();
+        let seen = seen.map(|(at, (key, _))| {
+            let pin = key.pin();
+            (
+                *at,
+                pin.phase() == State::Idle && pin.delay().due().is_none(),
+            )
+        });
+        self.next = seen.map_or(0, |(at, _)| at + 1);
+        let (at, _) = seen.filter(|(_, is_stale)| *is_stale)?;
+        self.by_key.remove(&at)
+    }
+}
+
+impl<K> Failures<K> {
+    /// Creates a record of at most `capacity` failures, above 0. When it is full, a further one is not kept, and
+    /// counted as [`missed`](Self::missed).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `capacity` is 0.
+    pub fn new(capacity: usize) -> Result<Self, ConfigError> {
+        ConfigError::check_range("failures", "capacity", 1..=usize::MAX, capacity)?;
+        Ok(Failures(Arc::new(Record {
+            capacity,
+            kept: Mutex::new(Kept {
+                by_key: BTreeMap::new(),
+                next: 0,
+                missed: 0,
+            }),
+        })))
+    }
+
+    /// Returns the last failure of a key, from the failure until the end of its next try; `None` if it has none.
+    #[must_use]
+    pub fn of(&self, key: &KeySnapshot<'_, K>) -> Option<LastFailure> {
+        let kept = self.0.kept.lock();
+        let (_, failure) = kept.by_key.get(&address(key.key()))?;
+        Some(failure.clone())
+    }
+
+    /// Returns the number of failures that are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.kept.lock().by_key.len()
+    }
+
+    /// Returns whether no failure is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how many failures were not kept, because the record was full.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.0.kept.lock().missed
+    }
+
+    /// Keeps the failure of a key that the caller holds and that will be retried.
+    pub(super) fn keep<E: fmt::Display>(&self, key: KeyHandle<K>, failed: &Failed<'_, E>) {
+        let Some(next) = failed.next else { return };
+        assert_unlocked();
+        let failure = LastFailure {
+            error: catch_panic(|| beginning(failed.failure))
+                .unwrap_or_else(|message| format!("its text panicked: {message}")),
+            attempt: failed.attempt,
+            at: SystemTime::now(),
+            next,
+        };
+        let gone: Gone<K> = {
+            let mut kept = self.0.kept.lock();
+            let stale = kept.take_stale();
+            let at = address(key.key());
+            if kept.by_key.len() >= self.0.capacity && !kept.by_key.contains_key(&at) {
+                kept.missed += 1;
+                [Some((key, failure)), stale]
+            } else {
+                [kept.by_key.insert(at, (key, failure)), stale]
+            }
+        };
+        drop(gone);
+    }
+
+    /// Takes out the failure of a key that the caller holds.
+    pub(super) fn forget(&self, key: &K) {
+        let gone: Gone<K> = {
+            let mut kept = self.0.kept.lock();
+            [kept.by_key.remove(&address(key)), kept.take_stale()]
+        };
+        drop(gone);
+    }
+}
+
+fn address<K>(key: &K) -> usize {
+    ptr::from_ref(key).addr()
+}
+
+/// Writes a text until it is too long.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut end = text.len().min(TEXT - self.0.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.0.push_str(&text[..end]);
+        match end < text.len() {
+            true => Err(fmt::Error),
+            false => Ok(()),
+        }
+    }
+}
+
+fn beginning(text: &impl fmt::Display) -> String {
+    let mut beginning = Beginning(String::new());
+    // An error says that there was more, or comes from the text itself.
+    let _ = write!(beginning, "{text}");
+    beginning.0
+}
+
+impl<K, L, S, E, M> Workers<'_, K, L, S, E, M>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+    E: fmt::Display,
+{
+    /// Records the last failure of each key whose retry is pending in `failures`, for a look at the running queue: from
+    /// the failure until the end of the next try (X2).
+    ///
+    /// Costs a lock and the text of the error for each failure, and a lock for each key that ends. Several `Workers` may
+    /// share a record. Default: none, which costs nothing.
+    pub fn failures(mut self, failures: &Failures<K>) -> Self {
+        self.inner.failures = Some(failures.clone());
+        self
+    }
+}
+
+impl<K> Clone for Failures<K> {
+    fn clone(&self) -> Self {
+        Failures(Arc::clone(&self.0))
+    }
+}
+
+impl<K> fmt::Debug for Failures<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failures")
+            .field("len", &self.len())
+            .field("capacity", &self.0.capacity)
+            .field("missed", &self.missed())
+            .finish()
+    }
+}
