@@ -5,9 +5,9 @@ use std::future::Future;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, WorkQueue};
+use keyqueue::{Added, Builder, DrainEnd, WorkQueue};
 use keyqueue_loom_tests::values::{bag, drain, values};
-use keyqueue_loom_tests::{Queue, check, queue, queue_of, spawn_with};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue, queue_of, spawn_with};
 use loom::sync::Arc;
 
 fn drains_delays() -> Arc<Queue> {
@@ -105,5 +105,42 @@ fn values_beside_the_end_are_left_once() {
         let left = queue.take_left().into_iter();
         numbers.extend(left.flat_map(|mut left| left.value.touch()));
         assert_eq!(numbers, if accepted { &[1, 2][..] } else { &[1] });
+    });
+}
+
+/// X3, S12. A delayed key is run now beside a shut-down: it is delivered, or left, and not lost.
+#[test]
+fn a_delayed_key_that_is_run_now_beside_a_shut_down_is_delivered_or_left() {
+    check("left_run_now", 3, || {
+        let (queue, _time) = delayed_queue(Builder::manual_timers);
+        queue.add_after(1, Duration::from_secs(1));
+        let ender = spawn_with(&queue, WorkQueue::shut_down);
+        let added = queue.run_now(&1);
+        ender.join().unwrap();
+        let delivered = queue.iter().count();
+        let left = queue.take_left().len();
+        assert!(delivered + left >= 1, "{added:?}");
+        assert_eq!(delivered, usize::from(added == Some(Added::Queued)));
+    });
+}
+
+/// X3, B2. A delayed key is run now beside the end of its delay: it gives its room back once.
+#[test]
+fn a_delayed_key_that_is_run_now_beside_its_end_gives_its_room_back() {
+    check("left_run_now_fire", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
+        queue.add_after(1, Duration::from_secs(1));
+        time.advance(Duration::from_secs(2));
+        let firing = spawn_with(&queue, WorkQueue::fire_due);
+        let added = queue.run_now(&1);
+        let fired = firing.join().unwrap();
+        assert!(added.is_some() || fired == 1);
+        assert_eq!((queue.len(), queue.counts().delayed), (1, 0));
+        assert!(queue.entry(2).refuse().add().is_err(), "it is full");
+        queue.get().unwrap().done();
+        assert!(queue.try_get().is_err());
+        let added = queue.entry(2).refuse().add();
+        assert_eq!(added.ok(), Some(Added::Queued), "there is room again");
+        assert!(queue.entry(3).refuse().add().is_err(), "for one key");
     });
 }

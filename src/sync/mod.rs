@@ -27,6 +27,11 @@ pub(crate) mod held;
 #[cfg(not(any(keyqueue_loom, keyqueue_shuttle)))]
 pub(crate) use held::{Held, assert_locks_held, assert_unlocked};
 
+#[cfg(all(keyqueue_loom, not(feature = "loom")))]
+compile_error!("`--cfg keyqueue_loom` needs keyqueue's feature `loom`");
+#[cfg(all(keyqueue_shuttle, not(feature = "shuttle")))]
+compile_error!("`--cfg keyqueue_shuttle` needs keyqueue's feature `shuttle`");
+
 pub(crate) mod catch_panic;
 
 use std::ops::{Deref, DerefMut};

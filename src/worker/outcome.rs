@@ -28,9 +28,10 @@ pub enum Outcome {
     /// nothing has failed. client-go's `AddRateLimited` without an error, controller-runtime's
     /// `Result{Requeue: true}`.
     ///
-    /// The limiter counts it, so its delays grow with each one in a row, and a key that fails after
-    /// it is nearer to [`max_retries`](super::Workers::max_retries); the outcome itself never gives a
-    /// key up. A limiter that panics here makes it a failure, with [`Reason::Limiter`].
+    /// A limiter that counts makes its delays grow with each one in a row, and counts it towards
+    /// [`max_retries`](super::Workers::max_retries): after that many of them, the first failure gives the key
+    /// up. The outcome itself never does. A limiter that panics here makes it a failure, with
+    /// [`Reason::Limiter`].
     RequeueRateLimited,
     /// Add the key again now, keep its failures, and hold its [group](crate::Builder::group_by) for this
     /// time: no key of the group is delivered before (G6). A longer hold stays as it is. For "429: not before
@@ -251,8 +252,8 @@ pub enum Reason {
 pub struct GivenUp<E> {
     /// The last failure.
     pub failure: Failure<E>,
-    /// The number of retries, one less than the number of failures. Zero if the limiter panicked
-    /// before the count was known.
+    /// The number of retries: one less than the number of failures, and what the limiter has counted beyond
+    /// that ([`Outcome::RequeueRateLimited`]). Zero if the limiter panicked before the count was known.
     pub retries: u32,
     /// Why it is not retried again.
     pub reason: Reason,

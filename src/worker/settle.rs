@@ -110,7 +110,9 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         span: &Span,
     ) -> Result<(), String> {
         let limited = match outcome {
-            Outcome::RequeueRateLimited => catch_panic(|| self.queue.limiter.when(item))?,
+            Outcome::RequeueRateLimited if !self.queue.is_shutting_down() => {
+                catch_panic(|| self.queue.limiter.when(item))?
+            }
             _ => Duration::ZERO,
         };
         let (event, name) = match outcome {

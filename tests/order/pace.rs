@@ -133,6 +133,23 @@ fn a_key_is_delivered_again_after_its_interval() {
     assert_eq!(take_all(&queue), ["a"]);
 }
 
+#[test] // T2 C1
+fn a_key_whose_interval_is_over_keeps_its_place_in_the_order() {
+    let (queue, time) = built(|builder| builder.min_interval(secs(1)));
+    for key in ["a", "b"] {
+        queue.add(key);
+        drop(queue.try_get().unwrap());
+        time.advance(ms(500));
+    }
+    // The interval of one is over, and that of the other is not.
+    queue.add_all(["b", "a", "c"]);
+    time.advance(secs(1));
+    assert_eq!(take_all(&queue), ["a", "c", "b"]);
+    time.advance(secs(2));
+    queue.add_all(["b", "e", "a"]);
+    assert_eq!(take_all(&queue), ["b", "e", "a"]);
+}
+
 #[test] // T2 C10
 fn an_interval_is_not_forgotten_with_the_key() {
     let (queue, time) = built(|builder| builder.min_interval(secs(1)));

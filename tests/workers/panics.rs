@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::common::timed::MS;
 use crate::common::{poll_until_idle, watchdog};
 use crate::outcomes::Bench;
-use keyqueue::WorkQueue;
 use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{Failure, Outcome, Reason, Workers};
+use keyqueue::{LeftReason, WorkQueue};
 
 /// Ends the run of a panic without printing it.
 fn blow() -> ! {
@@ -79,6 +79,23 @@ fn a_limiter_that_panics_for_a_requeue_ends_the_key_and_is_told() {
     let (_, end) = bench.given_up().pop().unwrap();
     assert_eq!(end.failure, Failure::Panic("blown".to_owned()));
     assert_eq!((end.reason, end.retries), (Reason::Limiter, 2));
+}
+
+#[test] // W3 S12
+fn a_requeue_after_a_shut_down_asks_no_limiter_and_is_left() {
+    let queue = WorkQueue::builder()
+        .rate_limiter(Fuse::default())
+        .build()
+        .unwrap();
+    queue.add(1);
+    let ran = Workers::new(&queue).threads(1).run(|_| {
+        queue.rate_limiter().when.store(true, Ordering::SeqCst);
+        queue.shut_down();
+        Outcome::RequeueRateLimited
+    });
+    ran.unwrap();
+    let left = queue.take_left();
+    assert_eq!((left.len(), left[0].reason), (1, LeftReason::Refused));
 }
 
 #[test] // W3

@@ -84,6 +84,12 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         added
     }
 
+    /// Ends a delay now, as when it is over (X3).
+    pub fn run_now(&mut self, key: K) -> Option<Added> {
+        let level = self.delays.cancel(key)?;
+        Some(self.add_at(level, key))
+    }
+
     /// Adds a key with settings (V6), unless it is refused.
     pub fn enter(&mut self, key: K, how: Settings) -> Option<Added> {
         if how.refuse && !self.has_room(key) {

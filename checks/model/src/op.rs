@@ -222,6 +222,8 @@ pub enum Op {
     Snapshot,
     /// Looks for keys that have been held for so long.
     Stuck(Span),
+    /// Ends a delay now.
+    RunNow(u16),
 }
 
 impl Op {

@@ -71,6 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (any::<u16>(), span()).prop_map(|(key, delay)| Op::AddAfter(key, delay)),
         4 => any::<u16>().prop_map(Op::AddLimited),
         3 => any::<u16>().prop_map(Op::Cancel),
+        3 => any::<u16>().prop_map(Op::RunNow),
         1 => any::<u16>().prop_map(Op::Forget),
         1 => any::<u16>().prop_map(Op::NumRequeues),
         6 => span().prop_map(Op::Advance),

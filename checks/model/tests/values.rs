@@ -64,6 +64,7 @@ fn op() -> impl Strategy<Value = ValueOp> {
         2 => which().prop_map(ValueOp::HandleDrop),
         4 => key().prop_map(ValueOp::Remove),
         3 => key().prop_map(ValueOp::Cancel),
+        3 => key().prop_map(ValueOp::RunNow),
         16 => Just(ValueOp::TryGet),
         3 => which().prop_map(ValueOp::Change),
         2 => which().prop_map(ValueOp::Take),

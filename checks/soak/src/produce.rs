@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{Added, Ended, KeyHandle, Receipt, State};
+use keyqueue::{Added, Ended, KeyHandle, Receipt, State, WorkQueue};
 use keyqueue_model::ledger::{Key, Reply};
 
 use crate::carried::Carried;
@@ -226,6 +226,14 @@ fn check_snapshot<K: Carried>(life: &Life<K>) {
     assert_eq!(numbers.len(), all, "a snapshot has a key twice");
 }
 
+/// Pauses the queue for a moment, if it can be paused. The last of those that do so at the same time resumes it.
+fn pause<K, L, S>(queue: &WorkQueue<K, L, S>) {
+    if queue.pause().is_ok() {
+        thread::yield_now();
+        queue.resume();
+    }
+}
+
 impl<K: Carried> Producer<'_, K> {
     /// Delays a key, in some way.
     fn delay(&mut self, key: Key, by_handle: bool) -> Added {
@@ -249,8 +257,10 @@ impl<K: Carried> Producer<'_, K> {
             // Without a value, if keys have one: perhaps nothing is delivered.
             22..26 => ledger.count(number, perhaps(queue.add_rate_limited(key.into()))),
             26..28 => ledger.count(number, perhaps(queue.handle(key.into()).add())),
-            28..40 => _ = queue.cancel(&key),
-            40..48 => _ = ledger.discard([number], || K::take_back(queue, &key).into()),
+            28..36 => _ = queue.cancel(&key),
+            36..40 => _ = queue.run_now(&key),
+            40 => pause(queue),
+            41..48 => _ = ledger.discard([number], || K::take_back(queue, &key).into()),
             48..56 => queue.forget(&key.into()),
             56 => _ = queue.num_requeues(&key.into()),
             57 => _ = queue.fire_due(),

@@ -32,8 +32,14 @@ struct Interval<K> {
     pin: Pin<K>,
 }
 
+/// Whether the interval of a key was not over when that was last looked at. Whoever queues the key may ask without the
+/// lock: only its next delivery begins another interval.
+pub(super) fn is_cooling(seat: &Seat) -> bool {
+    flags(seat) & COOLING != 0
+}
+
 fn flags(seat: &Seat) -> u8 {
-    // Ordering: Relaxed; accessed under the lock of the groups.
+    // Ordering: Relaxed; changed under the lock of the groups.
     seat.cooling.load(Ordering::Relaxed)
 }
 

@@ -73,6 +73,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{SpinLock, assert_unlocked, fence_after_rmw};
 use crate::{Clock, DefaultHasher};
+use cooling::is_cooling;
 use grouping::{GroupCounts, Grouping};
 use schedule::{Names, Schedule};
 use settings::{By, Weigh};
@@ -249,10 +250,14 @@ where
     }
 
     fn push(&self, entry: Queued<K>) -> bool {
-        match self.with(|schedule| schedule.push(entry)) {
+        // The order is that of the pushes (C1): if the interval of this key is over, it does not wait for the next look,
+        // and those that have waited for theirs come before it.
+        let is_over = is_cooling(entry.seat(&self.seated)) && self.unpark(self.clock.nanos());
+        let is_ready = match self.with(|schedule| schedule.push(entry)) {
             Ok(is_ready) => is_ready,
             Err(entry) => self.push_unknown(entry),
-        }
+        };
+        is_ready || is_over
     }
 
     fn pop(&self) -> Option<(Queued<K>, bool)> {

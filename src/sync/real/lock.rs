@@ -20,8 +20,8 @@ use crate::sync::held;
 /// How long a waiter sleeps at a time after it has spun and yielded in vain.
 const NAP: Duration = Duration::from_micros(50);
 
-/// How many pauses a waiter makes before each look. A look takes the line from the holder, who would use it for the next
-/// keys: without pauses, two threads take turns at every key.
+/// How many pauses a waiter makes before its first look, and after each exchange that another one has won. A look takes
+/// the line from the holder, who would use it for the next keys: without pauses, two threads take turns at every key.
 const PAUSES: u32 = 32;
 
 pub(crate) type SpinLock<T> = lock_api::Mutex<RawLock, T>;

@@ -165,6 +165,15 @@ impl<'q> Lockstep<'q> {
                     "cancel of {id}"
                 );
             }
+            Op::RunNow(number) => {
+                let id = self.id(number);
+                let added = self.queue.run_now(&id);
+                let expected = self.model.run_now(id);
+                assert_eq!(added.is_some(), expected.is_some(), "X3: {id}");
+                if let (Some(added), Some(expected)) = (added, expected) {
+                    self.added_as(id, added, expected);
+                }
+            }
             Op::Forget(number) => {
                 let id = self.id(number);
                 self.queue.forget(&self.key(id));

@@ -163,6 +163,14 @@ impl Lockstep<'_> {
                 let key = self.key(key);
                 assert_eq!(self.queue.cancel(&key), self.model.cancel(key), "D6: {key}");
             }
+            ValueOp::RunNow(key) => {
+                let key = self.key(key);
+                assert_eq!(
+                    self.queue.run_now(&key),
+                    self.model.run_now(key),
+                    "X3: {key}"
+                );
+            }
             ValueOp::TryGet => self.get(),
             ValueOp::Change(which) => {
                 let at = usize::from(which).checked_rem(self.items.len())?;

@@ -110,6 +110,10 @@ impl Model {
         load.value
     }
 
+    pub(super) fn run_now(&mut self, key: u16) -> Option<Added> {
+        self.keys.run_now(key)
+    }
+
     pub(super) fn cancel(&mut self, key: u16) -> bool {
         let cancelled = self.keys.delays.cancel(key).is_some();
         if cancelled && !self.keys.will_be_delivered(key) {

@@ -55,6 +55,8 @@ pub enum ValueOp {
     ShutDownNow,
     /// Takes what is left.
     TakeLeft,
+    /// Ends a delay now.
+    RunNow(u16),
 }
 
 impl ValueOp {
