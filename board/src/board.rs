@@ -1,0 +1,246 @@
+//! The registry of queues, and what a look at one of them is worth to the next.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use keyqueue::limiter::RateLimiter;
+
+use crate::error::NameError;
+use crate::history::{History, INTERVAL, Sample};
+use crate::policy::{Asked, Policy};
+use crate::rows::{Census, Summary};
+use crate::shown::Shown;
+use crate::source::Source;
+use crate::web;
+
+/// The longest name of a queue, in bytes.
+const LONGEST_NAME: usize = 200;
+/// A look at all keys takes at most one part in this many of a processor's time.
+const SHARE: u32 = 150;
+/// What was found is shown for no longer than this.
+const STALE: Duration = Duration::from_secs(10);
+
+/// The queues that are shown, and who may do what: see the [crate's documentation](crate). A clone is another handle to
+/// the same board.
+#[derive(Clone)]
+pub struct Board(pub(crate) Arc<Registry>);
+
+pub(crate) struct Registry {
+    queues: RwLock<BTreeMap<String, Arc<Entry>>>,
+    policy: RwLock<Option<Arc<Policy>>>,
+    /// Live pages that are open now.
+    pub(crate) viewers: std::sync::atomic::AtomicUsize,
+}
+
+/// A queue, with what was last seen of it.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) source: Box<dyn Source>,
+    seen: Mutex<Option<(Instant, Arc<Census>)>>,
+    history: Mutex<History>,
+}
+
+/// What is under these locks is valid after a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    /// Creates a board without queues, on which nobody may do anything.
+    #[must_use]
+    pub fn new() -> Self {
+        Board(Arc::new(Registry {
+            queues: RwLock::default(),
+            policy: RwLock::default(),
+            viewers: Default::default(),
+        }))
+    }
+
+    /// Adds a queue under a name of 1 to 200 bytes, under which it is shown.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the rule if the name is empty, too long, has control characters, or is `.` or `..`; or
+    /// if a queue has this name that is not gone yet.
+    pub fn add<K, L, S>(
+        &self,
+        name: impl Into<String>,
+        shown: Shown<K, L, S>,
+    ) -> Result<&Self, NameError>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        L: RateLimiter<K> + Send + Sync + 'static,
+        S: BuildHasher + Send + Sync + 'static,
+    {
+        let name = name.into();
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(NameError::new("must have 1 to 200 bytes", &name));
+        }
+        if name.chars().any(char::is_control) || matches!(&*name, "." | "..") {
+            let rule = "must have no control characters, and not be a relative path";
+            return Err(NameError::new(rule, &name));
+        }
+        let mut queues = self
+            .0
+            .queues
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = queues.get(&name);
+        if known.is_some_and(|known| known.source.summary().is_some()) {
+            return Err(NameError::new("must be that of no other queue", &name));
+        }
+        let entry = Entry {
+            name: name.clone(),
+            source: Box::new(shown),
+            seen: Mutex::default(),
+            history: Mutex::default(),
+        };
+        queues.insert(name, Arc::new(entry));
+        Ok(self)
+    }
+
+    /// Takes a queue off the board. Returns whether there was one with this name.
+    pub fn remove(&self, name: &str) -> bool {
+        let mut queues = self
+            .0
+            .queues
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        queues.remove(name).is_some()
+    }
+
+    /// Lets those act for whom `policy` returns who they are: what is asked for, and by which request, is its argument.
+    /// Without it, and where it returns `None`, the board only shows. A later policy replaces an earlier one.
+    ///
+    /// The name that it returns is in the event of each action, with target `keyqueue_board`.
+    ///
+    /// ```
+    /// use keyqueue_board::{Action, Board};
+    ///
+    /// let board = Board::new().allow(|asked| {
+    ///     // Set by a proxy that has checked who it is, and that nobody gets past.
+    ///     let user = asked.request.headers.get("x-forwarded-user")?.to_str().ok()?;
+    ///     (asked.action != Action::Drain || user == "root").then(|| user.to_owned())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn allow(
+        self,
+        policy: impl Fn(&Asked<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let policy: Arc<Policy> = Arc::new(policy);
+        *self
+            .0
+            .policy
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(policy);
+        self
+    }
+
+    /// Returns the pages, to be nested into a service: `app.nest("/queues", board.router())`.
+    ///
+    /// It needs a tokio runtime with a timer, which `axum::serve` has. Whoever reaches it sees keys, values and errors: put
+    /// it behind the service's own layer that checks who it is.
+    pub fn router<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
+        web::router(self.clone())
+    }
+
+    /// Takes a sample of each queue every second, so that pictures have no gaps where nobody has looked. Never returns;
+    /// drop the future to end it.
+    ///
+    /// ```no_run
+    /// # async fn doc(board: keyqueue_board::Board) {
+    /// tokio::spawn(async move { board.record().await });
+    /// # }
+    /// ```
+    pub async fn record(&self) {
+        loop {
+            let queues = self.queues();
+            web::blocking(move || queues.iter().for_each(|queue| _ = queue.look())).await;
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    pub(crate) fn queues(&self) -> Vec<Arc<Entry>> {
+        let queues = self.0.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.values().cloned().collect()
+    }
+
+    pub(crate) fn queue(&self, name: &str) -> Option<Arc<Entry>> {
+        let queues = self.0.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(name).cloned()
+    }
+
+    /// Returns who asks, if that is allowed.
+    pub(crate) fn who(&self, asked: &Asked<'_>) -> Option<String> {
+        let policy = self.0.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let policy = policy.clone()?;
+        // It is the user's; one that panics allows nothing.
+        catch_unwind(AssertUnwindSafe(|| policy(asked))).ok()?
+    }
+}
+
+impl Entry {
+    /// Returns the queue's numbers and a census that is as new as is reasonable, and takes a sample if that is due. `None`
+    /// if the queue is gone.
+    pub(crate) fn look(&self) -> Option<(Summary, Arc<Census>)> {
+        let mut summary = self.source.summary()?;
+        summary.name.clone_from(&self.name);
+        let census = self.census()?;
+        let now = Instant::now();
+        let mut history = lock(&self.history);
+        if history.is_due(now) {
+            history.push(Sample {
+                at: now,
+                queued: summary.queued,
+                processing: census.processing,
+                delayed: census.delayed,
+                totals: self.source.totals(),
+            });
+        }
+        Some((summary, census))
+    }
+
+    /// Viewers share a census for as long as that keeps the looks below a share of a processor.
+    fn census(&self) -> Option<Arc<Census>> {
+        let mut seen = lock(&self.seen);
+        if let Some((at, census)) = &*seen
+            && at.elapsed() < (census.took * SHARE).min(STALE)
+        {
+            return Some(Arc::clone(census));
+        }
+        let census = Arc::new(self.source.census()?);
+        *seen = Some((Instant::now(), Arc::clone(&census)));
+        Some(census)
+    }
+
+    /// Makes the next look a new one, after an action.
+    pub(crate) fn forget_census(&self) {
+        *lock(&self.seen) = None;
+    }
+
+    pub(crate) fn with_history<R>(&self, read: impl FnOnce(&History) -> R) -> R {
+        read(&lock(&self.history))
+    }
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues = self.queues();
+        let names = queues.iter().map(|queue| &*queue.name);
+        f.debug_struct("Board")
+            .field("queues", &names.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

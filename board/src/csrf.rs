@@ -1,0 +1,149 @@
+//! Keeps other sites from acting with a browser's rights.
+//!
+//! Each browser gets a random token in a cookie that only its own site's requests carry, and each form has the token as a
+//! field. A post is refused unless both are there and equal, and unless the browser says that it comes from this site:
+//! `Sec-Fetch-Site`, or `Origin` where that is missing. A program that is no browser sends neither of the two, and needs the
+//! token all the same.
+
+use http::header::{COOKIE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue};
+
+pub(crate) const COOKIE_NAME: &str = "keyqueue_board";
+
+/// The token of a browser.
+#[derive(Clone, Debug)]
+pub(crate) struct Token {
+    pub(crate) text: String,
+    /// Whether the browser does not have it yet.
+    pub(crate) is_new: bool,
+}
+
+impl Token {
+    /// Returns the token that a request carries, or a new one. `None` if the system has no random numbers.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        if let Some(text) = carried(headers) {
+            let is_new = false;
+            return Some(Token { text, is_new });
+        }
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).ok()?;
+        let text = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Token { text, is_new: true })
+    }
+
+    pub(crate) fn cookie(&self) -> Option<HeaderValue> {
+        let text = &self.text;
+        let cookie = format!("{COOKIE_NAME}={text}; Path=/; HttpOnly; SameSite=Strict");
+        HeaderValue::try_from(cookie).ok()
+    }
+}
+
+/// Returns the token in the cookies, if it has the form of one.
+fn carried(headers: &HeaderMap) -> Option<String> {
+    let cookies = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|all| all.to_str().ok());
+    let mut pairs = cookies.flat_map(|all| all.split(';')).map(str::trim);
+    let text = pairs.find_map(|pair| pair.strip_prefix(COOKIE_NAME)?.strip_prefix('='))?;
+    let is_token = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_token.then(|| text.to_owned())
+}
+
+/// Returns why a post is refused, if it is.
+pub(crate) fn check(headers: &HeaderMap, token: &str) -> Result<(), &'static str> {
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value: &HeaderValue| value.to_str().unwrap_or(""))
+    };
+    let site = text(http::HeaderName::from_static("sec-fetch-site"));
+    match (site, text(ORIGIN)) {
+        (Some("same-origin"), _) => {}
+        (Some(_), _) => return Err("the request comes from another site"),
+        (None, Some(origin)) => {
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            if authority.is_none() || authority != text(HOST) {
+                return Err("the request comes from another origin");
+            }
+        }
+        (None, None) => {}
+    }
+    let Some(carried) = carried(headers) else {
+        return Err("the request has no token in a cookie");
+    };
+    // The time must not depend on where they differ.
+    let differs = carried
+        .bytes()
+        .zip(token.bytes())
+        .fold(0, |all, (a, b)| all | (a ^ b));
+    match carried.len() == token.len() && differs == 0 {
+        true => Ok(()),
+        false => Err("the token of the form is not that of the cookie"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pairs = pairs.iter();
+        let pairs = pairs
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()));
+        pairs.collect()
+    }
+
+    #[test]
+    fn a_post_needs_the_token_twice_and_the_same_site() {
+        let token = Token::of(&HeaderMap::new()).unwrap();
+        assert!(token.is_new);
+        let cookie = format!("other=1; {COOKIE_NAME}={}", token.text);
+        let good: [&[(&str, &str)]; 3] = [
+            &[],
+            &[("sec-fetch-site", "same-origin"), ("origin", "null")],
+            &[("origin", "http://board:8080"), ("host", "board:8080")],
+        ];
+        let bad: [&[(&str, &str)]; 5] = [
+            &[
+                ("sec-fetch-site", "cross-site"),
+                ("origin", "http://board"),
+                ("host", "board"),
+            ],
+            &[("sec-fetch-site", "same-site")],
+            &[("sec-fetch-site", "none")],
+            &[("origin", "http://elsewhere"), ("host", "board")],
+            &[("origin", "null"), ("host", "board")],
+        ];
+        let with = |more: &[(&'static str, &str)]| {
+            let mut headers = headers(more);
+            headers.insert(COOKIE, cookie.parse().unwrap());
+            headers
+        };
+        for more in good {
+            assert_eq!(check(&with(more), &token.text), Ok(()), "{more:?}");
+            assert!(
+                check(&headers(more), &token.text).is_err(),
+                "without the cookie"
+            );
+            for other in ["", &token.text[1..], &"0".repeat(32)] {
+                assert!(check(&with(more), other).is_err(), "{other:?}");
+            }
+        }
+        for more in bad {
+            assert!(check(&with(more), &token.text).is_err(), "{more:?}");
+        }
+        assert!(!Token::of(&with(&[])).unwrap().is_new);
+    }
+
+    #[test]
+    fn a_cookie_of_another_form_is_none() {
+        for value in ["", "abc", &"g".repeat(32), &"a".repeat(33)] {
+            let cookie = format!("{COOKIE_NAME}={value}");
+            assert!(
+                carried(&headers(&[("cookie", &cookie)])).is_none(),
+                "{value}"
+            );
+        }
+    }
+}

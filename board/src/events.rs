@@ -1,0 +1,98 @@
+//! Live pages: the live part of a view, again and again, as server-sent events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, Instant};
+
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::Board;
+use crate::pages::{Problem, View};
+use crate::web::{Context, blocking};
+
+/// The most live pages that are open at a time. Further ones ask now and then instead.
+const VIEWERS: usize = 64;
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A live page takes at most one part in this many of a processor's time.
+const SHARE: u32 = 150;
+
+/// Counts a live page while it is open.
+struct Viewer(Board);
+
+impl Viewer {
+    fn new(board: &Board) -> Option<Self> {
+        let viewers: &AtomicUsize = &board.0.viewers;
+        // Ordering: Relaxed, here and below; a count that nothing else depends on.
+        let counted = viewers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < VIEWERS).then_some(count + 1)
+        });
+        counted.is_ok().then(|| Viewer(board.clone()))
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.0.0.viewers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Events(mpsc::Receiver<Event>);
+
+impl Stream for Events {
+    type Item = Result<Event, Infallible>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|event| event.map(Ok))
+    }
+}
+
+/// Responds with a stream that ends when the browser leaves, or when there is nothing to see any more.
+pub(crate) fn stream(
+    context: Arc<Context>,
+    view: impl Fn(&Context) -> Result<View, Problem> + Send + Sync + 'static,
+) -> Response {
+    let Some(viewer) = Viewer::new(&context.board) else {
+        return Problem::too_many_viewers().into_response();
+    };
+    let Ok(runtime) = Handle::try_current() else {
+        return Problem::no_runtime().into_response();
+    };
+    let (to, events) = mpsc::channel(1);
+    let view = Arc::new(view);
+    runtime.spawn(async move {
+        let _viewer = viewer;
+        let mut before = String::new();
+        loop {
+            let (context, view) = (Arc::clone(&context), Arc::clone(&view));
+            let began = Instant::now();
+            let seen = blocking(move || view(&context).map(|view| view.live.into_string())).await;
+            // What the page was about may be gone; then it stays as it is.
+            let Some(Ok(html)) = seen else { break };
+            let took = began.elapsed();
+            if html != before {
+                let Ok(event) = Event::default().event("live").json_data(&html) else {
+                    break;
+                };
+                if to.send(event).await.is_err() {
+                    break;
+                }
+                before = html;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL.max(took * SHARE)) => {}
+                () = to.closed() => break,
+            }
+        }
+    });
+    Sse::new(Events(events)).into_response()
+}

@@ -1,0 +1,72 @@
+//! A page in the browser for the running queues of [`keyqueue`]: what they hold, why it waits, what was given up; and, if it
+//! is allowed, what to do about it.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use axum::Router;
+//! use keyqueue::WorkQueue;
+//! use keyqueue_board::{Board, Shown};
+//!
+//! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+//! let queue = Arc::new(WorkQueue::<String>::new());
+//! // ... workers, producers ...
+//! let board = Board::new();
+//! board.add("mails", Shown::display(&queue))?;
+//! let app: Router = Router::new().nest("/queues", board.router());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it shows
+//!
+//! All queues that were [added](Board::add); of each one its depth by level and group, keys in hand, those that are held for
+//! the longest time first, delayed keys with due time, attempt and last error, dead letters with value and error; a search;
+//! and the last five minutes as pictures. Each page is JSON, too: `?format=json`, or `Accept: application/json`.
+//!
+//! Ages need a queue that is [timed](keyqueue::Builder::timing), as each one with a name is. Rates need feature `metrics`
+//! and a name.
+//!
+//! # What it does
+//!
+//! Nothing, unless a [policy](Board::allow) says who may do what. Then: [each `Action`](Action). An action is a `POST` with
+//! the token of the browser's cookie, so that other sites cannot act, and a `tracing` event with target `keyqueue_board`:
+//! `who`, `action`, `queue`, `subject`, `count`; a warning, if it was refused.
+//!
+//! # What it costs
+//!
+//! Nothing for a queue that nobody looks at. A look at all keys takes the lock of a shard for some microseconds at a time,
+//! and viewers share it: together they use less than a hundredth of a processor for it.
+//!
+//! # Who sees it
+//!
+//! Whoever reaches the router sees keys, values and errors. It checks nobody for that: put it behind the layer of the service
+//! that does, or on a port that only operators reach. A formatter of [`Shown`] can leave out what is confidential.
+#![deny(missing_docs, unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod act;
+mod board;
+mod csrf;
+mod error;
+mod events;
+mod history;
+mod letters;
+mod live;
+mod pages;
+mod picture;
+mod policy;
+mod rows;
+mod shown;
+mod source;
+mod text;
+mod web;
+
+pub use board::Board;
+pub use error::NameError;
+pub use policy::{Action, Asked};
+pub use shown::Shown;
+
+/// Runs the programs of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,364 @@
+//! How a board reads a running queue: in bounded steps, as text.
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keyqueue::limiter::RateLimiter;
+use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
+
+use crate::letters::LetterStore;
+use crate::rows::{Census, Keys, Letter, Letters, Row, Summary, Wanted};
+use crate::shown::Shown;
+use crate::source::{Done, KeyId, Refused, Source, Task, Totals, Which};
+use crate::text;
+
+/// The keys that are looked at before the time is checked.
+const STEP: usize = 256;
+/// The most keys in hand that are shown.
+const IN_HAND: usize = 50;
+/// How long a key is looked for.
+const FIND: Duration = Duration::from_secs(5);
+
+fn name_of(state: State) -> &'static str {
+    match state {
+        State::Idle => "idle",
+        State::Queued => "queued",
+        State::Processing => "processing",
+        State::Dirty => "processing, added again",
+        _ => "unknown",
+    }
+}
+
+impl<K, L, S> Shown<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K> + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn id(&self, key: &K) -> String {
+        format!("{:016x}", self.ids.hash_one(key))
+    }
+
+    fn row(&self, key: &KeySnapshot<'_, K>, at: Cursor, most: usize) -> Row {
+        let failure = self.failures.as_ref().and_then(|all| all.of(key));
+        Row {
+            key: text::shown(key.key(), &*self.key, most),
+            id: self.id(key.key()),
+            at: at.to_bits(),
+            state: name_of(key.state()),
+            level: key.level(),
+            age: key.age(),
+            held: key.held(),
+            due_in: key.due_in(),
+            requeues: key.requeues(),
+            attempt: failure.as_ref().map(|failure| failure.attempt),
+            error: failure.map(|failure| text::cut(&failure.error, most)),
+            value: self.value.as_ref().and_then(|text| text(key, most)),
+        }
+    }
+
+    /// Calls `f` with a key, if the queue has it.
+    fn with_key<R>(
+        &self,
+        queue: &WorkQueue<K, L, S>,
+        wanted: &KeyId,
+        f: impl FnOnce(&KeySnapshot<'_, K>, Cursor) -> R,
+    ) -> Option<R> {
+        let is_wanted = |key: &&KeySnapshot<'_, K>| self.id(key.key()) == wanted.id;
+        let at = Cursor::from_bits(wanted.at);
+        let hint = queue.page(at, Listed::All, 4 * STEP);
+        if let Some(key) = hint.keys.iter().find(is_wanted) {
+            return Some(f(key, at));
+        }
+        drop(hint);
+        let end = Instant::now() + FIND;
+        let mut next = Some(Cursor::default());
+        while let Some(from) = next
+            && Instant::now() < end
+        {
+            let page = queue.page(from, Listed::All, STEP);
+            if let Some(key) = page.keys.iter().find(is_wanted) {
+                return Some(f(key, from));
+            }
+            next = page.next;
+        }
+        None
+    }
+
+    fn store(&self) -> Result<&dyn LetterStore, Refused> {
+        self.letters.as_deref().ok_or(Refused::NoLetters)
+    }
+
+    /// Does something to one letter, or to all that match.
+    fn each_letter(
+        &self,
+        which: &Which,
+        act: impl Fn(&dyn LetterStore, u64) -> Result<(), Refused>,
+    ) -> Result<Done, Refused> {
+        let store = self.store()?;
+        let (search, within) = match which {
+            Which::One(id) => {
+                let subject = self.letter(*id).map(|letter| letter.key);
+                act(store, *id)?;
+                return Ok(Done::one(text::cut(
+                    &subject.unwrap_or_default(),
+                    text::IN_TABLE,
+                )));
+            }
+            Which::All(search, within) => (search, *within),
+        };
+        let end = Instant::now() + within;
+        let (mut done, mut from) = (Done::default(), 0);
+        done.subject = format!("all with {:?}", text::cut(search, text::IN_TABLE));
+        // Those that come meanwhile, such as a key that fails again, are not meant.
+        let mut left = store.len();
+        while left > 0 {
+            let page = store.page(from, STEP.min(left), text::WHOLE);
+            let Some(newest) = page.last() else { break };
+            from = newest.id.saturating_add(1);
+            left -= page.len();
+            for letter in page.iter().filter(|letter| matches(letter, search)) {
+                match act(store, letter.id) {
+                    Ok(()) => done.count += 1,
+                    // Another thread has it.
+                    Err(Refused::NoLetter(_)) => {}
+                    Err(refused) if done.count == 0 => return Err(refused),
+                    Err(_) => {
+                        return Ok(Done {
+                            is_partial: true,
+                            ..done
+                        });
+                    }
+                }
+            }
+            if Instant::now() >= end {
+                return Ok(Done {
+                    is_partial: true,
+                    ..done
+                });
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn matches(letter: &Letter, search: &str) -> bool {
+    let value = letter.value.as_deref().unwrap_or_default();
+    [&letter.key, &letter.error, value]
+        .iter()
+        .any(|text| text.contains(search))
+}
+
+/// Cuts the texts of a letter for a table.
+fn brief(letter: Letter) -> Letter {
+    let cut = |text: String| text::cut(&text, text::IN_TABLE);
+    Letter {
+        key: cut(letter.key),
+        value: letter.value.map(cut),
+        error: cut(letter.error),
+        ..letter
+    }
+}
+
+impl<K, L, S> Source for Shown<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K> + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn summary(&self) -> Option<Summary> {
+        let queue = self.queue.upgrade()?;
+        Some(Summary {
+            name: String::new(),
+            queued: queue.len(),
+            state: if queue.is_shutting_down() {
+                Summary::SHUT_DOWN
+            } else if queue.is_paused() {
+                Summary::PAUSED
+            } else {
+                Summary::OPEN
+            },
+            pausable: queue.is_pausable(),
+            dead_letters: self.letters.as_ref().map(|letters| letters.len()),
+        })
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        #[cfg(feature = "metrics")]
+        {
+            let totals = self.queue.upgrade()?.totals()?;
+            Some(Totals {
+                delivered: totals.delivered,
+                ended: totals.ended,
+                failed: totals.failed,
+                queue_time: totals.queue_time,
+                work_time: totals.work_time,
+            })
+        }
+        #[cfg(not(feature = "metrics"))]
+        None
+    }
+
+    fn census(&self) -> Option<Census> {
+        let queue = self.queue.upgrade()?;
+        let began = Instant::now();
+        let mut census = Census::default();
+        let mut in_hand: Vec<(KeySnapshot<'_, K>, Cursor)> = Vec::new();
+        let mut next = Some(Cursor::default());
+        while let Some(from) = next {
+            let page = queue.page(from, Listed::Processing, STEP);
+            census.queued += page.counts.queued;
+            census.processing += page.counts.processing;
+            census.delayed += page.counts.delayed;
+            census.levels.resize(page.levels.len(), 0);
+            for (all, more) in census.levels.iter_mut().zip(&page.levels) {
+                *all += more;
+            }
+            in_hand.extend(page.keys.into_iter().map(|key| (key, from)));
+            if in_hand.len() > 4 * IN_HAND || page.next.is_none() {
+                in_hand.sort_by_key(|(key, _)| std::cmp::Reverse(key.held()));
+                in_hand.truncate(IN_HAND);
+            }
+            next = page.next;
+        }
+        let rows = in_hand.iter();
+        let rows = rows.map(|(key, at)| self.row(key, *at, text::IN_TABLE));
+        census.in_hand = rows.collect();
+        drop(in_hand);
+        if let Some(groups) = &self.groups {
+            (census.groups, census.group_count) = groups.list(&queue);
+        }
+        census.took = began.elapsed();
+        Some(census)
+    }
+
+    fn keys(&self, wanted: &Wanted) -> Option<Keys> {
+        let queue = self.queue.upgrade()?;
+        let end = Instant::now() + wanted.within;
+        let mut keys = Keys::default();
+        let mut next = Some(wanted.from);
+        while let Some(from) = next
+            && keys.rows.len() < wanted.max
+            && Instant::now() < end
+        {
+            let is_search = !wanted.search.is_empty();
+            let max = if is_search {
+                STEP
+            } else {
+                wanted.max - keys.rows.len()
+            };
+            let page = queue.page(from, wanted.listed, max);
+            keys.looked += page.counts.queued + page.counts.processing + page.counts.delayed;
+            for key in &page.keys {
+                let is_meant = !is_search
+                    || text::beginning(key.key(), &*self.key, text::WHOLE)
+                        .0
+                        .contains(&wanted.search);
+                if is_meant {
+                    keys.rows.push(self.row(key, from, text::IN_TABLE));
+                }
+            }
+            next = page.next;
+        }
+        keys.next = next.map(Cursor::to_bits);
+        Some(keys)
+    }
+
+    fn key(&self, key: &KeyId) -> Option<Row> {
+        let queue = self.queue.upgrade()?;
+        self.with_key(&queue, key, |key, at| self.row(key, at, text::WHOLE))
+    }
+
+    fn letters(&self, from: u64, max: usize, search: &str, within: Duration) -> Option<Letters> {
+        let store = self.letters.as_deref()?;
+        let end = Instant::now() + within;
+        let mut letters = Letters {
+            len: store.len(),
+            capacity: store.capacity(),
+            lost: store.lost(),
+            ..Letters::default()
+        };
+        let mut next = Some(from);
+        while let Some(from) = next
+            && letters.rows.len() < max
+            && Instant::now() < end
+        {
+            let page = store.page(from, max, text::WHOLE);
+            let last = page.last().filter(|_| page.len() == max);
+            next = last.and_then(|letter| letter.id.checked_add(1));
+            let is_meant = |letter: &Letter| search.is_empty() || matches(letter, search);
+            letters
+                .rows
+                .extend(page.into_iter().filter(is_meant).map(brief));
+        }
+        letters.next = next;
+        Some(letters)
+    }
+
+    fn letter(&self, id: u64) -> Option<Letter> {
+        let mut page = self.letters.as_deref()?.page(id, 1, text::WHOLE);
+        page.pop().filter(|letter| letter.id == id)
+    }
+
+    fn act(&self, task: &Task) -> Result<Done, Refused> {
+        let queue = self.queue.upgrade().ok_or(Refused::Gone)?;
+        match task {
+            Task::PutBack(which) => self.each_letter(which, |store, id| match store.put_back(id) {
+                Some(Added::ShutDown) => Err(Refused::ShutDown),
+                Some(_) => Ok(()),
+                None => Err(Refused::NoLetter(id)),
+            }),
+            Task::DropLetter(which) => self.each_letter(which, |store, id| {
+                let dropped = store.remove(id).then_some(());
+                dropped.ok_or(Refused::NoLetter(id))
+            }),
+            Task::RunNow(key) => {
+                if queue.is_shutting_down() {
+                    return Err(Refused::ShutDown);
+                }
+                let added = self.with_key(&queue, key, |key, _| {
+                    let added = queue.run_now(key.key());
+                    (text::shown(key.key(), &*self.key, text::IN_TABLE), added)
+                });
+                match added.ok_or(Refused::NoKey)? {
+                    (_, None) => Err(Refused::NotDelayed),
+                    (_, Some(Added::ShutDown)) => Err(Refused::ShutDown),
+                    (subject, Some(_)) => Ok(Done::one(subject)),
+                }
+            }
+            Task::DropKey(key) => {
+                let dropped = self.with_key(&queue, key, |key, _| {
+                    let cancelled = queue.cancel(key.key());
+                    let take = self.take.as_ref();
+                    let dropped = take.is_some_and(|take| take(&queue, key.key())) || cancelled;
+                    dropped.then(|| text::shown(key.key(), &*self.key, text::IN_TABLE))
+                });
+                let dropped = dropped.ok_or(Refused::NoKey)?;
+                dropped.map(Done::one).ok_or(Refused::NothingToDrop)
+            }
+            Task::Hold(id, hold) => {
+                let groups = self.groups.as_ref();
+                let held = groups.and_then(|groups| groups.hold(&queue, id, *hold));
+                held.map(Done::one).ok_or(Refused::NoGroup)
+            }
+            Task::Pause => {
+                let paused = queue.pause();
+                let refused = paused.map_err(|error| Refused::NotPausable(error.to_string()));
+                refused.map(|()| Done::one(String::new()))
+            }
+            Task::Resume => {
+                queue.resume();
+                Ok(Done::one(String::new()))
+            }
+            Task::Drain => {
+                let queue = Arc::clone(&queue);
+                let thread = thread::Builder::new().name("board drain".into());
+                let drain = thread.spawn(move || queue.shut_down_with_drain());
+                let refused = drain.map_err(|error| Refused::NoThread(error.to_string()));
+                refused.map(|_| Done::one(String::new()))
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The keys of a queue, a page at a time, and one of them.
+
+use keyqueue::{Cursor, Listed};
+use maud::{Markup, html};
+
+use super::{Problem, Tab, View, button, foreign, json, maybe, path};
+use crate::policy::Action;
+use crate::rows::{Keys, Row, Wanted};
+use crate::source::{KeyId, Refused};
+use crate::text;
+use crate::web::{Context, LOOK, number};
+
+/// The keys on a page.
+const ROWS: usize = 50;
+
+const LISTED: [(&str, &str, Listed); 4] = [
+    ("all", "all", Listed::All),
+    ("queued", "queued", Listed::Queued),
+    ("processing", "in hand", Listed::Processing),
+    ("delayed", "delayed", Listed::Delayed),
+];
+
+pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
+    let queue = at
+        .board
+        .queue(name)
+        .ok_or_else(|| Problem::no_queue(name))?;
+    let params = &at.params;
+    let state = match &*params.state {
+        "" => "all",
+        state => state,
+    };
+    let listed = LISTED.iter().find(|(known, ..)| *known == state);
+    let Some((_, called, listed)) = listed else {
+        let state = text::cut(state, 60);
+        return Err(Problem::bad(format!(
+            "`state` must be all, queued, processing or delayed, but is {state:?}"
+        )));
+    };
+    let wanted = Wanted {
+        listed: *listed,
+        search: params.search.clone(),
+        from: Cursor::from_bits(number("from", &params.from)?),
+        max: ROWS,
+        within: LOOK,
+    };
+    let keys = queue.source.keys(&wanted).ok_or(Refused::Gone)?;
+    let caption = match wanted.search.is_empty() {
+        true => format!("Keys that are {called}, in no particular order"),
+        false => format!(
+            "Keys with this text, {called}; {} were looked at",
+            keys.looked
+        ),
+    };
+    let live = html! {
+        @if keys.rows.is_empty() {
+            p { "There is no such key " @if keys.next.is_some() { "among the first " (keys.looked) } "." }
+        } @else {
+            (table(at, name, &keys.rows, &caption, true))
+        }
+        (next(state, &wanted.search, &keys))
+    };
+    Ok(View {
+        title: format!("Keys of {name}"),
+        queue: Some((name.to_owned(), Tab::Keys)),
+        still: search(state, &wanted.search),
+        live,
+        json: json(&keys),
+    })
+}
+
+fn search(state: &str, search: &str) -> Markup {
+    html! {
+        form.search method="get" role="search" {
+            div {
+                label for="search" { "Text in the key" }
+                input #search type="search" name="search" value=(search);
+            }
+            div {
+                label for="state" { "State" }
+                select #state name="state" {
+                    @for (value, called, _) in LISTED {
+                        option value=(value) selected[value == state] { (called) }
+                    }
+                }
+            }
+            button type="submit" { "Search" }
+        }
+    }
+}
+
+fn next(state: &str, search: &str, keys: &Keys) -> Markup {
+    html! {
+        @if let Some(next) = keys.next {
+            p {
+                a rel="next" href={ "?state=" (state) "&search=" (path(search)) "&from=" (next) } {
+                    @if keys.rows.len() < ROWS { "Look further" } @else { "Next page" }
+                }
+            }
+        }
+    }
+}
+
+/// A table of keys. `has_actions` says whether what can be done with one is part of it.
+pub(crate) fn table(
+    at: &Context,
+    name: &str,
+    rows: &[Row],
+    caption: &str,
+    has_actions: bool,
+) -> Markup {
+    let has_levels = rows.iter().any(|row| row.level.is_some());
+    let has_values = rows.iter().any(|row| row.value.is_some());
+    html! {
+        div.scroll { table {
+            caption { (caption) }
+            thead { tr {
+                th scope="col" { "Key" }
+                th scope="col" { "State" }
+                @if has_levels { th.n scope="col" { "Level" } }
+                th.n scope="col" { "For" }
+                @if has_actions {
+                    th.n scope="col" { "Due in" }
+                    th.n scope="col" { "Failures" }
+                }
+                th scope="col" { "Last error" }
+                @if has_values { th scope="col" { "Value" } }
+                @if has_actions { th scope="col" { "Actions" } }
+            } }
+            tbody {
+                @for row in rows {
+                    tr {
+                        td data-label="Key" { a href={ (at.root) "q/" (path(name)) "/key?id=" (row.id) "&at=" (row.at) } { (foreign(&row.key)) } }
+                        td data-label="State" { (state_of(row)) }
+                        @if has_levels { td.n data-label="Level" { @if let Some(level) = row.level { (level) } } }
+                        td.n data-label="For" { (maybe(row.held.or(row.age))) }
+                        @if has_actions {
+                            td.n data-label="Due in" { (maybe(row.due_in)) }
+                            td.n data-label="Failures" { (failures(row)) }
+                        }
+                        td data-label="Last error" { @if let Some(error) = &row.error { (foreign(error)) } }
+                        @if has_values { td data-label="Value" { @if let Some(value) = &row.value { (foreign(value)) } } }
+                        @if has_actions { td { (actions(at, name, row, "keys")) } }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn state_of(row: &Row) -> &'static str {
+    match (row.state, row.due_in) {
+        ("idle", Some(_)) => "delayed",
+        (state, _) => state,
+    }
+}
+
+/// The number of the last try that failed, or what the limiter counts.
+fn failures(row: &Row) -> u32 {
+    row.attempt.unwrap_or(row.requeues)
+}
+
+fn actions(at: &Context, name: &str, row: &Row, back: &str) -> Markup {
+    let place = row.at.to_string();
+    let fields = [("id", &*row.id), ("at", &place), ("back", back)];
+    let can_drop = row.due_in.is_some() || row.value.is_some();
+    html! {
+        @if row.due_in.is_some() {
+            (button(at, name, Action::RunNow, "Run now", None, &fields))
+        }
+        @if can_drop {
+            (button(at, name, Action::DropKey, "Drop", Some("Drop this key? Its delay and its value are lost."), &fields))
+        }
+    }
+}
+
+/// The page of one key.
+pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
+    let queue = at
+        .board
+        .queue(name)
+        .ok_or_else(|| Problem::no_queue(name))?;
+    let id = KeyId {
+        id: at.params.id.clone(),
+        at: number("at", &at.params.at)?,
+    };
+    if queue.source.summary().is_none() {
+        return Err(Refused::Gone.into());
+    }
+    let row = queue.source.key(&id).ok_or(Refused::NoKey)?;
+    let live = html! {
+        h2 { "Key" }
+        pre { (foreign(&row.key)) }
+        dl.numbers {
+            div { dt { "state" } dd { (state_of(&row)) } }
+            @if let Some(level) = row.level { div { dt { "level" } dd { (level) } } }
+            @if let Some(age) = row.held.or(row.age) { div { dt { "for" } dd { (super::time(age)) } } }
+            @if let Some(due) = row.due_in { div { dt { "due in" } dd { (super::time(due)) } } }
+            div { dt { "failures" } dd { (failures(&row)) } }
+        }
+        @if let Some(error) = &row.error {
+            h2 { "Last error" }
+            pre { (foreign(error)) }
+        }
+        @if let Some(value) = &row.value {
+            h2 { "Value" }
+            pre { (foreign(value)) }
+        }
+        p { (actions(at, name, &row, "keys")) }
+    };
+    Ok(View {
+        title: format!("A key of {name}"),
+        queue: Some((name.to_owned(), Tab::Keys)),
+        still: html! {},
+        live,
+        json: json(&row),
+    })
+}

@@ -1,0 +1,114 @@
+//! What is shown instead of a page.
+
+use axum::response::{Html, IntoResponse, Json, Response};
+use http::StatusCode;
+use maud::html;
+
+use super::{View, page};
+use crate::source::Refused;
+use crate::text;
+use crate::web::Context;
+
+/// Why there is no page, or nothing was done.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    text: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Problem { status, text }
+    }
+
+    pub(crate) fn bad(text: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub(crate) fn forbidden(why: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, format!("Refused: {why}."))
+    }
+
+    pub(crate) fn no_page() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "There is no such page.")
+    }
+
+    pub(crate) fn no_queue(name: &str) -> Self {
+        let name = text::cut(name, text::IN_TABLE);
+        Self::new(
+            StatusCode::NOT_FOUND,
+            format!("There is no queue {name:?} on the board."),
+        )
+    }
+
+    pub(crate) fn no_token() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The system has no random numbers.",
+        )
+    }
+
+    pub(crate) fn panicked() -> Self {
+        let text = "The board has failed, probably in a function that it was given.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+
+    pub(crate) fn too_many_viewers() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many live pages are open.",
+        )
+    }
+
+    pub(crate) fn no_runtime() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Live pages need a tokio runtime.",
+        )
+    }
+
+    pub(crate) fn json(self) -> Response {
+        let body = Json(serde_json::json!({ "error": self.text }));
+        (self.status, body).into_response()
+    }
+
+    pub(crate) fn page(self, at: &Context) -> Response {
+        let title = self
+            .status
+            .canonical_reason()
+            .unwrap_or("Problem")
+            .to_owned();
+        let view = View {
+            title,
+            queue: None,
+            still: html! { p.note.bad role="alert" { (self.text) } },
+            live: html! {},
+            json: serde_json::Value::Null,
+        };
+        (self.status, Html(page(at, &view).into_string())).into_response()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, self.text).into_response()
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let status = match &refused {
+            Refused::Gone => StatusCode::GONE,
+            Refused::NoKey | Refused::NoLetter(_) | Refused::NoLetters | Refused::NoGroup => {
+                StatusCode::NOT_FOUND
+            }
+            Refused::ShutDown
+            | Refused::NotDelayed
+            | Refused::NothingToDrop
+            | Refused::NotPausable(_) => StatusCode::CONFLICT,
+            Refused::NoThread(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Problem::new(status, format!("Refused: {refused}."))
+    }
+}

@@ -1,0 +1,131 @@
+//! One queue: its numbers, pictures, keys in hand and groups, and what can be done with all of it.
+
+use std::time::Instant;
+
+use maud::{Markup, html};
+
+use super::{Problem, Tab, View, button, foreign, form, json, keys, maybe};
+use crate::picture::pictures;
+use crate::policy::Action;
+use crate::rows::{Census, Group, Summary};
+use crate::source::Refused;
+use crate::web::Context;
+
+pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
+    let queue = at
+        .board
+        .queue(name)
+        .ok_or_else(|| Problem::no_queue(name))?;
+    let (summary, census) = queue.look().ok_or(Refused::Gone)?;
+    let now = Instant::now();
+    let (pictures, rates) =
+        queue.with_history(|history| (pictures(history, now), history.rates(now)));
+    let live = html! {
+        (numbers(&summary, &census))
+        (pictures)
+        h2 { "Keys in hand, those held for the longest time first" }
+        @match census.in_hand.is_empty() {
+            true => p.soft { "Workers hold no key." },
+            false => (keys::table(at, name, &census.in_hand, "Keys that workers hold now", false)),
+        }
+        @if census.group_count > 0 {
+            h2 { "Groups" }
+            (groups(at, name, &census))
+        }
+        (actions(at, name, &summary))
+    };
+    Ok(View {
+        title: name.to_owned(),
+        queue: Some((name.to_owned(), Tab::Queue)),
+        still: html! {},
+        live,
+        json: serde_json::json!({
+            "queue": json(&summary),
+            "keys": json(&*census),
+            "rates": json(&rates),
+        }),
+    })
+}
+
+fn numbers(summary: &Summary, census: &Census) -> Markup {
+    let number = |what: &str, number: usize| html! { div { dt { (what) } dd { (number) } } };
+    html! {
+        p { "State: " span.state { (summary.state) } }
+        dl.numbers {
+            (number("queued", summary.queued))
+            (number("in hand", census.processing))
+            (number("delayed", census.delayed))
+            @if let Some(letters) = summary.dead_letters { (number("dead letters", letters)) }
+            @if census.levels.len() > 1 {
+                @for (level, count) in census.levels.iter().enumerate() {
+                    (number(&format!("level {level}"), *count))
+                }
+            }
+        }
+    }
+}
+
+fn groups(at: &Context, name: &str, census: &Census) -> Markup {
+    html! {
+        div.scroll { table {
+            caption {
+                (census.group_count) " groups, those with the most keys first"
+                @if census.group_count > census.groups.len() { "; the first " (census.groups.len()) }
+            }
+            thead { tr {
+                th scope="col" { "Group" }
+                th.n scope="col" { "Queued" }
+                th.n scope="col" { "In flight" }
+                th scope="col" { "Held for" }
+                th scope="col" { "Actions" }
+            } }
+            tbody {
+                @for group in &census.groups {
+                    tr {
+                        td data-label="Group" { (foreign(&group.name)) }
+                        td.n data-label="Queued" { (group.queued) }
+                        td.n data-label="In flight" { (group.in_flight) }
+                        td data-label="Held for" { (maybe(group.held_for)) }
+                        td { (group_actions(at, name, group)) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn group_actions(at: &Context, name: &str, group: &Group) -> Markup {
+    let fields = [("id", &*group.id)];
+    html! {
+        @if at.who(name, Action::HoldGroup).is_some() {
+            (form(at, name, Action::HoldGroup, &fields, html! {
+                input type="number" name="seconds" min="1" max="86400" value="60" required
+                    aria-label={ "Seconds to hold " (group.name) };
+                " " button type="submit" { "Hold" }
+            }))
+        }
+        @if group.held_for.is_some() {
+            (button(at, name, Action::ReleaseGroup, "Release", None, &fields))
+        }
+    }
+}
+
+fn actions(at: &Context, name: &str, summary: &Summary) -> Markup {
+    let may = |action| at.who(name, action).is_some();
+    let is_open = summary.state != Summary::SHUT_DOWN;
+    let can_pause = summary.pausable && (may(Action::Pause) || may(Action::Resume));
+    html! {
+        @if can_pause || (is_open && may(Action::Drain)) {
+            h2 { "Actions" }
+            @if summary.state == Summary::PAUSED {
+                (button(at, name, Action::Resume, "Resume", None, &[]))
+            } @else if summary.pausable {
+                (button(at, name, Action::Pause, "Pause", None, &[]))
+            }
+            @if is_open {
+                (button(at, name, Action::Drain, "Drain",
+                    Some("Drain the queue? It refuses adds from then on, until the process starts again."), &[]))
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a look at a queue has found, as text and numbers: what the pages show, and what their JSON has.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use keyqueue::{Cursor, Listed};
+use serde::{Serialize, Serializer};
+
+/// A queue, without a look at its keys.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) name: String,
+    pub(crate) queued: usize,
+    pub(crate) state: &'static str,
+    pub(crate) pausable: bool,
+    /// `None` if the board was not told where they are.
+    pub(crate) dead_letters: Option<usize>,
+}
+
+impl Summary {
+    pub(crate) const OPEN: &str = "open";
+    pub(crate) const PAUSED: &str = "paused";
+    pub(crate) const SHUT_DOWN: &str = "shut down";
+    pub(crate) const GONE: &str = "gone";
+}
+
+/// What a look at all keys has found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Census {
+    pub(crate) queued: usize,
+    pub(crate) processing: usize,
+    pub(crate) delayed: usize,
+    /// Queued keys of each level; of one, if the queue has no levels.
+    pub(crate) levels: Vec<usize>,
+    /// Keys in hand, those that are held for the longest time first.
+    pub(crate) in_hand: Vec<Row>,
+    pub(crate) groups: Vec<Group>,
+    /// The number of groups, of which the first are in `groups`.
+    pub(crate) group_count: usize,
+    /// How long the look took.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) took: Duration,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    /// What names it in a form: names may look alike.
+    pub(crate) id: String,
+    pub(crate) queued: usize,
+    pub(crate) in_flight: usize,
+    #[serde(serialize_with = "maybe_seconds")]
+    pub(crate) held_for: Option<Duration>,
+}
+
+/// A key.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) key: String,
+    /// What names it in a form, and where to look for it first.
+    pub(crate) id: String,
+    pub(crate) at: u64,
+    pub(crate) state: &'static str,
+    pub(crate) level: Option<usize>,
+    #[serde(serialize_with = "maybe_seconds")]
+    pub(crate) age: Option<Duration>,
+    #[serde(serialize_with = "maybe_seconds")]
+    pub(crate) held: Option<Duration>,
+    #[serde(serialize_with = "maybe_seconds")]
+    pub(crate) due_in: Option<Duration>,
+    pub(crate) requeues: u32,
+    /// The attempt and the error of the last failure.
+    pub(crate) attempt: Option<u32>,
+    pub(crate) error: Option<String>,
+    pub(crate) value: Option<String>,
+}
+
+/// A page of keys.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Keys {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) next: Option<u64>,
+    /// How many keys were looked at for it.
+    pub(crate) looked: usize,
+}
+
+/// A dead letter.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Letter {
+    pub(crate) id: u64,
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+    pub(crate) error: String,
+    pub(crate) reason: String,
+    pub(crate) attempts: u64,
+    #[serde(serialize_with = "unix")]
+    pub(crate) first: SystemTime,
+    #[serde(serialize_with = "unix")]
+    pub(crate) last: SystemTime,
+}
+
+/// A page of dead letters.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Letters {
+    pub(crate) rows: Vec<Letter>,
+    pub(crate) next: Option<u64>,
+    pub(crate) len: usize,
+    pub(crate) capacity: usize,
+    pub(crate) lost: u64,
+}
+
+/// Which keys a page has, and from where on.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) listed: Listed,
+    pub(crate) search: String,
+    pub(crate) from: Cursor,
+    pub(crate) max: usize,
+    /// How long to look at most.
+    pub(crate) within: Duration,
+}
+
+fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}
+
+fn maybe_seconds<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(to)
+}
+
+fn unix<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    to.serialize_f64(since.as_secs_f64())
+}

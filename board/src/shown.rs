@@ -1,0 +1,218 @@
+//! The settings of a queue on a board: how its keys, values and groups are shown, and where its failures are.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use keyqueue::limiter::RateLimiter;
+use keyqueue::worker::{DeadLetters, Failures, ValueDeadLetters};
+use keyqueue::{KeySnapshot, ValueQueue, Valued, WorkQueue};
+
+use crate::letters::{KeyLetters, LetterStore, ValueLetters};
+use crate::rows::Group;
+use crate::text::{self, Format};
+
+/// The most groups that are shown.
+const GROUPS: usize = 100;
+
+/// A queue for a [`Board`](crate::Board), and how it is shown there.
+///
+/// It does not keep the queue: once the queue is dropped, the board says that it is gone.
+///
+/// A formatter writes a key, a value or a group: `fmt::Display::fmt`, `fmt::Debug::fmt`, or a closure, which can leave
+/// out what is confidential. It is called for each key that is shown or searched; a formatter that panics concerns
+/// nothing but the text.
+///
+/// ```
+/// use std::fmt;
+/// use std::sync::Arc;
+/// use keyqueue::{WorkQueue, worker::{DeadLetters, Failures}};
+/// use keyqueue_board::{Board, Shown};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = WorkQueue::builder().group_by(|key: &(u32, String)| key.0).build()?;
+/// let queue = Arc::new(queue);
+/// let (letters, failures) = (DeadLetters::new(1000)?, Failures::new(1000)?);
+/// // ... workers with `dead_letters(&letters)` and `failures(&failures)` ...
+/// let shown = Shown::new(&queue, |key, f| write!(f, "{}/{}", key.0, key.1))
+///     .groups::<u32>(fmt::Display::fmt)
+///     .dead_letters(&letters)
+///     .failures(&failures);
+/// Board::new().add("mails", shown)?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a queue is shown once it is added to a board"]
+pub struct Shown<K, L, S> {
+    pub(crate) queue: Weak<WorkQueue<K, L, S>>,
+    pub(crate) key: Arc<Format<K>>,
+    pub(crate) value: Option<Box<ValueText<K>>>,
+    pub(crate) take: Option<Box<TakeValue<K, L, S>>>,
+    pub(crate) groups: Option<Box<dyn GroupsOf<K, L, S>>>,
+    pub(crate) letters: Option<Box<dyn LetterStore>>,
+    pub(crate) failures: Option<Failures<K>>,
+    /// Makes ids of keys.
+    pub(crate) ids: RandomState,
+}
+
+/// Returns the text of the value that waits, of at most this many bytes.
+pub(crate) type ValueText<K> = dyn Fn(&KeySnapshot<'_, K>, usize) -> Option<String> + Send + Sync;
+
+/// Takes the value of a key back, and returns whether there was one.
+pub(crate) type TakeValue<K, L, S> = dyn Fn(&WorkQueue<K, L, S>, &K) -> bool + Send + Sync;
+
+/// The groups of a queue, whose type the board does not know.
+pub(crate) trait GroupsOf<K, L, S>: Send + Sync {
+    /// Returns the groups with the most keys, and the number of all.
+    fn list(&self, queue: &WorkQueue<K, L, S>) -> (Vec<Group>, usize);
+
+    /// Holds a group, or releases it; returns its name, or `None` if there is none with this id.
+    fn hold(&self, queue: &WorkQueue<K, L, S>, id: &str, hold: Duration) -> Option<String>;
+}
+
+struct Groups<G> {
+    format: Box<Format<G>>,
+    ids: RandomState,
+}
+
+impl<G: Hash> Groups<G> {
+    fn id(&self, group: &G) -> String {
+        format!("{:016x}", self.ids.hash_one(group))
+    }
+}
+
+impl<K, L, S, G> GroupsOf<K, L, S> for Groups<G>
+where
+    G: Hash + Clone + Send + Sync + 'static,
+{
+    fn list(&self, queue: &WorkQueue<K, L, S>) -> (Vec<Group>, usize) {
+        let groups = queue.groups::<G>();
+        let rows = groups.iter().take(GROUPS).map(|counts| Group {
+            name: text::shown(&counts.group, &*self.format, text::IN_TABLE),
+            id: self.id(&counts.group),
+            queued: counts.queued,
+            in_flight: counts.in_flight,
+            held_for: counts.held_for,
+        });
+        (rows.collect(), groups.len())
+    }
+
+    fn hold(&self, queue: &WorkQueue<K, L, S>, id: &str, hold: Duration) -> Option<String> {
+        let groups = queue.groups::<G>();
+        let found = groups.iter().find(|counts| self.id(&counts.group) == id)?;
+        let is_held = queue.hold_group(&found.group, hold);
+        is_held.then(|| text::shown(&found.group, &*self.format, text::IN_TABLE))
+    }
+}
+
+impl<K, L, S> Shown<K, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    L: RateLimiter<K> + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Shows a queue whose keys are written by `key`.
+    pub fn new(
+        queue: &Arc<WorkQueue<K, L, S>>,
+        key: impl Fn(&K, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,
+    ) -> Self {
+        Shown {
+            queue: Arc::downgrade(queue),
+            key: Arc::new(key),
+            value: None,
+            take: None,
+            groups: None,
+            letters: None,
+            failures: None,
+            ids: RandomState::new(),
+        }
+    }
+
+    /// Shows a queue whose keys are written by their `Display`.
+    pub fn display(queue: &Arc<WorkQueue<K, L, S>>) -> Self
+    where
+        K: fmt::Display,
+    {
+        Self::new(queue, fmt::Display::fmt)
+    }
+
+    /// Shows the groups of the queue, whose type is that which its
+    /// [`group_by`](keyqueue::Builder::group_by) returns. With another type the queue has no groups for the board.
+    pub fn groups<G>(
+        mut self,
+        group: impl Fn(&G, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,
+    ) -> Self
+    where
+        G: Hash + Clone + Send + Sync + 'static,
+    {
+        self.groups = Some(Box::new(Groups {
+            format: Box::new(group),
+            ids: RandomState::new(),
+        }));
+        self
+    }
+
+    /// Shows the dead letters of the queue's workers: those of
+    /// [`Workers::dead_letters`](keyqueue::worker::Workers::dead_letters).
+    pub fn dead_letters(mut self, letters: &DeadLetters<K>) -> Self {
+        self.letters = Some(Box::new(KeyLetters {
+            letters: letters.clone(),
+            key: Arc::clone(&self.key),
+        }));
+        self
+    }
+
+    /// Shows the last error and the attempt of each key whose retry is pending: those of
+    /// [`Workers::failures`](keyqueue::worker::Workers::failures).
+    pub fn failures(mut self, failures: &Failures<K>) -> Self {
+        self.failures = Some(failures.clone());
+        self
+    }
+}
+
+impl<K, V, L, S> Shown<Valued<K, V>, L, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    L: RateLimiter<Valued<K, V>> + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Shows the values that wait, and those of dead letters if there are any.
+    ///
+    /// The formatter of a value that waits runs under the lock of that value, so puts for this key wait for it; it must
+    /// not call the queue.
+    pub fn values(
+        mut self,
+        letters: Option<&ValueDeadLetters<K, V>>,
+        value: impl Fn(&V, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,
+    ) -> Self {
+        let value: Arc<Format<V>> = Arc::new(value);
+        if let Some(letters) = letters {
+            self.letters = Some(Box::new(ValueLetters {
+                letters: letters.clone(),
+                key: Arc::clone(&self.key),
+                value: Arc::clone(&value),
+            }));
+        }
+        self.value = Some(Box::new(move |key, most| {
+            key.with_value(|waits| Some(text::shown(waits?, &*value, most)))
+        }));
+        self.take = Some(Box::new(
+            |queue: &ValueQueue<K, V, L, S>, key: &Valued<K, V>| queue.remove(key.key()).is_some(),
+        ));
+        self
+    }
+}
+
+impl<K, L, S> fmt::Debug for Shown<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shown")
+            .field("has_values", &self.value.is_some())
+            .field("has_groups", &self.groups.is_some())
+            .field("has_dead_letters", &self.letters.is_some())
+            .field("has_failures", &self.failures.is_some())
+            .finish_non_exhaustive()
+    }
+}

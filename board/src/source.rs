@@ -1,0 +1,121 @@
+//! A queue without its types: what a board reads of it, and does to it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::rows::{Census, Keys, Letter, Letters, Row, Summary, Wanted};
+
+/// What was counted since the queue was built; all 0 for a queue that counts nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) delivered: u64,
+    pub(crate) ended: u64,
+    pub(crate) failed: u64,
+    pub(crate) queue_time: Duration,
+    pub(crate) work_time: Duration,
+}
+
+/// A queue that a board shows. Each call returns `None`, or [`Refused::Gone`], once the queue is dropped.
+pub(crate) trait Source: Send + Sync {
+    /// Visits no key.
+    fn summary(&self) -> Option<Summary>;
+
+    /// Returns what a named queue has counted, in builds that count.
+    fn totals(&self) -> Option<Totals>;
+
+    /// Visits every key, in bounded steps.
+    fn census(&self) -> Option<Census>;
+
+    fn keys(&self, wanted: &Wanted) -> Option<Keys>;
+
+    /// Returns a key with all of its text; `None` if the queue does not have it any more.
+    fn key(&self, key: &KeyId) -> Option<Row>;
+
+    /// Returns a page of dead letters; `None` if the board was not told where they are.
+    fn letters(&self, from: u64, max: usize, search: &str, within: Duration) -> Option<Letters>;
+
+    /// Returns a dead letter with all of its text.
+    fn letter(&self, id: u64) -> Option<Letter>;
+
+    /// Does what somebody may do who has been checked. Returns how many keys, letters, groups or queues it was done to.
+    fn act(&self, task: &Task) -> Result<Done, Refused>;
+}
+
+/// Names a key in a form.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyId {
+    pub(crate) id: String,
+    /// Where to look first.
+    pub(crate) at: u64,
+}
+
+/// Which dead letters.
+#[derive(Clone, Debug)]
+pub(crate) enum Which {
+    One(u64),
+    /// All that match, within this time.
+    All(String, Duration),
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    PutBack(Which),
+    DropLetter(Which),
+    RunNow(KeyId),
+    DropKey(KeyId),
+    /// Zero releases it.
+    Hold(String, Duration),
+    Pause,
+    Resume,
+    Drain,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// To how many.
+    pub(crate) count: usize,
+    /// Whether the time was over before all were looked at.
+    pub(crate) is_partial: bool,
+    /// To what, as it is shown.
+    pub(crate) subject: String,
+}
+
+impl Done {
+    pub(crate) fn one(subject: String) -> Self {
+        Done {
+            count: 1,
+            is_partial: false,
+            subject,
+        }
+    }
+}
+
+/// Why it was not done.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum Refused {
+    #[error("the queue is gone: it was dropped")]
+    Gone,
+    #[error("the queue is shut down, and refuses adds")]
+    ShutDown,
+    #[error("there is no key with this id in the queue any more")]
+    NoKey,
+    #[error("the key has no pending delay any more")]
+    NotDelayed,
+    #[error(
+        "a queued key without a value cannot be taken out of the queue, and it has no pending delay to cancel"
+    )]
+    NothingToDrop,
+    #[error("there is no dead letter {0} any more, or another thread is handling it")]
+    NoLetter(u64),
+    #[error("the board does not know the dead letters of this queue")]
+    NoLetters,
+    #[error("the queue has no group with this id any more, or the board does not know its groups")]
+    NoGroup,
+    #[error("{0}")]
+    NotPausable(String),
+    #[error("no thread can be started to wait for the drain: {0}")]
+    NoThread(String),
+}

@@ -1,0 +1,299 @@
+//! The routes, and what all requests share.
+//!
+//! Each page is a view: a function from the board to HTML and to JSON, which is blocking work. A browser gets the page; its
+//! script gets the live part of the same address as a stream of events, or once, by the `Accept` header; a program gets JSON.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{OriginalUri, Path, Query, State};
+use axum::middleware::map_response;
+use axum::response::{Html, IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use axum::{Router, http};
+use http::header::{self, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use serde::Deserialize;
+use tokio::runtime::Handle;
+
+use crate::act::act;
+use crate::csrf::Token;
+use crate::pages::{self, Problem, View};
+use crate::policy::{Action, Asked};
+use crate::{Board, events};
+
+/// How long a page looks for keys at most.
+pub(crate) const LOOK: Duration = Duration::from_millis(150);
+
+/// Only what the board itself serves, and nothing inline.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<St> {
+    Router::new()
+        .route("/", get(index))
+        .route("/board.css", get(css))
+        .route("/board.js", get(js))
+        .route("/q/{queue}", get(queue))
+        .route("/q/{queue}/keys", get(keys))
+        .route("/q/{queue}/key", get(key))
+        .route("/q/{queue}/dead", get(letters))
+        .route("/q/{queue}/dead/{id}", get(letter))
+        .route("/q/{queue}/do", post(act))
+        .fallback(not_found)
+        .layer(map_response(secure))
+        .with_state(board)
+}
+
+/// What a page is asked for by its address. Each page reads what concerns it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Params {
+    pub(crate) state: String,
+    pub(crate) search: String,
+    pub(crate) from: String,
+    pub(crate) id: String,
+    pub(crate) at: String,
+    pub(crate) format: String,
+    /// The page loads itself again, for browsers without scripts.
+    pub(crate) refresh: String,
+    /// What was done, after an action.
+    pub(crate) said: String,
+    pub(crate) count: String,
+    pub(crate) partial: String,
+}
+
+/// Reads a number, 0 if there is none.
+pub(crate) fn number(field: &'static str, text: &str) -> Result<u64, Problem> {
+    match text {
+        "" => Ok(0),
+        text => text.parse().map_err(|_| {
+            let text = crate::text::cut(text, 60);
+            Problem::bad(format!("`{field}` must be a number, but is {text:?}"))
+        }),
+    }
+}
+
+/// A request, as views see it.
+pub(crate) struct Context {
+    pub(crate) board: Board,
+    parts: Parts,
+    /// Leads from the page to what is below the board's root, and to its first page.
+    pub(crate) root: String,
+    pub(crate) home: String,
+    pub(crate) token: Token,
+    pub(crate) params: Params,
+}
+
+impl Context {
+    pub(crate) fn new(board: Board, parts: Parts, params: Params) -> Result<Self, Problem> {
+        let token = Token::of(&parts.headers).ok_or_else(Problem::no_token)?;
+        let (root, home) = paths(&parts);
+        Ok(Context {
+            board,
+            parts,
+            root,
+            home,
+            token,
+            params,
+        })
+    }
+
+    /// Returns who asks for an action, if that is allowed.
+    pub(crate) fn who(&self, queue: &str, action: Action) -> Option<String> {
+        self.board.who(&Asked {
+            action,
+            queue,
+            request: &self.parts,
+        })
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+}
+
+/// Returns the relative paths from the page to what is below the board's root, and to its first page. They work wherever it
+/// is nested. The first page has no slash at its end there, because a nested router would not find it.
+fn paths(parts: &Parts) -> (String, String) {
+    let inner = parts.uri.path();
+    let original = parts.extensions.get::<OriginalUri>();
+    let original = original.map_or(inner, |uri| uri.path());
+    let is_first = inner.trim_matches('/').is_empty();
+    let prefix = match is_first {
+        true => original,
+        false => original.strip_suffix(inner).unwrap_or_default(),
+    };
+    let last = prefix.rsplit('/').next().unwrap_or_default();
+    let up = "../".repeat(inner.trim_matches('/').matches('/').count());
+    match (is_first, last) {
+        (true, "") => ("./".into(), "./".into()),
+        (true, last) => (format!("./{last}/"), format!("./{last}")),
+        (false, "") => (format!("./{up}"), format!("./{up}")),
+        (false, last) => (format!("./{up}"), format!("./{up}../{last}")),
+    }
+}
+
+/// In which form a page is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Page,
+    Json,
+    /// The live part, once.
+    Live,
+    Stream,
+}
+
+fn form(headers: &HeaderMap, params: &Params) -> Form {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    match accept.unwrap_or_default() {
+        accept if accept.contains("text/event-stream") => Form::Stream,
+        accept if accept.contains("text/x-live") => Form::Live,
+        accept if accept.contains("application/json") || params.format == "json" => Form::Json,
+        _ => Form::Page,
+    }
+}
+
+pub(crate) fn wants_json(headers: &HeaderMap) -> bool {
+    form(headers, &Params::default()) == Form::Json
+}
+
+/// Runs what may take a while where it does not hold up the runtime. `None` if it panics.
+pub(crate) async fn blocking<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Option<R> {
+    match Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(work).await.ok(),
+        Err(_) => Some(work()),
+    }
+}
+
+/// Responds with a view, in the form that is wanted.
+async fn respond(
+    board: Board,
+    parts: Parts,
+    params: Params,
+    view: impl Fn(&Context) -> Result<View, Problem> + Send + Sync + 'static,
+) -> Response {
+    let form = form(&parts.headers, &params);
+    let context = match Context::new(board, parts, params) {
+        Ok(context) => Arc::new(context),
+        Err(problem) => return problem.into_response(),
+    };
+    if form == Form::Stream {
+        return events::stream(context, view);
+    }
+    let seen = Arc::clone(&context);
+    let response = blocking(move || {
+        let view = match view(&seen) {
+            Ok(view) => view,
+            Err(problem) if form == Form::Json => return problem.json(),
+            Err(problem) => return problem.page(&seen),
+        };
+        match form {
+            Form::Json => Json(view.json).into_response(),
+            Form::Live => Html(view.live.into_string()).into_response(),
+            Form::Page | Form::Stream => {
+                Html(pages::page(&seen, &view).into_string()).into_response()
+            }
+        }
+    });
+    let mut response = response
+        .await
+        .unwrap_or_else(|| Problem::panicked().into_response());
+    if form == Form::Page
+        && context.token.is_new
+        && let Some(cookie) = context.token.cookie()
+    {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+type Asks = (State<Board>, Query<Params>, Parts);
+
+async fn index((State(board), Query(params), parts): Asks) -> Response {
+    respond(board, parts, params, pages::index::view).await
+}
+
+async fn queue(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
+    respond(board, parts, params, move |at| {
+        pages::queue::view(at, &name)
+    })
+    .await
+}
+
+async fn keys(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
+    respond(board, parts, params, move |at| pages::keys::view(at, &name)).await
+}
+
+async fn key(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
+    respond(board, parts, params, move |at| pages::keys::one(at, &name)).await
+}
+
+async fn letters(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
+    respond(board, parts, params, move |at| {
+        pages::letters::view(at, &name)
+    })
+    .await
+}
+
+async fn letter(
+    Path((name, id)): Path<(String, String)>,
+    (State(board), Query(params), parts): Asks,
+) -> Response {
+    respond(board, parts, params, move |at| {
+        pages::letters::one(at, &name, &id)
+    })
+    .await
+}
+
+async fn not_found((State(board), Query(params), parts): Asks) -> Response {
+    // A nested router's first page has no slash at its end; with one it comes here.
+    if parts.uri.path().trim_matches('/').is_empty() && parts.method == http::Method::GET {
+        return respond(board, parts, params, pages::index::view).await;
+    }
+    respond(board, parts, params, |_| Err(Problem::no_page())).await
+}
+
+async fn css() -> Response {
+    asset(
+        "text/css; charset=utf-8",
+        include_str!("../assets/board.css"),
+    )
+}
+
+async fn js() -> Response {
+    asset(
+        "text/javascript; charset=utf-8",
+        include_str!("../assets/board.js"),
+    )
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Sets the headers that all responses have.
+async fn secure(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::VARY, "accept, cookie"),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

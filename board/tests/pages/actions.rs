@@ -1,0 +1,201 @@
+//! Each action, by somebody who may.
+
+use http::StatusCode;
+use keyqueue::State;
+
+use crate::common::{HOUR, Site};
+
+async fn key_of(site: &Site, state: &str) -> (String, String) {
+    let keys = site
+        .json(&format!("/queues/q/mails/keys?state={state}"))
+        .await;
+    let row = &keys["rows"][0];
+    (
+        row["id"].as_str().unwrap().to_owned(),
+        row["at"].to_string(),
+    )
+}
+
+#[tokio::test] // X1 X3
+async fn a_letter_is_put_back_or_dropped() {
+    let site = Site::new();
+    site.queue().add_all(["a/bad-1".into(), "a/bad-2".into()]);
+    site.work().await;
+    let page = site.get_as("alice", "/queues/q/mails/dead").await;
+    page.has(&["Put back", "Drop", "name=\"token\""]);
+    let answer = site
+        .post(&[("action", "put_back"), ("letter", "0"), ("back", "dead")])
+        .await;
+    assert_eq!(
+        (answer.status, answer.next()),
+        (StatusCode::SEE_OTHER, "dead?said=put_back&count=1")
+    );
+    assert_eq!(site.queue().state("a/bad-1"), State::Queued);
+    let page = site.get("/queues/q/mails/dead?said=put_back&count=1").await;
+    page.has(&["1 put back into the queue", "role=\"status\""]);
+    site.post(&[("action", "drop_letter"), ("letter", "1")])
+        .await;
+    assert!(site.letters.is_empty() && site.queue().state("a/bad-2") == State::Idle);
+    let again = site
+        .post(&[("action", "drop_letter"), ("letter", "1")])
+        .await;
+    assert_eq!(again.status, StatusCode::NOT_FOUND);
+    again.has(&["there is no dead letter 1 any more"]);
+}
+
+#[tokio::test] // X1 X3
+async fn all_letters_that_match_are_put_back_or_dropped_and_no_others() {
+    let site = Site::new();
+    let keys = (0..1000).map(|n| format!("a/bad-{}-{n}", if n % 4 == 0 { "x" } else { "y" }));
+    site.queue().add_all(keys);
+    site.work().await;
+    assert_eq!(site.letters.len(), 1000);
+    let answer = site
+        .post(&[
+            ("action", "put_back"),
+            ("all", "1"),
+            ("search", "bad-x"),
+            ("back", "dead"),
+        ])
+        .await;
+    assert_eq!(answer.next(), "dead?said=put_back&count=250&search=bad-x");
+    assert_eq!((site.letters.len(), site.queue().len()), (750, 250));
+    assert!(
+        site.letters
+            .list()
+            .iter()
+            .all(|letter| letter.key.contains("bad-y"))
+    );
+    site.post(&[("action", "drop_letter"), ("all", "1")]).await;
+    assert_eq!((site.letters.len(), site.queue().len()), (0, 250));
+}
+
+#[tokio::test] // X3
+async fn a_delayed_key_is_run_now_or_dropped() {
+    let site = Site::new();
+    site.queue().add_after("a/1".into(), HOUR);
+    let (id, at) = key_of(&site, "delayed").await;
+    let fields = [
+        ("action", "run_now"),
+        ("id", &*id),
+        ("at", &*at),
+        ("back", "keys"),
+    ];
+    assert_eq!(site.post(&fields).await.status, StatusCode::SEE_OTHER);
+    assert_eq!((site.queue().len(), site.queue().counts().delayed), (1, 0));
+    let again = site.post(&fields).await;
+    assert_eq!(again.status, StatusCode::CONFLICT);
+    again.has(&["no pending delay any more"]);
+    let fields = [("action", "drop_key"), ("id", &*id), ("at", &*at)];
+    let queued = site.post(&fields).await;
+    assert_eq!(queued.status, StatusCode::CONFLICT);
+    queued.has(&["a queued key without a value cannot be taken out"]);
+
+    site.queue().add_after("a/2".into(), HOUR);
+    let (id, at) = key_of(&site, "delayed").await;
+    site.post(&[("action", "drop_key"), ("id", &id), ("at", &at)])
+        .await;
+    assert!(!site.queue().contains("a/2"));
+    let gone = site
+        .post(&[("action", "run_now"), ("id", "nothing"), ("at", "")])
+        .await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test] // X3 G6
+async fn a_group_is_held_and_released() {
+    let site = Site::new();
+    site.queue().add_all(["a/1".into(), "b/1".into()]);
+    let groups = || async { site.json("/queues/q/mails").await["keys"]["groups"].clone() };
+    let found = groups().await;
+    let id = |name: &str| {
+        let rows = found.as_array().unwrap().iter();
+        let row = rows.clone().find(|row| row["name"] == name).unwrap();
+        row["id"].as_str().unwrap().to_owned()
+    };
+    site.post(&[
+        ("action", "hold_group"),
+        ("id", &id("a")),
+        ("seconds", "600"),
+    ])
+    .await;
+    let held: Vec<_> = site.queue().groups::<String>();
+    let held: Vec<_> = held
+        .iter()
+        .filter(|group| group.held_for.is_some())
+        .collect();
+    assert_eq!((held.len(), &*held[0].group), (1, "a"));
+    site.get_as("alice", "/queues/q/mails")
+        .await
+        .has(&["Release", "9 min"]);
+    site.post(&[("action", "release_group"), ("id", &id("a"))])
+        .await;
+    assert!(
+        site.queue()
+            .groups::<String>()
+            .iter()
+            .all(|group| group.held_for.is_none())
+    );
+    for seconds in ["0", "86401", "-1", "x", ""] {
+        let fields = [
+            ("action", "hold_group"),
+            ("id", &*id("a")),
+            ("seconds", seconds),
+        ];
+        let refused = site.post(&fields).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{seconds}");
+        refused.has(&["`seconds`"]);
+    }
+    let unknown = site
+        .post(&[("action", "release_group"), ("id", "nothing")])
+        .await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test] // X3 G7
+async fn a_queue_is_paused_and_goes_on() {
+    let site = Site::new();
+    site.queue().add("a/1".into());
+    site.get_as("alice", "/queues/q/mails")
+        .await
+        .has(&["Pause"]);
+    let answer = site.post(&[("action", "pause")]).await;
+    assert_eq!(answer.next(), "../mails?said=pause&count=1");
+    assert!(site.queue().is_paused() && site.queue().try_get().is_err());
+    site.get_as("alice", "/queues/q/mails")
+        .await
+        .has(&["paused", "Resume"]);
+    site.post(&[("action", "resume")]).await;
+    assert!(site.queue().try_get().is_ok());
+
+    let plain = Site::with(|builder| builder);
+    plain
+        .get_as("alice", "/queues/q/mails")
+        .await
+        .lacks(&["Pause"]);
+    let refused = plain.post(&[("action", "pause")]).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    refused.has(&["pausable"]);
+}
+
+#[tokio::test] // X3 S1
+async fn a_queue_is_drained_and_what_it_refuses_then_says_so() {
+    let site = Site::new();
+    site.queue().add_all(["a/bad".into()]);
+    site.work().await;
+    site.queue().add("a/1".into());
+    site.post(&[("action", "drain")]).await;
+    rig::eventually("it drains", || site.queue().is_shutting_down());
+    assert_eq!(**site.queue().try_get().unwrap(), *"a/1");
+    site.get_as("alice", "/queues/q/mails")
+        .await
+        .has(&["shut down"]);
+    let refused = site.post(&[("action", "put_back"), ("letter", "0")]).await;
+    assert_eq!(
+        (refused.status, site.letters.len()),
+        (StatusCode::CONFLICT, 1)
+    );
+    refused.has(&["shut down"]);
+    let refused = site.post(&[("action", "put_back"), ("all", "1")]).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+}

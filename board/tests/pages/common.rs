@@ -1,0 +1,183 @@
+//! A board with a queue that has something of everything, and requests to it without a network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::header::{COOKIE, LOCATION, SET_COOKIE};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{DeadLetters, Failures, Verdict, Workers};
+use keyqueue::{Builder, WorkQueue};
+use keyqueue_board::{Action, Board, Shown};
+use tower::ServiceExt;
+
+pub(crate) type Key = String;
+pub(crate) type Limiter = ItemExponentialFailure<Key>;
+pub(crate) type Queue = WorkQueue<Key, Limiter>;
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A queue with its dead letters and failures, on a board where `x-user: alice` may do everything and `bob` may put back.
+pub(crate) struct Site {
+    pub(crate) queue: Option<Arc<Queue>>,
+    pub(crate) letters: DeadLetters<Key>,
+    pub(crate) failures: Failures<Key>,
+    pub(crate) board: Board,
+    pub(crate) app: Router,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn has(&self, texts: &[&str]) {
+        for text in texts {
+            assert!(self.text.contains(text), "{text:?} is not in {}", self.text);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn lacks(&self, texts: &[&str]) {
+        for text in texts {
+            assert!(!self.text.contains(text), "{text:?} is in {}", self.text);
+        }
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    pub(crate) fn next(&self) -> &str {
+        self.headers
+            .get(LOCATION)
+            .map_or("", |next| next.to_str().unwrap())
+    }
+}
+
+/// The group of a key: what is before the slash.
+pub(crate) fn group(key: &Key) -> String {
+    key.split('/').next().unwrap_or_default().to_owned()
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder.name("mails").levels(2).group_by(group))
+    }
+
+    pub(crate) fn with(set: impl FnOnce(Builder<Key>) -> Builder<Key>) -> Self {
+        let backoff = ItemExponentialFailure::new(Duration::from_secs(30), HOUR).unwrap();
+        let builder = set(WorkQueue::builder()).rate_limiter(backoff);
+        let queue = Arc::new(builder.build().unwrap());
+        let letters = DeadLetters::new(100_000).unwrap();
+        let failures = Failures::new(1000).unwrap();
+        let shown = Shown::display(&queue)
+            .groups(|group: &String, f| f.write_str(group))
+            .dead_letters(&letters)
+            .failures(&failures);
+        let board = Board::new().allow(|asked| {
+            let user = asked.request.headers.get("x-user")?.to_str().ok()?;
+            let may = user == "alice" || (user == "bob" && asked.action == Action::PutBack);
+            may.then(|| user.to_owned())
+        });
+        board.add("mails", shown).unwrap();
+        let app = Router::new().nest("/queues", board.router());
+        Site {
+            queue: Some(queue),
+            letters,
+            failures,
+            board,
+            app,
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        self.queue.as_ref().unwrap()
+    }
+
+    /// Works until nothing is queued: keys with `bad` are given up, those with `fail` fail.
+    pub(crate) async fn work(&self) {
+        let workers = Workers::new(self.queue())
+            .tasks(1)
+            .dead_letters(&self.letters);
+        let run = workers
+            .failures(&self.failures)
+            .run_async(async |key: &Key| match key {
+                key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
+                key if key.contains("fail") => Verdict::Retry("no route to host".to_owned()),
+                _ => Verdict::Ok(Default::default()),
+            });
+        let idle = async {
+            while !self.queue().is_empty() || self.queue().counts().processing > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = run => {}
+            () = idle => {}
+        }
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.app.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    pub(crate) async fn get_as(&self, user: &str, path: &str) -> Answer {
+        let request = Request::get(path).header("x-user", user);
+        self.send(request.body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.get_as("", path).await
+    }
+
+    pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
+        let request = Request::get(path).header("accept", "application/json");
+        let answer = self.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        answer.json()
+    }
+
+    /// Posts a form as a browser does that has loaded a page before.
+    pub(crate) async fn post_as(&self, user: &str, fields: &[(&str, &str)]) -> Answer {
+        let page = self.get_as(user, "/queues").await;
+        let cookie = page.headers[SET_COOKIE].to_str().unwrap();
+        let cookie = cookie.split(';').next().unwrap();
+        let token = cookie.split_once('=').unwrap().1;
+        let fields: Vec<_> = [("token", token)].iter().chain(fields).copied().collect();
+        let request = Request::post("/queues/q/mails/do")
+            .header("x-user", user)
+            .header(COOKIE, cookie)
+            .header("sec-fetch-site", "same-origin")
+            .header("content-type", "application/x-www-form-urlencoded");
+        self.send(request.body(form(&fields)).unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, fields: &[(&str, &str)]) -> Answer {
+        self.post_as("alice", fields).await
+    }
+}
+
+pub(crate) fn form(fields: &[(&str, &str)]) -> Body {
+    let encoded = |text: &str| {
+        let bytes = text.bytes().map(|byte| format!("%{byte:02X}"));
+        bytes.collect::<String>()
+    };
+    let fields = fields
+        .iter()
+        .map(|(name, value)| format!("{name}={}", encoded(value)));
+    Body::from(fields.collect::<Vec<_>>().join("&"))
+}

@@ -1,0 +1,12 @@
+//! The pages and actions of a board, without a network: X2 to X4 as an operator meets them.
+
+mod actions;
+mod common;
+mod hostile;
+mod million;
+mod refused;
+mod values;
+mod views;
+
+#[global_allocator]
+static HEAP: rig::heap::CountingHeap = rig::heap::CountingHeap;

@@ -1,0 +1,275 @@
+//! Those who may not, and requests that are none.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use http::{Request, StatusCode};
+use keyqueue::WorkQueue;
+use keyqueue_board::{Action, Board, Shown};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use crate::common::{HOUR, Site, form};
+
+fn all_actions() -> Vec<Vec<(&'static str, &'static str)>> {
+    let more = [("letter", "0"), ("id", "x"), ("seconds", "1")];
+    let with = |action: Action| {
+        [("action", action.name())]
+            .into_iter()
+            .chain(more)
+            .collect()
+    };
+    Action::ALL.into_iter().map(with).collect()
+}
+
+async fn untouched(site: &Site) -> bool {
+    site.letters.len() == 1
+        && !site.queue().is_paused()
+        && !site.queue().is_shutting_down()
+        && site.queue().counts().delayed == 1
+}
+
+async fn site() -> Site {
+    let site = Site::new();
+    site.queue().add("a/bad".into());
+    site.work().await;
+    site.queue().add_after("a/1".into(), HOUR);
+    site
+}
+
+#[tokio::test] // X3
+async fn a_stranger_sees_no_button_and_does_nothing() {
+    let site = site().await;
+    for path in [
+        "/q/mails",
+        "/q/mails/keys",
+        "/q/mails/dead",
+        "/q/mails/dead/0",
+    ] {
+        site.get(&format!("/queues{path}"))
+            .await
+            .lacks(&["method=\"post\""]);
+    }
+    for fields in all_actions() {
+        let refused = site.post_as("", &fields).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{fields:?}");
+        assert!(untouched(&site).await, "{fields:?}");
+    }
+}
+
+#[tokio::test] // X3
+async fn a_policy_allows_one_action_and_no_other() {
+    let site = site().await;
+    let page = site.get_as("bob", "/queues/q/mails/dead").await;
+    page.has(&["Put back"]);
+    page.lacks(&["Drop"]);
+    for fields in all_actions() {
+        let answer = site.post_as("bob", &fields).await;
+        let may = fields[0].1 == "put_back";
+        assert_eq!(answer.status == StatusCode::FORBIDDEN, !may, "{fields:?}");
+    }
+    assert!(site.letters.is_empty());
+}
+
+#[tokio::test] // X3
+async fn a_board_without_a_policy_or_with_one_that_panics_only_shows() {
+    let queue = Arc::new(WorkQueue::<String>::new());
+    let boards = [
+        Board::new(),
+        Board::new().allow(|_| panic!("in the policy")),
+    ];
+    for board in boards {
+        board.add("mails", Shown::display(&queue)).unwrap();
+        let app = axum::Router::new().nest("/queues", board.router());
+        let site = Site { app, ..Site::new() };
+        site.get_as("alice", "/queues/q/mails")
+            .await
+            .lacks(&["method=\"post\""]);
+        let refused = site.post(&[("action", "drain")]).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    }
+    assert!(!queue.is_shutting_down());
+}
+
+#[tokio::test] // X3
+async fn another_site_cannot_act_with_the_rights_of_a_browser() {
+    let site = site().await;
+    let token = "0123456789abcdef0123456789abcdef";
+    let cookie = format!("keyqueue_board={token}");
+    let same: (&str, &str) = ("sec-fetch-site", "same-origin");
+    let cases: [(&[(&str, &str)], &str); 8] = [
+        (&[same], token),                   // no cookie
+        (&[same, ("cookie", &cookie)], ""), // no token
+        (
+            &[same, ("cookie", &cookie)],
+            "0123456789abcdef0123456789abcdee",
+        ),
+        (&[same, ("cookie", "keyqueue_board=")], ""),
+        (
+            &[("sec-fetch-site", "cross-site"), ("cookie", &cookie)],
+            token,
+        ),
+        (
+            &[("sec-fetch-site", "same-site"), ("cookie", &cookie)],
+            token,
+        ),
+        (
+            &[
+                ("origin", "https://evil.example"),
+                ("host", "board"),
+                ("cookie", &cookie),
+            ],
+            token,
+        ),
+        (
+            &[("origin", "null"), ("host", "board"), ("cookie", &cookie)],
+            token,
+        ),
+    ];
+    for (headers, token) in cases {
+        for action in ["drain", "pause", "drop_letter"] {
+            let mut request = Request::post("/queues/q/mails/do")
+                .header("x-user", "alice")
+                .header("content-type", "application/x-www-form-urlencoded");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let body = form(&[("action", action), ("token", token), ("letter", "0")]);
+            let refused = site.send(request.body(body).unwrap()).await;
+            assert_eq!(refused.status, StatusCode::FORBIDDEN, "{headers:?}");
+        }
+    }
+    assert!(untouched(&site).await);
+    // A page sets a cookie that other sites' requests do not carry and scripts do not read.
+    let page = site.get("/queues").await;
+    let cookie = page.headers["set-cookie"].to_str().unwrap();
+    assert!(
+        cookie.contains("SameSite=Strict") && cookie.contains("HttpOnly"),
+        "{cookie}"
+    );
+    // A link does nothing.
+    let get = site
+        .get_as("alice", "/queues/q/mails/do?action=drain")
+        .await;
+    assert_eq!(get.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_bad_request_is_an_error_that_names_the_field_and_the_value() {
+    let site = site().await;
+    for (path, names) in [
+        ("keys?state=hidden", "`state`"),
+        ("keys?from=many", "`from`"),
+        ("key?id=1&at=-1", "`at`"),
+        ("dead?from=1.5", "`from`"),
+        ("dead/one", "`id`"),
+    ] {
+        let refused = site.get(&format!("/queues/q/mails/{path}")).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{path}");
+        refused.has(&[names]);
+    }
+    for (fields, names) in [
+        (&[("action", "explode")][..], "`action`"),
+        (&[], "`action`"),
+        (&[("action", "put_back")], "`letter`"),
+        (&[("action", "put_back"), ("letter", "first")], "`letter`"),
+        (&[("action", "run_now"), ("at", "here")], "`at`"),
+    ] {
+        let refused = site.post(fields).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{fields:?}");
+        refused.has(&[names]);
+    }
+    for path in [
+        "/q/none",
+        "/q/none/keys",
+        "/q/none/dead",
+        "/q/none/key",
+        "/nothing",
+        "/q/mails/x/y",
+    ] {
+        let missing = site.get(&format!("/queues{path}")).await;
+        assert_eq!(missing.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    let request = Request::get("/queues/q/none").header("accept", "application/json");
+    let missing = site.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(
+        missing.json()["error"],
+        "There is no queue \"none\" on the board."
+    );
+}
+
+#[test]
+fn a_name_that_cannot_be_shown_is_refused() {
+    let queue = Arc::new(WorkQueue::<String>::new());
+    let board = Board::new();
+    for name in ["", ".", "..", "a\nb", &"x".repeat(201)] {
+        let error = board.add(name, Shown::display(&queue)).unwrap_err();
+        assert_eq!(error.value(), name);
+        assert!(error.to_string().contains("`name` must"), "{error}");
+    }
+    board.add("a", Shown::display(&queue)).unwrap();
+    assert!(board.add("a", Shown::display(&queue)).is_err());
+    drop(queue);
+    // The name of a queue that is gone is free.
+    let queue = Arc::new(WorkQueue::<String>::new());
+    board.add("a", Shown::display(&queue)).unwrap();
+    assert!(board.remove("a") && !board.remove("a"));
+}
+
+/// Collects the events with target `keyqueue_board`, as text.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() == "keyqueue_board" {
+            let mut text = Text(event.metadata().level().to_string());
+            event.record(&mut text);
+            self.0.lock().unwrap().push(text.0);
+        }
+    }
+}
+
+#[tokio::test] // X3
+async fn each_action_is_an_event_with_who_asked_what() {
+    let log = Log::default();
+    let _subscribed =
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let site = site().await;
+    site.post_as("bob", &[("action", "put_back"), ("letter", "0")])
+        .await;
+    site.post_as("bob", &[("action", "drain")]).await;
+    site.post_as("alice", &[("action", "drop_letter"), ("letter", "5")])
+        .await;
+    let log = log.0.lock().unwrap();
+    let [done, refused, failed] = &log[..] else {
+        panic!("{log:?}")
+    };
+    for part in [
+        "INFO",
+        "who=\"bob\"",
+        "action=\"put_back\"",
+        "queue=\"mails\"",
+        "subject=\"a/bad\"",
+        "count=1",
+    ] {
+        assert!(done.contains(part), "{part}: {done}");
+    }
+    assert!(
+        refused.contains("WARN") && refused.contains("not allowed"),
+        "{refused}"
+    );
+    assert!(
+        failed.contains("WARN") && failed.contains("who=\"alice\""),
+        "{failed}"
+    );
+}

@@ -1,0 +1,62 @@
+//! A queue whose keys carry values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Router;
+use http::StatusCode;
+use keyqueue::worker::{ValueDeadLetters, Verdict, Workers};
+use keyqueue::{ValueQueue, WorkQueue, merge};
+use keyqueue_board::{Board, Shown};
+
+use crate::common::{HOUR, Site};
+
+#[tokio::test] // X1 X2 X3 V2
+async fn values_are_shown_and_a_queued_key_is_dropped_with_its_own() {
+    let builder = WorkQueue::builder().merge(merge::append);
+    let queue: Arc<ValueQueue<String, Vec<u32>>> = Arc::new(builder.build().unwrap());
+    let letters = ValueDeadLetters::new(10).unwrap();
+    queue.put("bad".into(), vec![7, 8]);
+    let workers = Workers::new(&queue)
+        .tasks(1)
+        .values()
+        .dead_letters(&letters);
+    let run = workers.run_async(async |_: &String, _: &mut Vec<u32>| Verdict::GiveUp("no"));
+    let idle = async {
+        while letters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! { _ = run => {} () = idle => {} }
+    queue.put("a".into(), vec![1, 2]);
+    queue.entry("later".to_owned()).after(HOUR).put(vec![3]);
+
+    let shown = Shown::display(&queue).values(Some(&letters), fmt::Debug::fmt);
+    let board = Board::new().allow(|_| Some("alice".into()));
+    board.add("mails", shown).unwrap();
+    let app = Router::new().nest("/queues", board.router());
+    let site = Site { app, ..Site::new() };
+    site.get("/queues/q/mails/keys")
+        .await
+        .has(&["[1, 2]", "[3]", "Run now", "Drop"]);
+    site.get("/queues/q/mails/dead").await.has(&["[7, 8]"]);
+    let found = site.json("/queues/q/mails/dead?search=8]").await;
+    assert_eq!(found["rows"].as_array().unwrap().len(), 1);
+
+    let keys = site.json("/queues/q/mails/keys?state=queued").await;
+    let row = &keys["rows"][0];
+    let (id, at) = (row["id"].as_str().unwrap(), row["at"].to_string());
+    let answer = site
+        .post(&[("action", "drop_key"), ("id", id), ("at", &at)])
+        .await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER);
+    assert!(queue.try_get().is_err());
+    let keys = site.json("/queues/q/mails/keys?state=delayed").await;
+    let row = &keys["rows"][0];
+    let (id, at) = (row["id"].as_str().unwrap(), row["at"].to_string());
+    site.post(&[("action", "run_now"), ("id", id), ("at", &at)])
+        .await;
+    assert_eq!(queue.try_get().unwrap().value(), &[3]);
+    site.post(&[("action", "put_back"), ("letter", "0")]).await;
+    assert_eq!(queue.try_get().unwrap().value(), &[7, 8]);
+}

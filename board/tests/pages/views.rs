@@ -1,0 +1,410 @@
+//! What each page shows.
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use crate::common::{HOUR, Site};
+use keyqueue_board::Board;
+
+#[tokio::test] // X2
+async fn the_first_page_lists_the_queues() {
+    let site = Site::new();
+    site.queue().add_all(["a/1".into(), "a/2".into()]);
+    let page = site.get("/queues").await;
+    assert_eq!(page.status, StatusCode::OK);
+    page.has(&["<!DOCTYPE html>", "q/mails", "open", "<html lang=\"en\">"]);
+    let all = site.json("/queues").await;
+    assert_eq!(
+        (&all[0]["name"], &all[0]["queued"]),
+        (&"mails".into(), &2.into())
+    );
+    assert_eq!(
+        (&all[0]["dead_letters"], &all[0]["pausable"]),
+        (&0.into(), &true.into())
+    );
+    let empty = Router::<()>::new().merge(Board::new().router());
+    let page = empty.oneshot(Request::get("/").body(Body::empty()).unwrap());
+    let body = page
+        .await
+        .unwrap()
+        .into_body()
+        .collect()
+        .await
+        .unwrap()
+        .to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("No queue was added"));
+}
+
+#[tokio::test] // X2
+async fn a_queue_shows_depth_levels_groups_and_keys_in_hand() {
+    let site = Site::new();
+    let queue = site.queue();
+    queue.add_all(["a/1".into(), "a/2".into(), "b/1".into()]);
+    queue.entry("b/urgent".to_owned()).level(0).add();
+    queue.add_after("a/later".into(), HOUR);
+    let held = queue.try_get().unwrap();
+    assert!(queue.hold_group(&"b".to_owned(), HOUR));
+    let page = site.get("/queues/q/mails").await;
+    page.has(&[
+        "Keys in hand",
+        &held,
+        "level 0",
+        "59 min",
+        "<svg",
+        "role=\"img\"",
+        "Groups",
+    ]);
+    let all = site.json("/queues/q/mails").await;
+    assert_eq!(all["queue"]["state"], "open");
+    let keys = &all["keys"];
+    assert_eq!(
+        (&keys["queued"], &keys["processing"]),
+        (&3.into(), &1.into())
+    );
+    assert_eq!(
+        (&keys["delayed"], &keys["group_count"]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!(keys["in_hand"][0]["key"], **held);
+    assert!(keys["in_hand"][0]["held"].as_f64().is_some());
+    assert_eq!(keys["levels"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test] // X2
+async fn keys_in_hand_come_with_those_that_are_held_for_the_longest_time_first() {
+    let site = Site::with(|builder| builder.name("mails"));
+    let queue = site.queue();
+    let mut held = Vec::new();
+    for n in 0..60 {
+        queue.add(format!("{n}"));
+        held.push(queue.try_get().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let all = site.json("/queues/q/mails").await;
+    let rows = all["keys"]["in_hand"].as_array().unwrap();
+    assert_eq!(
+        (rows.len(), all["keys"]["processing"].as_u64()),
+        (50, Some(60))
+    );
+    assert_eq!(
+        (&rows[0]["key"], &rows[49]["key"]),
+        (&"0".into(), &"49".into())
+    );
+}
+
+#[tokio::test] // X2
+async fn a_delayed_key_shows_when_it_is_due_its_attempt_and_its_last_error() {
+    let site = Site::new();
+    site.queue().add("a/fail".into());
+    site.work().await;
+    let page = site.get("/queues/q/mails/keys?state=delayed").await;
+    page.has(&["a/fail", "no route to host"]);
+    let keys = site.json("/queues/q/mails/keys?state=delayed").await;
+    let row = &keys["rows"][0];
+    assert!((1.0..=30.1).contains(&row["due_in"].as_f64().unwrap()));
+    assert_eq!(
+        (&row["attempt"], &row["error"]),
+        (&1.into(), &"no route to host".into())
+    );
+    let (id, at) = (row["id"].as_str().unwrap(), &row["at"]);
+    let one = site
+        .get(&format!("/queues/q/mails/key?id={id}&at={at}"))
+        .await;
+    one.has(&["a/fail", "Last error", "no route to host"]);
+    // A place from before the table has grown only takes longer.
+    let one = site
+        .get(&format!("/queues/q/mails/key?id={id}&at=99999999999"))
+        .await;
+    one.has(&["a/fail"]);
+    let gone = site.get("/queues/q/mails/key?id=0000000000000000").await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test] // X1 X2
+async fn dead_letters_show_key_error_and_history() {
+    let site = Site::new();
+    site.queue()
+        .add_all((0..120).map(|n| format!("a/bad-{n:03}")));
+    site.work().await;
+    let page = site.get("/queues/q/mails/dead").await;
+    page.has(&[
+        "120 of at most 100000",
+        "a/bad-000",
+        "no such address",
+        "Next page",
+    ]);
+    let (mut from, mut seen) = (0, Vec::new());
+    loop {
+        let letters = site
+            .json(&format!("/queues/q/mails/dead?from={from}"))
+            .await;
+        let rows = letters["rows"].as_array().unwrap();
+        assert!(rows.len() <= 50);
+        seen.extend(
+            rows.iter()
+                .map(|row| row["key"].as_str().unwrap().to_owned()),
+        );
+        let Some(next) = letters["next"].as_u64() else {
+            break;
+        };
+        from = next;
+    }
+    assert!(
+        seen.into_iter()
+            .eq((0..120).map(|n| format!("a/bad-{n:03}")))
+    );
+    let found = site.json("/queues/q/mails/dead?search=bad-11").await;
+    assert_eq!(found["rows"].as_array().unwrap().len(), 10);
+    let one = site.get("/queues/q/mails/dead/7").await;
+    one.has(&["a/bad-007", "1 attempts", "given up by the worker"]);
+    assert_eq!(
+        site.get("/queues/q/mails/dead/999").await.status,
+        StatusCode::NOT_FOUND
+    );
+}
+
+#[tokio::test] // X2
+async fn keys_are_found_by_a_part_of_their_text() {
+    let site = Site::new();
+    site.queue().add_all((0..3000).map(|n| format!("a/{n:04}")));
+    let found = site.json("/queues/q/mails/keys?search=a%2F123").await;
+    let mut keys: Vec<_> = found["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["key"].as_str().unwrap())
+        .collect();
+    keys.sort_unstable();
+    assert!(
+        keys.iter().copied().eq((1230..1240)
+            .map(|n| format!("a/{n}"))
+            .collect::<Vec<_>>()
+            .iter()
+            .map(String::as_str))
+    );
+    let none = site.get("/queues/q/mails/keys?search=zebra").await;
+    none.has(&["There is no such key"]);
+    let mut all = Vec::new();
+    let mut from = 0;
+    loop {
+        let page = site
+            .json(&format!("/queues/q/mails/keys?from={from}"))
+            .await;
+        let rows = page["rows"].as_array().unwrap();
+        assert!(rows.len() < 50 + 16);
+        all.extend(
+            rows.iter()
+                .map(|row| row["key"].as_str().unwrap().to_owned()),
+        );
+        let Some(next) = page["next"].as_u64() else {
+            break;
+        };
+        from = next;
+    }
+    all.sort_unstable();
+    assert!(all.into_iter().eq((0..3000).map(|n| format!("a/{n:04}"))));
+}
+
+#[tokio::test]
+async fn a_page_allows_nothing_inline_and_nothing_from_elsewhere() {
+    let site = Site::new();
+    site.queue().add("a/bad".into());
+    site.work().await;
+    site.queue().add("a/1".into());
+    for path in [
+        "",
+        "/q/mails",
+        "/q/mails/keys",
+        "/q/mails/dead",
+        "/q/mails/dead/0",
+        "/nowhere",
+    ] {
+        let page = site.get_as("alice", &format!("/queues{path}")).await;
+        assert!(page.headers.contains_key("content-security-policy"), "{path}: {}", page.status);
+        let policy = page.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
+        assert_eq!(page.headers["x-content-type-options"], "nosniff");
+        page.lacks(&[
+            "style=",
+            "onclick",
+            "<style",
+            "http://",
+            "https://",
+            "javascript:",
+            "<script>",
+        ]);
+        page.has(&["<main id=\"main\">", "<h1>", "viewport"]);
+        let label = |tag: &str| {
+            page.text
+                .split(tag)
+                .skip(1)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        for input in label("<input")
+            .iter()
+            .filter(|input| !input.starts_with(" type=\"hidden\""))
+        {
+            let input = input.split('>').next().unwrap();
+            assert!(
+                input.contains("aria-label") || input.contains("id=\"search\""),
+                "{path}: {input}"
+            );
+        }
+    }
+    for (path, kind) in [("board.css", "text/css"), ("board.js", "text/javascript")] {
+        let asset = site.get(&format!("/queues/{path}")).await;
+        assert!(
+            asset.headers["content-type"]
+                .to_str()
+                .unwrap()
+                .starts_with(kind)
+        );
+    }
+}
+
+/// Where a browser goes from a page by a link.
+fn resolve(page: &str, link: &str) -> String {
+    let mut path: Vec<&str> = page.split('/').collect();
+    path.pop();
+    for part in link.split('/') {
+        match part {
+            "." => {}
+            ".." => _ = path.pop(),
+            part => path.push(part),
+        }
+    }
+    path.join("/")
+}
+
+#[tokio::test]
+async fn links_work_wherever_the_board_is_nested() {
+    let site = Site::new();
+    let board = site.board.router::<()>();
+    let apps = [
+        (Router::new().nest("/queues", board.clone()), "/queues", false),
+        (Router::new().nest("/a/b/c", board.clone()), "/a/b/c", false),
+        (
+            Router::new().nest_service("/queues", board.clone()),
+            "/queues",
+            true,
+        ),
+        (board, "", false),
+    ];
+    for (app, at, is_service) in apps {
+        let mut pages = vec![
+            if at.is_empty() { "/".to_owned() } else { at.to_owned() },
+            format!("{at}/q/mails"),
+            format!("{at}/q/mails/keys"),
+            format!("{at}/q/mails/dead"),
+        ];
+        // Which a nested router does not find.
+        pages.extend(is_service.then(|| format!("{at}/")));
+        for page in pages {
+            let request = Request::get(&page).body(Body::empty()).unwrap();
+            let response = app.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK, "{page}");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            let links = body
+                .split("href=\"")
+                .skip(1)
+                .map(|rest| rest.split('"').next().unwrap());
+            let links: Vec<_> = links.filter(|link| link.starts_with('.')).collect();
+            assert!(links.len() >= 2, "{page}: {links:?}");
+            for link in links {
+                let to = resolve(&page, link);
+                assert!(to.starts_with(at), "{page}: {link} leads to {to}");
+                let request = Request::get(&to).body(Body::empty()).unwrap();
+                let status = app.clone().oneshot(request).await.unwrap().status();
+                assert_eq!(status, StatusCode::OK, "{page}: {link} leads to {to}");
+            }
+        }
+    }
+}
+
+#[tokio::test] // X2
+async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
+    let site = Site::new();
+    let request = Request::get("/queues/q/mails").header("accept", "text/event-stream");
+    let response = site
+        .app
+        .clone()
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let first = String::from_utf8(first.to_vec()).unwrap();
+    assert!(
+        first.contains("event: live") && first.contains("Workers hold no key"),
+        "{first}"
+    );
+    assert!(!first.contains("<html"), "the live part alone");
+    site.queue().add("a/1".into());
+    let _held = site.queue().try_get().unwrap();
+    let second = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(String::from_utf8(second.to_vec()).unwrap().contains("a/1"));
+    let once = Request::get("/queues/q/mails").header("accept", "text/x-live");
+    let once = site.send(once.body(Body::empty()).unwrap()).await;
+    once.has(&["a/1"]);
+    once.lacks(&["<html"]);
+}
+
+#[tokio::test] // X4
+async fn live_pages_are_bounded_in_number() {
+    let site = Site::new();
+    let open = || async {
+        let request = Request::get("/queues").header("accept", "text/event-stream");
+        site.app
+            .clone()
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+    };
+    let mut pages = Vec::new();
+    for _ in 0..64 {
+        let page = open().await;
+        assert_eq!(page.status(), StatusCode::OK);
+        pages.push(page);
+    }
+    assert_eq!(open().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(pages);
+    for _ in 0..1000 {
+        if open().await.status() == StatusCode::OK {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the places of pages that were left are not free again");
+}
+
+#[tokio::test] // X2
+async fn pictures_show_the_last_minutes_of_a_queue_that_is_recorded() {
+    let site = Site::new();
+    let board = site.board.clone();
+    let record = tokio::spawn(async move { board.record().await });
+    let mut page = site.get("/queues/q/mails").await;
+    for _ in 0..100 {
+        if page.text.contains('L')
+            && page.text.contains("path")
+            && page.text.matches('L').count() > 2
+        {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        page = site.get("/queues/q/mails").await;
+    }
+    page.has(&["Keys over the last five minutes", "queued: 0 now"]);
+    record.abort();
+    #[cfg(feature = "metrics")]
+    {
+        page.has(&["Per second", "Mean time"]);
+        let rates = &site.json("/queues/q/mails").await["rates"];
+        assert!(!rates.as_array().unwrap().is_empty());
+    }
+}
