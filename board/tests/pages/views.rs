@@ -223,7 +223,11 @@ async fn a_page_allows_nothing_inline_and_nothing_from_elsewhere() {
         "/nowhere",
     ] {
         let page = site.get_as("alice", &format!("/queues{path}")).await;
-        assert!(page.headers.contains_key("content-security-policy"), "{path}: {}", page.status);
+        assert!(
+            page.headers.contains_key("content-security-policy"),
+            "{path}: {}",
+            page.status
+        );
         let policy = page.headers["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
         assert_eq!(page.headers["x-content-type-options"], "nosniff");
@@ -285,7 +289,11 @@ async fn links_work_wherever_the_board_is_nested() {
     let site = Site::new();
     let board = site.board.router::<()>();
     let apps = [
-        (Router::new().nest("/queues", board.clone()), "/queues", false),
+        (
+            Router::new().nest("/queues", board.clone()),
+            "/queues",
+            false,
+        ),
         (Router::new().nest("/a/b/c", board.clone()), "/a/b/c", false),
         (
             Router::new().nest_service("/queues", board.clone()),
@@ -296,7 +304,11 @@ async fn links_work_wherever_the_board_is_nested() {
     ];
     for (app, at, is_service) in apps {
         let mut pages = vec![
-            if at.is_empty() { "/".to_owned() } else { at.to_owned() },
+            if at.is_empty() {
+                "/".to_owned()
+            } else {
+                at.to_owned()
+            },
             format!("{at}/q/mails"),
             format!("{at}/q/mails/keys"),
             format!("{at}/q/mails/dead"),

@@ -1,0 +1,210 @@
+//! A browser: headless Chromium by chromedriver, both of the distribution's packages.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::{Client, ClientBuilder, Locator};
+use http::Method;
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Value, json};
+use url::{ParseError, Url};
+
+/// Finds a program on the path.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Starts browsers.
+pub(crate) struct Driver {
+    process: Child,
+    port: u16,
+    chromium: PathBuf,
+}
+
+/// How a browser is set up.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Setup {
+    pub(crate) without_scripts: bool,
+    pub(crate) is_dark: bool,
+    pub(crate) is_phone: bool,
+}
+
+impl Driver {
+    /// Starts chromedriver; `None`, and the test is counted as skipped, where it is not installed.
+    pub(crate) async fn start() -> Option<Self> {
+        let (Some(driver), Some(chromium)) = (program("chromedriver"), program("chromium")) else {
+            rig::skipped(
+                "there is no chromium; `apt-get install chromium chromium-driver` installs it",
+            );
+            return None;
+        };
+        let [port] = rig::free_ports().expect("a port is free");
+        let process = Command::new(driver)
+            .arg(format!("--port={port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver starts");
+        Some(Driver {
+            process,
+            port,
+            chromium,
+        })
+    }
+
+    /// Opens a browser with a profile of its own.
+    pub(crate) async fn browser(&self, setup: Setup) -> Browser {
+        let mut arguments = vec![
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--force-device-scale-factor=1",
+            "--window-size=1100,900",
+        ];
+        arguments.extend(
+            setup
+                .is_dark
+                .then_some("--blink-settings=preferredColorScheme=0"),
+        );
+        // 1 allows scripts, 2 does not.
+        let scripts = if setup.without_scripts { 2 } else { 1 };
+        let options = json!({
+            "binary": self.chromium,
+            "args": arguments,
+            "prefs": { "profile.managed_default_content_settings.javascript": scripts },
+        });
+        let mut wanted = serde_json::Map::new();
+        wanted.insert("goog:chromeOptions".into(), options);
+        wanted.insert("goog:loggingPrefs".into(), json!({ "browser": "ALL" }));
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        let builder = builder.capabilities(wanted);
+        let address = format!("http://127.0.0.1:{}", self.port);
+        for _ in 0..300 {
+            match builder.connect(&address).await {
+                Ok(client) => {
+                    let browser = Browser(client);
+                    if setup.is_phone {
+                        browser.be_a_phone().await;
+                    }
+                    return browser;
+                }
+                Err(error) if error.to_string().contains("session not created") => {
+                    panic!("{error}")
+                }
+                // It is not listening yet.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+        panic!("chromedriver does not respond");
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A command of Chromium's own.
+#[derive(Debug)]
+struct Own(&'static str, Value);
+
+impl WebDriverCompatibleCommand for Own {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        let session = session.unwrap_or_default();
+        base.join(&format!("session/{session}/{}", self.0))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.1.to_string()))
+    }
+}
+
+pub(crate) struct Browser(pub(crate) Client);
+
+impl Browser {
+    pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        let command = json!({ "cmd": command, "params": parameters });
+        let done = self.0.issue_cmd(Own("goog/cdp/execute", command)).await;
+        done.expect("the command is known")
+    }
+
+    async fn be_a_phone(&self) {
+        let size = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true });
+        self.devtools("Emulation.setDeviceMetricsOverride", size)
+            .await;
+    }
+
+    pub(crate) async fn text(&self) -> String {
+        let body = self.0.find(Locator::Css("body")).await.expect("a page");
+        body.text().await.expect("text")
+    }
+
+    /// Waits until the page shows a text.
+    #[track_caller]
+    pub(crate) fn shows(&self, text: &str) -> impl Future<Output = ()> {
+        let at = std::panic::Location::caller();
+        async move {
+            let mut shown = String::new();
+            for _ in 0..200 {
+                // Between two pages there is none.
+                if let Ok(body) = self.0.find(Locator::Css("body")).await {
+                    shown = body.text().await.unwrap_or(shown);
+                }
+                if shown.contains(text) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            panic!("{at}: {text:?} is not shown: {shown}");
+        }
+    }
+
+    /// Clicks on a link or a button with this text.
+    #[track_caller]
+    pub(crate) fn click(&self, text: &str) -> impl Future<Output = ()> {
+        let at = std::panic::Location::caller();
+        let path =
+            format!("(//a[normalize-space()='{text}'] | //button[normalize-space()='{text}'])[1]");
+        async move {
+            // The live part may be replaced between finding and clicking.
+            for _ in 0..20 {
+                if let Ok(found) = self.0.find(Locator::XPath(&path)).await
+                    && found.click().await.is_ok()
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            panic!(
+                "{at}: there is no {text:?} to click on: {}",
+                self.text().await
+            );
+        }
+    }
+
+    /// What the console says.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let log = self
+            .0
+            .issue_cmd(Own("se/log", json!({ "type": "browser" })))
+            .await;
+        let log = log.expect("a log");
+        let lines = log.as_array().expect("a list").iter();
+        let lines = lines.map(|line| line["message"].to_string());
+        lines.filter(|line| !line.contains("favicon")).collect()
+    }
+
+    pub(crate) async fn close(self) {
+        self.0.close().await.expect("it closes");
+    }
+}

@@ -1,0 +1,253 @@
+//! What the pages look like: hostile keys, a phone, the dark, a keyboard, and what a screen reader is told.
+
+use std::path::Path;
+
+use fantoccini::Locator;
+use fantoccini::key::Key;
+use serde_json::{Value, json};
+
+use crate::driver::{Browser, Driver, Setup};
+use crate::site::Site;
+
+const PAGES: [&str; 5] = [
+    "",
+    "/q/mails",
+    "/q/mails/keys",
+    "/q/mails/dead",
+    "/q/mails/dead/0",
+];
+
+async fn run(browser: &Browser, script: &str) -> Value {
+    browser.0.execute(script, vec![]).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn hostile_keys_run_nothing_and_change_no_page() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    for text in [
+        "<script>window.hacked = 1</script>",
+        "\"><img src=x onerror=\"window.hacked = 1\">",
+        "a\u{202e}gnp.exe",
+        "nul\0 esc\u{1b}[31m",
+    ] {
+        site.queue.add(format!("bad {text}"));
+        site.queue.add(format!("fail {text}"));
+    }
+    site.queue.add(format!("bad {}", "long ".repeat(200_000)));
+    rig::eventually("all were tried", || {
+        site.letters.len() == 8 && site.queue.counts().delayed == 5
+    });
+    for page in PAGES {
+        browser.0.goto(&site.at(page)).await.unwrap();
+        browser.shows("live").await;
+        assert_eq!(
+            run(&browser, "return window.hacked ?? 0").await,
+            0,
+            "{page}"
+        );
+        assert_eq!(
+            run(&browser, "return document.scripts.length").await,
+            1,
+            "{page}"
+        );
+        assert_eq!(
+            run(&browser, "return document.images.length").await,
+            0,
+            "{page}"
+        );
+    }
+    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    browser.shows("<script>window.hacked = 1</script>").await;
+    browser.shows("\\u{202e}").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn a_phone_shows_all_of_a_page_in_its_width() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let setup = Setup {
+        is_phone: true,
+        ..Setup::default()
+    };
+    let (site, browser) = (Site::start().await, driver.browser(setup).await);
+    site.queue.add(format!("bad {}", "x".repeat(500)));
+    rig::eventually("it was tried", || site.letters.len() == 4);
+    for page in PAGES {
+        browser.0.goto(&site.at(page)).await.unwrap();
+        let wider = run(
+            &browser,
+            "return document.documentElement.scrollWidth - innerWidth",
+        )
+        .await;
+        assert!(
+            wider.as_i64().unwrap() <= 0,
+            "{page} is {wider} pixels too wide"
+        );
+    }
+    browser.close().await;
+}
+
+/// The contrast of text and background, by WCAG's formula.
+const CONTRAST: &str = r"
+    const light = (color) => {
+        const parts = color.match(/\d+/g).slice(0, 3).map((part) => part / 255);
+        const [r, g, b] = parts.map((part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const color = getComputedStyle(at).backgroundColor;
+            if (!/, 0\)$/.test(color)) return color;
+        }
+        return 'rgb(255, 255, 255)';
+    };
+    let least = [99, ''];
+    for (const element of document.querySelectorAll('main *, header *')) {
+        if (!element.innerText || element.closest('.skip')) continue;
+        const [a, b] = [light(getComputedStyle(element).color), light(ground(element))].sort((a, b) => b - a);
+        const contrast = (a + 0.05) / (b + 0.05);
+        if (contrast < least[0]) least = [contrast, element.outerHTML.slice(0, 200)];
+    }
+    return least;
+";
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn texts_can_be_read_in_light_and_dark() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let site = Site::start().await;
+    for is_dark in [false, true] {
+        let browser = driver
+            .browser(Setup {
+                is_dark,
+                ..Setup::default()
+            })
+            .await;
+        for page in PAGES {
+            browser.0.goto(&site.at(page)).await.unwrap();
+            let dark = run(
+                &browser,
+                "return matchMedia('(prefers-color-scheme: dark)').matches",
+            )
+            .await;
+            assert_eq!(dark, is_dark);
+            let least = run(&browser, CONTRAST).await;
+            assert!(
+                least[0].as_f64().unwrap() >= 4.5,
+                "{page}, dark {is_dark}: {least}"
+            );
+        }
+        browser.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    site.queue.pause().unwrap();
+    site.queue.add("globex/1".into());
+    for page in PAGES {
+        browser.0.goto(&site.at(page)).await.unwrap();
+        let tree = browser
+            .devtools("Accessibility.getFullAXTree", json!({}))
+            .await;
+        let mut controls = 0;
+        let (mut roles, mut nameless) = (Vec::new(), Vec::new());
+        for node in tree["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|node| node["ignored"] == false)
+        {
+            let role = node["role"]["value"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            let name = node["name"]["value"].as_str().unwrap_or_default();
+            if [
+                "button",
+                "link",
+                "textbox",
+                "searchbox",
+                "spinbutton",
+                "combobox",
+                "image",
+                "table",
+            ]
+            .contains(&&*role)
+            {
+                controls += 1;
+                nameless.extend(name.trim().is_empty().then(|| node.to_string()));
+            }
+            roles.push(role);
+        }
+        assert!(nameless.is_empty(), "{page}: {nameless:?}");
+        for role in ["main", "navigation", "heading", "status"] {
+            assert!(
+                roles.iter().any(|known| known == role),
+                "{page} has no {role}"
+            );
+        }
+        assert!(controls > 3, "{page}");
+    }
+    browser
+        .0
+        .goto(&site.at("/q/mails/keys?state=delayed"))
+        .await
+        .unwrap();
+    let body = browser.0.find(Locator::Css("body")).await.unwrap();
+    let mut reached = Vec::new();
+    body.send_keys(&Key::Tab.to_string()).await.unwrap();
+    for _ in 0..30 {
+        let at = browser.0.active_element().await.unwrap();
+        reached.push(at.text().await.unwrap());
+        at.send_keys(&Key::Tab.to_string()).await.unwrap();
+        if reached.iter().any(|text| text == "Run now") {
+            break;
+        }
+    }
+    assert_eq!(reached[0], "Skip to the content");
+    assert!(reached.iter().any(|text| text == "Run now"), "{reached:?}");
+    browser.close().await;
+}
+
+/// Writes the pictures of the README: `cargo test -p keyqueue-board --test browser -- --ignored pictures`, with the address of
+/// a demo that runs in `KEYQUEUE_DEMO`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "writes files into the tree, from a demo that has run for a while"]
+async fn pictures_of_the_readme() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let demo = std::env::var("KEYQUEUE_DEMO").expect("the address of a demo");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
+    for (is_dark, name) in [(false, "light.png"), (true, "dark.png")] {
+        let browser = driver
+            .browser(Setup {
+                is_dark,
+                ..Setup::default()
+            })
+            .await;
+        browser
+            .0
+            .goto(&format!("{demo}/queues/q/orders"))
+            .await
+            .unwrap();
+        browser.shows("live").await;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let png = browser.0.screenshot().await.unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(name), png).unwrap();
+        browser.close().await;
+    }
+}

@@ -1,0 +1,76 @@
+//! A board on a real port, with a queue that has something of everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{DeadLetters, Failures, Running, Verdict, Workers};
+use keyqueue::{DefaultHasher, WorkQueue};
+use keyqueue_board::{Board, Shown};
+use tokio::net::TcpListener;
+
+type Limiter = ItemExponentialFailure<String>;
+pub(crate) type Queue = WorkQueue<String, Limiter>;
+
+pub(crate) struct Site {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) letters: DeadLetters<String>,
+    workers: Option<Running<String, Limiter, DefaultHasher>>,
+    address: String,
+}
+
+impl Site {
+    pub(crate) async fn start() -> Self {
+        let backoff =
+            ItemExponentialFailure::new(Duration::from_secs(600), Duration::from_secs(3600));
+        let queue = WorkQueue::builder().name("mails").levels(2);
+        let queue =
+            queue.group_by(|key: &String| key.split('/').next().unwrap_or_default().to_owned());
+        let queue: Arc<Queue> = Arc::new(queue.rate_limiter(backoff.unwrap()).build().unwrap());
+        let (letters, failures) = (
+            DeadLetters::new(1000).unwrap(),
+            Failures::new(1000).unwrap(),
+        );
+        let workers = Workers::shared(Arc::clone(&queue)).threads(1);
+        let workers = workers.dead_letters(&letters).failures(&failures);
+        let workers = workers.spawn(|key: &String| match key {
+            key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
+            _ => Verdict::Retry("no route to host".to_owned()),
+        });
+        let shown = Shown::display(&queue)
+            .groups(|group: &String, f| f.write_str(group))
+            .dead_letters(&letters)
+            .failures(&failures);
+        let board = Board::new().allow(|_| Some("operator".into()));
+        board.add("mails", shown).unwrap();
+        let app = Router::new().nest("/queues", board.router());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/queues", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let site = Site {
+            queue,
+            letters,
+            workers: Some(workers.unwrap()),
+            address,
+        };
+        site.queue
+            .add_all(["acme/bad-1", "acme/bad-2", "wayne/bad-3", "acme/fails"].map(String::from));
+        rig::eventually("all were tried", || {
+            site.letters.len() == 3 && site.queue.counts().delayed == 1
+        });
+        site
+    }
+
+    /// Stops the workers, so that what is queued stays queued.
+    pub(crate) fn stop_workers(&mut self) {
+        if let Some(workers) = self.workers.take() {
+            workers.abort();
+            workers.join();
+        }
+    }
+
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.address)
+    }
+}
