@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|nats|kube|soak|compare|apiserver.
+# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|nats|kube|board|soak|compare|apiserver.
 #
 # `build` builds their tests and programs with few calls, so that each dependency is compiled once; the others run what it has
 # built, without cargo, so that they wait for no build. Alone, each builds first.
 source "$(dirname "$0")/../lib.sh"
 
-packages=(keyqueue-nats dispatch keyqueue-kube bookkeeper keyqueue-servers compare)
+packages=(keyqueue-nats dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-servers compare)
 built=$target/ci/programs
 
 # programs ARGUMENT...: builds, and notes what: a line for each program with its package, `test` or its kind, its name, the
@@ -64,6 +64,14 @@ kube)
     run keyqueue-servers test '*'
     run keyqueue-kube test '*'
     run bookkeeper test '*'
+    ;;
+# In a real browser, if the distribution has one.
+board)
+    if ! command -v chromedriver >/dev/null; then
+        (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver) >/dev/null 2>&1 ||
+            echo "chromium cannot be installed"
+    fi
+    run keyqueue-board test '*'
     ;;
 soak)
     run keyqueue-soak bin keyqueue-soak --minutes "${SOAK_MINUTES:-1}"

@@ -38,7 +38,7 @@ fn orders(board: &Board) -> Result<impl Sized + use<>, Box<dyn Error>> {
         match fastrand::u32(0..20) {
             0 => Verdict::GiveUp(format!("{customer} has no order {number}")),
             1..4 => Verdict::Retry("the warehouse does not respond".to_owned()),
-            4 if *customer == "wayne" => panic!("a price below zero"),
+            4 if *customer == "wayne" && number % 50 == 0 => panic!("a price below zero"),
             _ => Verdict::Ok(Default::default()),
         }
     })?;

@@ -66,7 +66,8 @@ pub use error::NameError;
 pub use policy::{Action, Asked};
 pub use shown::Shown;
 
-/// Runs the programs of the README as tests.
+/// Runs the programs of the README, and of the page of `keyqueue`'s documentation, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../../src/docs/how_to/board.md")]
+struct Pages;

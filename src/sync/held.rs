@@ -2,7 +2,7 @@
 //! one (S15).
 //!
 //! Two kinds of calls are excepted: `Hash` and `Eq` of keys under the lock of their shard, and merge
-//! functions under the lock of the key's value. There the count is 1. Recorders of metrics run under a mutex
+//! functions, and those of `with_value`, under the lock of the key's value. There the count is 1. Recorders of metrics run under a mutex
 //! that is not counted, because only reports and the queue's drop lock it.
 
 use std::cell::Cell;

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use http::StatusCode;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
 use rig::heap::held;
+use tower::ServiceExt;
 
 use crate::common::{HOUR, Site};
 
@@ -69,4 +72,58 @@ async fn a_page_of_a_million_keys_takes_bounded_time_and_memory() {
     }
     println!("a search through all keys: {pages} pages");
     assert_eq!(found, 1);
+}
+
+/// The processor time that this process has used.
+#[cfg(target_os = "linux")]
+fn used() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let ticks = stat.rsplit(')').next().unwrap().split_whitespace();
+    // User and system time, in hundredths of a second on Linux.
+    let ticks: u64 = ticks
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u64>().unwrap())
+        .sum();
+    Duration::from_millis(10 * ticks)
+}
+
+/// `cargo test --release -p keyqueue-board --all-features --test pages -- --ignored --nocapture viewer`
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")] // X4
+#[ignore = "measures the processor time of the process, which has to have no other test"]
+async fn one_viewer_uses_less_than_a_hundredth_of_a_processor() {
+    let seconds = 10;
+    for keys in [0, 1000, MILLION] {
+        let site = Site::with(|builder| builder.name("mails"));
+        (0..keys).for_each(|n| _ = site.queue().add(format!("key-{n:07}")));
+        for path in [
+            "",
+            "/q/mails",
+            "/q/mails/keys?state=delayed",
+            "/q/mails/dead",
+        ] {
+            let request =
+                Request::get(format!("/queues{path}")).header("accept", "text/event-stream");
+            let request = request.body(Body::empty()).unwrap();
+            let mut body = site.app.clone().oneshot(request).await.unwrap().into_body();
+            body.frame().await.unwrap().unwrap();
+            let before = used();
+            let watch = async { while body.frame().await.is_some() {} };
+            let _ = tokio::time::timeout(Duration::from_secs(seconds), watch).await;
+            let share = (used() - before).as_secs_f64() / seconds as f64;
+            println!(
+                "{keys} keys, {path:?}: {:.2} % of a processor",
+                100.0 * share
+            );
+            assert!(share < 0.01, "{keys} keys, {path:?}: {share}");
+        }
+        let before = used();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let share = (used() - before).as_secs_f64() / seconds as f64;
+        println!(
+            "{keys} keys, nobody looks: {:.2} % of a processor",
+            100.0 * share
+        );
+    }
 }

@@ -13,6 +13,11 @@ pub mod back_pressure {}
 #[doc = include_str!("batches.md")]
 pub mod batches {}
 
+// Its programs are tests of keyqueue-board.
+#[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
+#[cfg_attr(not(doctest), doc = include_str!("board.md"))]
+pub mod board {}
+
 #[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
 #[doc = include_str!("borrowed_keys.md")]
 pub mod borrowed_keys {}
