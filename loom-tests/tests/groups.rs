@@ -221,6 +221,19 @@ fn a_getter_is_woken_when_a_group_is_released() {
     });
 }
 
+/// G7, C9. Interleaving: a getter finds the queue paused; the resume notifies nobody; the getter goes to sleep.
+#[test]
+fn a_getter_is_woken_by_a_resume() {
+    check("group_resume", 3, || {
+        let queue: Queue = queue_of(keyqueue::Builder::pausable);
+        queue.pause().unwrap();
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
+        assert!(queue.resume());
+        assert_eq!(getter.join().unwrap(), Some(1));
+    });
+}
+
 /// T1, C9. Interleaving: the getter finds no token; the time comes, and the driver looks; the getter goes to sleep.
 #[test]
 fn a_getter_is_woken_when_there_is_a_token() {
