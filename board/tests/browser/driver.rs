@@ -5,12 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use fantoccini::wd::WebDriverCompatibleCommand;
-use fantoccini::{Client, ClientBuilder, Locator};
-use http::Method;
-use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
-use url::{ParseError, Url};
+use thirtyfour::error::WebDriverErrorInner;
+use thirtyfour::{By, Capabilities, WebDriver};
 
 /// Finds a program on the path.
 fn program(name: &str) -> Option<PathBuf> {
@@ -84,19 +81,20 @@ impl Driver {
         let mut wanted = serde_json::Map::new();
         wanted.insert("goog:chromeOptions".into(), options);
         wanted.insert("goog:loggingPrefs".into(), json!({ "browser": "ALL" }));
-        let mut builder = ClientBuilder::new(HttpConnector::new());
-        let builder = builder.capabilities(wanted);
+        let wanted = Capabilities::from(wanted);
         let address = format!("http://127.0.0.1:{}", self.port);
         for _ in 0..300 {
-            match builder.connect(&address).await {
-                Ok(client) => {
-                    let browser = Browser(client);
+            match WebDriver::new(&address, wanted.clone()).await {
+                Ok(driver) => {
+                    let browser = Browser(driver);
                     if setup.is_phone {
                         browser.be_a_phone().await;
                     }
                     return browser;
                 }
-                Err(error) if error.to_string().contains("session not created") => {
+                Err(error)
+                    if matches!(error.as_inner(), WebDriverErrorInner::SessionNotCreated(_)) =>
+                {
                     panic!("{error}")
                 }
                 // It is not listening yet.
@@ -114,27 +112,11 @@ impl Drop for Driver {
     }
 }
 
-/// A command of Chromium's own.
-#[derive(Debug)]
-struct Own(&'static str, Value);
-
-impl WebDriverCompatibleCommand for Own {
-    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
-        let session = session.unwrap_or_default();
-        base.join(&format!("session/{session}/{}", self.0))
-    }
-
-    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
-        (Method::POST, Some(self.1.to_string()))
-    }
-}
-
-pub(crate) struct Browser(pub(crate) Client);
+pub(crate) struct Browser(pub(crate) WebDriver);
 
 impl Browser {
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
-        let command = json!({ "cmd": command, "params": parameters });
-        let done = self.0.issue_cmd(Own("goog/cdp/execute", command)).await;
+        let done = self.0.cdp().send_raw(command, parameters).await;
         done.expect("the command is known")
     }
 
@@ -145,7 +127,7 @@ impl Browser {
     }
 
     pub(crate) async fn text(&self) -> String {
-        let body = self.0.find(Locator::Css("body")).await.expect("a page");
+        let body = self.0.find(By::Css("body")).await.expect("a page");
         body.text().await.expect("text")
     }
 
@@ -157,7 +139,7 @@ impl Browser {
             let mut shown = String::new();
             for _ in 0..200 {
                 // Between two pages there is none.
-                if let Ok(body) = self.0.find(Locator::Css("body")).await {
+                if let Ok(body) = self.0.find(By::Css("body")).await {
                     shown = body.text().await.unwrap_or(shown);
                 }
                 if shown.contains(text) {
@@ -178,7 +160,7 @@ impl Browser {
         async move {
             // The live part may be replaced between finding and clicking.
             for _ in 0..20 {
-                if let Ok(found) = self.0.find(Locator::XPath(&path)).await
+                if let Ok(found) = self.0.find(By::XPath(&path)).await
                     && found.click().await.is_ok()
                 {
                     return;
@@ -194,17 +176,12 @@ impl Browser {
 
     /// What the console says.
     pub(crate) async fn complaints(&self) -> Vec<String> {
-        let log = self
-            .0
-            .issue_cmd(Own("se/log", json!({ "type": "browser" })))
-            .await;
-        let log = log.expect("a log");
-        let lines = log.as_array().expect("a list").iter();
-        let lines = lines.map(|line| line["message"].to_string());
+        let log = self.0.get_log("browser").await.expect("a log");
+        let lines = log.into_iter().map(|line| line.message);
         lines.filter(|line| !line.contains("favicon")).collect()
     }
 
     pub(crate) async fn close(self) {
-        self.0.close().await.expect("it closes");
+        self.0.quit().await.expect("it closes");
     }
 }

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use fantoccini::Locator;
-use fantoccini::key::Key;
 use serde_json::{Value, json};
+use thirtyfour::{By, Key};
 
 use crate::driver::{Browser, Driver, Setup};
 use crate::site::Site;
@@ -18,7 +17,13 @@ const PAGES: [&str; 5] = [
 ];
 
 async fn run(browser: &Browser, script: &str) -> Value {
-    browser.0.execute(script, vec![]).await.unwrap()
+    browser
+        .0
+        .execute(script, vec![])
+        .await
+        .unwrap()
+        .json()
+        .clone()
 }
 
 #[tokio::test(flavor = "multi_thread")] // X2
@@ -205,13 +210,13 @@ async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it(
         .goto(&site.at("/q/mails/keys?state=delayed"))
         .await
         .unwrap();
-    let body = browser.0.find(Locator::Css("body")).await.unwrap();
+    let body = browser.0.find(By::Css("body")).await.unwrap();
     let mut reached = Vec::new();
-    body.send_keys(&Key::Tab.to_string()).await.unwrap();
+    body.send_keys(Key::Tab).await.unwrap();
     for _ in 0..30 {
         let at = browser.0.active_element().await.unwrap();
         reached.push(at.text().await.unwrap());
-        at.send_keys(&Key::Tab.to_string()).await.unwrap();
+        at.send_keys(Key::Tab).await.unwrap();
         if reached.iter().any(|text| text == "Run now") {
             break;
         }
@@ -245,7 +250,7 @@ async fn pictures_of_the_readme() {
             .unwrap();
         browser.shows("live").await;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        let png = browser.0.screenshot().await.unwrap();
+        let png = browser.0.screenshot_as_png().await.unwrap();
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(name), png).unwrap();
         browser.close().await;

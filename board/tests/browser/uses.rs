@@ -32,7 +32,7 @@ async fn each_view_is_reached_by_links() {
     let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
     goes_through_all_views(&site, &browser).await;
     browser.0.goto(&site.at("/q/mails/keys")).await.unwrap();
-    let search = fantoccini::Locator::Css("#search");
+    let search = thirtyfour::By::Css("#search");
     browser
         .0
         .find(search)
@@ -163,7 +163,7 @@ async fn a_page_changes_while_it_is_looked_at() {
         .execute("return document.body.dataset.same", vec![])
         .await
         .unwrap();
-    assert_eq!(same, "page", "it was not loaded again");
+    assert_eq!(same.json(), "page", "it was not loaded again");
     browser.close().await;
 }
 
