@@ -53,9 +53,9 @@ fn another_queue_refuses_a_pause_and_names_the_setting() {
 fn a_resume_wakes_a_getter_and_that_one_the_next() {
     for queue in of_each_kind() {
         queue.pause().unwrap();
-        queue.add_all([1, 2, 3]);
-        // Nobody tells these of the keys but the resume.
         let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
+        queue.add_all([1, 2, 3]);
+        assert!(tasks.iter().all(|task| task.wakes() == 0));
         queue.resume();
         let mut keys = Vec::new();
         for task in &mut tasks {

@@ -155,9 +155,8 @@ async fn a_queue_that_is_shut_down_or_dropped_says_so() {
             .await;
         assert_eq!(page.status, StatusCode::OK);
     }
-    site.get("/queues/q/mails")
-        .await
-        .has(&["shut down", "a/1"].map(|text| if text == "a/1" { "queued" } else { text }));
+    site.get("/queues/q/mails").await.has(&["shut down"]);
+    site.get("/queues/q/mails/keys").await.has(&["a/1"]);
     site.queue = None;
     site.get("/queues").await.has(&["gone"]);
     for path in ["", "/keys", "/key?id=1"] {
@@ -166,7 +165,6 @@ async fn a_queue_that_is_shut_down_or_dropped_says_so() {
     }
     let refused = site.post(&[("action", "pause")]).await;
     assert_eq!(refused.status, StatusCode::GONE);
-    drop(Board::default());
 }
 
 #[tokio::test]

@@ -199,7 +199,8 @@ impl<K, G> Schedule<K, G> {
             },
         };
         match self.number_of(entry.seat(&self.seated)) {
-            Some(number) => Ok(self.push_to(number, entry)),
+            // A resume notifies a getter for what comes in a pause.
+            Some(number) => Ok(self.push_to(number, entry) && !self.is_paused),
             None => Err(entry),
         }
     }
