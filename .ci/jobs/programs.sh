@@ -68,7 +68,11 @@ kube)
 # In a real browser, if the distribution has one.
 board)
     if ! command -v chromedriver >/dev/null; then
-        (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver) >/dev/null 2>&1 ||
+        as_root=()
+        [[ $EUID -eq 0 ]] || as_root=(sudo -n)
+        export DEBIAN_FRONTEND=noninteractive
+        { timeout 60 "${as_root[@]}" apt-get update -qq &&
+            timeout 300 "${as_root[@]}" apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 ||
             echo "chromium cannot be installed"
     fi
     run keyqueue-board test '*'

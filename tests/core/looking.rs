@@ -114,7 +114,7 @@ fn pages_are_read_while_keys_come_and_go() {
         scope.spawn(|| {
             queue
                 .iter()
-                .for_each(|item| _ = item.retry_after(Duration::from_micros(1)))
+                .for_each(|item| _ = item.retry_after(Duration::from_micros(1)));
         });
         scope.spawn(|| (0..scaled(50_000) as u64).for_each(|key| _ = queue.add(key)));
         for _ in 0..scaled(200) {
@@ -183,7 +183,7 @@ fn the_value_that_waits_can_be_looked_at() {
     queue.put(1, vec![7]);
     let read = || {
         let page = queue.page(Cursor::default(), Listed::All, 10);
-        page.keys[0].with_value(|value| value.cloned())
+        page.keys[0].with_value(Option::<&_>::cloned)
     };
     assert_eq!(read(), Some(vec![7]));
     let item = queue.get().unwrap();
