@@ -183,7 +183,7 @@ fn the_value_that_waits_can_be_looked_at() {
     queue.put(1, vec![7]);
     let read = || {
         let page = queue.page(Cursor::default(), Listed::All, 10);
-        page.keys[0].with_value(Option::<&_>::cloned)
+        page.keys[0].with_value(|value| value.map(|numbers| numbers.to_vec()))
     };
     assert_eq!(read(), Some(vec![7]));
     let item = queue.get().unwrap();
