@@ -7,11 +7,13 @@
   if (!live || !window.EventSource) return;
   let timer = null;
 
-  const show = (html) => {
+  const isBusy = () => {
     // Nobody should lose the place where the keyboard is, or a selection.
     const selection = document.getSelection();
     const selects = selection && !selection.isCollapsed && live.contains(selection.anchorNode);
-    if (live.contains(document.activeElement) || selects || document.hidden) return;
+    return live.contains(document.activeElement) || selects || document.hidden;
+  };
+  const show = (html) => {
     const page = new DOMParser().parseFromString(html, "text/html");
     live.replaceChildren(...page.body.childNodes);
   };
@@ -20,7 +22,7 @@
   const ask = async () => {
     try {
       const response = await fetch(location.href, { headers: { accept: "text/x-live" }, cache: "no-store" });
-      if (response.ok) show(await response.text());
+      if (response.ok && !isBusy()) show(await response.text());
       say(response.ok ? "updated every 5 seconds" : "not updated");
     } catch (error) {
       say("not updated: the service does not respond");
@@ -30,7 +32,9 @@
 
   const events = new EventSource(location.href);
   let opened = false;
-  events.addEventListener("live", (event) => { opened = true; say("live"); show(JSON.parse(event.data)); });
+  events.addEventListener("live", (event) => { opened = true; say("live"); if (!isBusy()) show(JSON.parse(event.data)); });
+  // What the page was about is gone.
+  events.addEventListener("end", (event) => { events.close(); say("ended"); show(JSON.parse(event.data)); });
   events.addEventListener("error", () => {
     if (events.readyState === EventSource.CLOSED || !opened) { events.close(); fall(); } else say("connecting again");
   });

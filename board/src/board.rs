@@ -11,6 +11,7 @@ use axum::Router;
 use keyqueue::limiter::RateLimiter;
 
 use crate::error::NameError;
+use crate::events::FIRST;
 use crate::history::{History, INTERVAL, Sample};
 use crate::policy::{Asked, Policy};
 use crate::rows::{Census, Summary};
@@ -41,8 +42,15 @@ pub(crate) struct Registry {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) source: Box<dyn Source>,
-    seen: Mutex<Option<(Instant, Arc<Census>)>>,
+    seen: Mutex<Seen>,
     history: Mutex<History>,
+}
+
+#[derive(Default)]
+struct Seen {
+    last: Option<(Instant, Arc<Census>)>,
+    /// How long a look takes usually.
+    usual: Option<Duration>,
 }
 
 /// What is under these locks is valid after a panic.
@@ -209,19 +217,21 @@ impl Entry {
     /// Viewers share a census for as long as that keeps the looks below a share of a processor.
     fn census(&self) -> Option<Arc<Census>> {
         let mut seen = lock(&self.seen);
-        if let Some((at, census)) = &*seen
-            && at.elapsed() < (census.took * SHARE).min(STALE)
+        let usual = seen.usual.unwrap_or(FIRST);
+        if let Some((at, census)) = &seen.last
+            && at.elapsed() < (usual * SHARE).min(STALE)
         {
             return Some(Arc::clone(census));
         }
         let census = Arc::new(self.source.census()?);
-        *seen = Some((Instant::now(), Arc::clone(&census)));
+        seen.usual = Some(census.took.min(2 * usual));
+        seen.last = Some((Instant::now(), Arc::clone(&census)));
         Some(census)
     }
 
     /// Makes the next look a new one, after an action.
     pub(crate) fn forget_census(&self) {
-        *lock(&self.seen) = None;
+        lock(&self.seen).last = None;
     }
 
     pub(crate) fn with_history<R>(&self, read: impl FnOnce(&History) -> R) -> R {

@@ -20,8 +20,13 @@ use crate::web::{Context, blocking};
 /// The most live pages that are open at a time. Further ones ask now and then instead.
 const VIEWERS: usize = 64;
 const INTERVAL: Duration = Duration::from_secs(1);
+/// After this time a page is sent again that has not changed, because proxies end connections that are silent.
+const SILENCE: Duration = Duration::from_secs(15);
 /// A live page takes at most one part in this many of a processor's time.
 const SHARE: u32 = 150;
+/// What a look is taken to need at first. It is taken to need twice as long as before at most, so that one that other threads
+/// have held up does not count as work.
+pub(crate) const FIRST: Duration = Duration::from_millis(10);
 
 /// Counts a live page while it is open.
 struct Viewer(Board);
@@ -71,25 +76,33 @@ pub(crate) fn stream(
     let view = Arc::new(view);
     runtime.spawn(async move {
         let _viewer = viewer;
-        let mut before = String::new();
+        let (mut before, mut sent) = (String::new(), Instant::now());
+        let mut usual = FIRST;
         loop {
             let (context, view) = (Arc::clone(&context), Arc::clone(&view));
             let began = Instant::now();
             let seen = blocking(move || view(&context).map(|view| view.live.into_string())).await;
-            // What the page was about may be gone; then it stays as it is.
-            let Some(Ok(html)) = seen else { break };
-            let took = began.elapsed();
-            if html != before {
-                let Ok(event) = Event::default().event("live").json_data(&html) else {
+            usual = began.elapsed().min(2 * usual);
+            let (name, html) = match seen {
+                Some(Ok(html)) => ("live", html),
+                // What the page was about is gone.
+                Some(Err(problem)) => ("end", problem.note().into_string()),
+                None => ("end", Problem::panicked().note().into_string()),
+            };
+            if html != before || sent.elapsed() >= SILENCE {
+                let Ok(event) = Event::default().event(name).json_data(&html) else {
                     break;
                 };
                 if to.send(event).await.is_err() {
                     break;
                 }
-                before = html;
+                (before, sent) = (html, Instant::now());
+            }
+            if name == "end" {
+                break;
             }
             tokio::select! {
-                () = tokio::time::sleep(INTERVAL.max(took * SHARE)) => {}
+                () = tokio::time::sleep(INTERVAL.max(usual * SHARE)) => {}
                 () = to.closed() => break,
             }
         }

@@ -2,7 +2,7 @@
 
 use axum::response::{Html, IntoResponse, Json, Response};
 use http::StatusCode;
-use maud::html;
+use maud::{Markup, html};
 
 use super::{View, page};
 use crate::source::Refused;
@@ -73,6 +73,10 @@ impl Problem {
         (self.status, body).into_response()
     }
 
+    pub(crate) fn note(&self) -> Markup {
+        html! { p.note.bad role="alert" { (self.text) } }
+    }
+
     pub(crate) fn page(self, at: &Context) -> Response {
         let title = self
             .status
@@ -82,7 +86,7 @@ impl Problem {
         let view = View {
             title,
             queue: None,
-            still: html! { p.note.bad role="alert" { (self.text) } },
+            still: self.note(),
             live: html! {},
             json: serde_json::Value::Null,
         };

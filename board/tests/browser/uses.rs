@@ -228,6 +228,7 @@ async fn a_queue_that_ends_while_it_is_looked_at_says_so() {
     let path = site.at("/q/mails");
     let Site { queue, letters, .. } = site;
     drop((queue, letters));
+    browser.shows("the queue is gone").await;
     browser.0.goto(&path).await.unwrap();
     browser.shows("the queue is gone").await;
     browser.close().await;

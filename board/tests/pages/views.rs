@@ -340,7 +340,7 @@ async fn links_work_wherever_the_board_is_nested() {
 
 #[tokio::test] // X2
 async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
-    let site = Site::new();
+    let mut site = Site::new();
     let request = Request::get("/queues/q/mails").header("accept", "text/event-stream");
     let response = site
         .app
@@ -358,13 +358,23 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
     );
     assert!(!first.contains("<html"), "the live part alone");
     site.queue().add("a/1".into());
-    let _held = site.queue().try_get().unwrap();
+    let held = site.queue().try_get().unwrap();
     let second = body.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(String::from_utf8(second.to_vec()).unwrap().contains("a/1"));
     let once = Request::get("/queues/q/mails").header("accept", "text/x-live");
     let once = site.send(once.body(Body::empty()).unwrap()).await;
     once.has(&["a/1"]);
     once.lacks(&["<html"]);
+    drop(held);
+    site.queue = None;
+    let mut rest = String::new();
+    while let Some(frame) = body.frame().await {
+        rest += &String::from_utf8_lossy(&frame.unwrap().into_data().unwrap());
+    }
+    assert!(
+        rest.contains("event: end") && rest.contains("gone"),
+        "{rest}"
+    );
 }
 
 #[tokio::test] // X4
