@@ -23,8 +23,10 @@ use crate::web;
 const LONGEST_NAME: usize = 200;
 /// A look at all keys takes at most one part in this many of a processor's time.
 const SHARE: u32 = 150;
+/// A look at all keys of a queue takes no longer than this.
+const ALL: Duration = Duration::from_secs(1);
 /// What was found is shown for no longer than this.
-const STALE: Duration = Duration::from_secs(10);
+const STALE: Duration = Duration::from_secs(30);
 
 /// The queues that are shown, and who may do what: see the [crate's documentation](crate). A clone is another handle to
 /// the same board.
@@ -223,7 +225,7 @@ impl Entry {
         {
             return Some(Arc::clone(census));
         }
-        let census = Arc::new(self.source.census()?);
+        let census = Arc::new(self.source.census(ALL)?);
         seen.usual = Some(census.took.min(2 * usual));
         seen.last = Some((Instant::now(), Arc::clone(&census)));
         Some(census)

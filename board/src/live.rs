@@ -144,6 +144,12 @@ where
     }
 }
 
+/// Keeps the keys that are held for the longest time, those first.
+fn keep_longest<K>(in_hand: &mut Vec<(KeySnapshot<'_, K>, Cursor)>) {
+    in_hand.sort_by_key(|(key, _)| std::cmp::Reverse(key.held()));
+    in_hand.truncate(IN_HAND);
+}
+
 fn matches(letter: &Letter, search: &str) -> bool {
     let value = letter.value.as_deref().unwrap_or_default();
     [&letter.key, &letter.error, value]
@@ -201,13 +207,17 @@ where
         None
     }
 
-    fn census(&self) -> Option<Census> {
+    fn census(&self, within: Duration) -> Option<Census> {
         let queue = self.queue.upgrade()?;
         let began = Instant::now();
         let mut census = Census::default();
         let mut in_hand: Vec<(KeySnapshot<'_, K>, Cursor)> = Vec::new();
         let mut next = Some(Cursor::default());
         while let Some(from) = next {
+            if began.elapsed() >= within {
+                census.is_partial = true;
+                break;
+            }
             let page = queue.page(from, Listed::Processing, STEP);
             census.queued += page.counts.queued;
             census.processing += page.counts.processing;
@@ -217,17 +227,17 @@ where
                 *all += more;
             }
             in_hand.extend(page.keys.into_iter().map(|key| (key, from)));
-            if in_hand.len() > 4 * IN_HAND || page.next.is_none() {
-                in_hand.sort_by_key(|(key, _)| std::cmp::Reverse(key.held()));
-                in_hand.truncate(IN_HAND);
+            if in_hand.len() > 4 * IN_HAND {
+                keep_longest(&mut in_hand);
             }
             next = page.next;
         }
+        keep_longest(&mut in_hand);
         let rows = in_hand.iter();
         let rows = rows.map(|(key, at)| self.row(key, *at, text::IN_TABLE));
         census.in_hand = rows.collect();
         drop(in_hand);
-        if let Some(groups) = &self.groups {
+        if let Some(groups) = self.groups.as_ref().filter(|_| !census.is_partial) {
             (census.groups, census.group_count) = groups.list(&queue);
         }
         census.took = began.elapsed();
@@ -360,5 +370,22 @@ where
                 refused.map(|_| Done::one(String::new()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // X4
+    fn a_look_that_is_out_of_time_says_that_it_is_not_of_all_keys() {
+        let queue = Arc::new(WorkQueue::from_iter(0..1000));
+        let shown = Shown::display(&queue);
+        let none = shown.census(Duration::ZERO).unwrap();
+        assert!(none.is_partial && none.queued == 0);
+        let all = shown.census(FIND).unwrap();
+        assert!(!all.is_partial && all.queued == 1000);
+        drop(queue);
+        assert!(shown.census(FIND).is_none());
     }
 }

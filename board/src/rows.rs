@@ -36,6 +36,8 @@ pub(crate) struct Census {
     pub(crate) groups: Vec<Group>,
     /// The number of groups, of which the first are in `groups`.
     pub(crate) group_count: usize,
+    /// Whether there was no time for all keys: then the numbers are of some, and there are no groups.
+    pub(crate) is_partial: bool,
     /// How long the look took.
     #[serde(serialize_with = "seconds")]
     pub(crate) took: Duration,

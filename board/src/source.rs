@@ -24,8 +24,8 @@ pub(crate) trait Source: Send + Sync {
     /// Returns what a named queue has counted, in builds that count.
     fn totals(&self) -> Option<Totals>;
 
-    /// Visits every key, in bounded steps.
-    fn census(&self) -> Option<Census>;
+    /// Visits every key, in bounded steps, or as many as it can within this time.
+    fn census(&self, within: Duration) -> Option<Census>;
 
     fn keys(&self, wanted: &Wanted) -> Option<Keys>;
 

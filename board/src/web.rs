@@ -3,7 +3,7 @@
 //! Each page is a view: a function from the board to HTML and to JSON, which is blocking work. A browser gets the page; its
 //! script gets the live part of the same address as a stream of events, or once, by the `Accept` header; a program gets JSON.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{OriginalUri, Path, Query, State};
@@ -84,6 +84,8 @@ pub(crate) struct Context {
     pub(crate) home: String,
     pub(crate) token: Token,
     pub(crate) params: Params,
+    /// What is allowed, by action. A page is about one queue.
+    allowed: [OnceLock<bool>; Action::ALL.len()],
 }
 
 impl Context {
@@ -97,7 +99,13 @@ impl Context {
             home,
             token,
             params,
+            allowed: Default::default(),
         })
+    }
+
+    /// Returns whether a page shows the button of an action, for which the policy is called once.
+    pub(crate) fn may(&self, queue: &str, action: Action) -> bool {
+        *self.allowed[action as usize].get_or_init(|| self.who(queue, action).is_some())
     }
 
     /// Returns who asks for an action, if that is allowed.

@@ -221,6 +221,20 @@ fn a_getter_is_woken_when_a_group_is_released() {
     });
 }
 
+/// G7. Interleaving: a getter finds that a key is ready; the queue is paused; the getter takes the key.
+#[test]
+fn no_delivery_begins_after_a_pause() {
+    check("group_pause", 3, || {
+        let queue: Queue = queue_of(keyqueue::Builder::pausable);
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| queue.try_get().is_ok());
+        queue.pause().unwrap();
+        let is_queued = queue.len() == 1;
+        let is_delivered = getter.join().unwrap();
+        assert!(!(is_queued && is_delivered));
+    });
+}
+
 /// G7, C9. Interleaving: a getter finds the queue paused; the resume notifies nobody; the getter goes to sleep.
 #[test]
 fn a_getter_is_woken_by_a_resume() {

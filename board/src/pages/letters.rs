@@ -91,10 +91,10 @@ fn all(at: &Context, name: &str, search: &str) -> Markup {
     let ask = "Drop these letters? Their keys and values are lost.";
     html! {
         p {
-            @if at.who(name, Action::PutBack).is_some() {
+            @if at.may(name, Action::PutBack) {
                 (form(at, name, Action::PutBack, &fields, html! { button type="submit" { "Put back " (which) } }))
             }
-            @if at.who(name, Action::DropLetter).is_some() {
+            @if at.may(name, Action::DropLetter) {
                 (form(at, name, Action::DropLetter, &fields, html! {
                     button.bad type="submit" data-ask=(ask) { "Drop " (which) }
                 }))

@@ -157,7 +157,7 @@ pub(crate) fn button(
     ask: Option<&str>,
     fields: &[(&str, &str)],
 ) -> Markup {
-    if at.who(queue, action).is_none() {
+    if !at.may(queue, action) {
         return html! {};
     }
     html! {

