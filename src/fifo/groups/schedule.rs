@@ -147,10 +147,11 @@ impl<K, G> Schedule<K, G> {
         if self.is_one {
             return false;
         }
-        self.relocate_one(number)
+        self.relocate_named(number)
     }
 
-    fn relocate_one(&mut self, number: u32) -> bool {
+    /// Like [`relocate`](Self::relocate), in a queue with `group_by`.
+    fn relocate_named(&mut self, number: u32) -> bool {
         let clock = &self.clock;
         let group = self.groups.get(number);
         let from = group.whereabouts;
