@@ -1,7 +1,7 @@
 //! Pages: the keys of a queue in bounded steps, for a look at a queue with a million keys.
 //!
 //! A page locks one shard at a time, each time for a portion of the places of its table only, so an adder waits for
-//! some microseconds at most. Under the lock it reads the state of each key and pins those that it returns; user code
+//! a tenth of a millisecond at most. Under the lock it reads the state of each key and pins those that it returns; user code
 //! runs after the lock is released.
 
 use std::fmt;
@@ -104,7 +104,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     ///
     /// A page is full with `max` keys, or at most 15 more. It ends earlier once 65 536 places of the table were looked
     /// at, so it may have no keys and still not be the last one. Adds to a shard wait while 1024 of its places are
-    /// visited, which takes some microseconds.
+    /// visited, which takes about a tenth of a millisecond if their memory is not in a cache.
     ///
     /// The queue keeps running. Each key is as it was at some moment during the call, and a key that the queue has from
     /// the first page to the last is on one of them, unless the table of its shard grows or shrinks meanwhile: then keys
