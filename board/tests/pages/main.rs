@@ -3,10 +3,6 @@
 mod actions;
 mod common;
 mod hostile;
-mod million;
 mod refused;
 mod values;
 mod views;
-
-#[global_allocator]
-static HEAP: rig::heap::CountingHeap = rig::heap::CountingHeap;

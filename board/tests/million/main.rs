@@ -1,4 +1,8 @@
-//! A million keys: a page takes bounded time and memory.
+//! A million keys: a page takes bounded time and memory. A program of its own, because the heap counts what all tests do.
+
+#[allow(dead_code, reason = "this program uses a part of it")]
+#[path = "../pages/common.rs"]
+mod common;
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +13,9 @@ use rig::heap::held;
 use tower::ServiceExt;
 
 use crate::common::{HOUR, Site};
+
+#[global_allocator]
+static HEAP: rig::heap::CountingHeap = rig::heap::CountingHeap;
 
 const MILLION: u64 = 1_000_000;
 
@@ -92,7 +99,7 @@ fn used() -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// `cargo test --release -p keyqueue-board --all-features --test pages -- --ignored --nocapture viewer`
+/// `cargo test --release -p keyqueue-board --all-features --test million -- --ignored --nocapture viewer`
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")] // X4
 #[ignore = "measures the processor time of the process, which has to have no other test"]
