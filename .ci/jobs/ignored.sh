@@ -3,3 +3,4 @@
 source "$(dirname "$0")/../lib.sh"
 
 cargo test --bins --test queue -- --ignored --nocapture --test-threads=1
+cargo test --release -p keyqueue-board --all-features --test million -- --ignored --nocapture

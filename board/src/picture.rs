@@ -1,4 +1,4 @@
-//! Small pictures of the last minutes, as SVG without styles of its own: the style sheet has the colours.
+//! Small pictures of the last minutes, as SVG without styles: the style sheet has the colours.
 
 use std::fmt::Write;
 use std::time::Instant;

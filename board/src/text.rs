@@ -9,7 +9,7 @@ pub(crate) type Format<T> = dyn Fn(&T, &mut fmt::Formatter<'_>) -> fmt::Result +
 
 /// The most bytes of a text in a table.
 pub(crate) const IN_TABLE: usize = 160;
-/// The most bytes of a text on a page of its own, and of a key that is searched.
+/// The most bytes of a text on the page of one key or letter, and of a key that is searched.
 pub(crate) const WHOLE: usize = 64 * 1024;
 
 /// Calls a formatter as a `Display`.

@@ -55,7 +55,7 @@ impl Driver {
         })
     }
 
-    /// Opens a browser with a profile of its own.
+    /// Opens a browser with a new profile.
     pub(crate) async fn browser(&self, setup: Setup) -> Browser {
         let mut arguments = vec![
             "--headless=new",

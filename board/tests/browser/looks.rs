@@ -1,7 +1,5 @@
 //! What the pages look like: hostile keys, a phone, the dark, a keyboard, and what a screen reader is told.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use thirtyfour::{By, Key};
 
@@ -224,35 +222,4 @@ async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it(
     assert_eq!(reached[0], "Skip to the content");
     assert!(reached.iter().any(|text| text == "Run now"), "{reached:?}");
     browser.close().await;
-}
-
-/// Writes the pictures of the README: `cargo test -p keyqueue-board --test browser -- --ignored pictures`, with the address of
-/// a demo that runs in `KEYQUEUE_DEMO`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "writes files into the tree, from a demo that has run for a while"]
-async fn pictures_of_the_readme() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let demo = std::env::var("KEYQUEUE_DEMO").expect("the address of a demo");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
-    for (is_dark, name) in [(false, "light.png"), (true, "dark.png")] {
-        let browser = driver
-            .browser(Setup {
-                is_dark,
-                ..Setup::default()
-            })
-            .await;
-        browser
-            .0
-            .goto(&format!("{demo}/queues/q/orders"))
-            .await
-            .unwrap();
-        browser.shows("live").await;
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        let png = browser.0.screenshot_as_png().await.unwrap();
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(name), png).unwrap();
-        browser.close().await;
-    }
 }

@@ -1,4 +1,4 @@
-//! A million keys: a page takes bounded time and memory. A program of its own, because the heap counts what all tests do.
+//! A million keys: a page takes bounded time and memory. These tests are a program apart, because the heap counts what all tests do.
 
 #[allow(dead_code, reason = "this program uses a part of it")]
 #[path = "../pages/common.rs"]
@@ -102,11 +102,11 @@ fn used() -> Duration {
 /// `cargo test --release -p keyqueue-board --all-features --test million -- --ignored --nocapture viewer`
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")] // X4
-#[ignore = "measures the processor time of the process, which has to have no other test"]
+#[ignore = "measures the processor time of the process for minutes; `.ci/run ignored` runs it"]
 async fn one_viewer_uses_less_than_a_hundredth_of_a_processor() {
     let seconds = 30;
     for keys in [1000, MILLION] {
-        // Without a name: the reports of the metrics use time of their own.
+        // Without a name: the reports of the metrics use processor time, too.
         let site = Site::with(|builder| builder.timing(true));
         (0..keys).for_each(|n| _ = site.queue().add(format!("key-{n:07}")));
         for path in ["/q/mails", "/q/mails/keys?state=delayed"] {

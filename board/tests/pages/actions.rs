@@ -23,11 +23,11 @@ async fn a_letter_is_put_back_or_dropped() {
     site.work().await;
     let page = site.get_as("alice", "/queues/q/mails/dead").await;
     page.has(&["Put back", "Drop", "name=\"token\""]);
-    let answer = site
+    let response = site
         .post(&[("action", "put_back"), ("letter", "0"), ("back", "dead")])
         .await;
     assert_eq!(
-        (answer.status, answer.next()),
+        (response.status, response.next()),
         (StatusCode::SEE_OTHER, "dead?said=put_back&count=1")
     );
     assert_eq!(site.queue().state("a/bad-1"), State::Queued);
@@ -50,7 +50,7 @@ async fn all_letters_that_match_are_put_back_or_dropped_and_no_others() {
     site.queue().add_all(keys);
     site.work().await;
     assert_eq!(site.letters.len(), 1000);
-    let answer = site
+    let response = site
         .post(&[
             ("action", "put_back"),
             ("all", "1"),
@@ -58,7 +58,7 @@ async fn all_letters_that_match_are_put_back_or_dropped_and_no_others() {
             ("back", "dead"),
         ])
         .await;
-    assert_eq!(answer.next(), "dead?said=put_back&count=250&search=bad-x");
+    assert_eq!(response.next(), "dead?said=put_back&count=250&search=bad-x");
     assert_eq!((site.letters.len(), site.queue().len()), (750, 250));
     assert!(
         site.letters
@@ -159,8 +159,8 @@ async fn a_queue_is_paused_and_goes_on() {
     site.get_as("alice", "/queues/q/mails")
         .await
         .has(&["Pause"]);
-    let answer = site.post(&[("action", "pause")]).await;
-    assert_eq!(answer.next(), "../mails?said=pause&count=1");
+    let response = site.post(&[("action", "pause")]).await;
+    assert_eq!(response.next(), "../mails?said=pause&count=1");
     assert!(site.queue().is_paused() && site.queue().try_get().is_err());
     site.get_as("alice", "/queues/q/mails")
         .await

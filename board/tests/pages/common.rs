@@ -146,9 +146,9 @@ impl Site {
 
     pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
         let request = Request::get(path).header("accept", "application/json");
-        let answer = self.send(request.body(Body::empty()).unwrap()).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-        answer.json()
+        let response = self.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(response.status, StatusCode::OK, "{}", response.text);
+        response.json()
     }
 
     /// Posts a form as a browser does that has loaded a page before.

@@ -97,9 +97,9 @@ async fn what_comes_with_the_address_is_text_too() {
         ("search", "\r\nset-cookie: a=b"),
         ("back", "dead"),
     ];
-    let answer = site.post(&fields).await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER);
-    assert!(!answer.next().contains('\n'), "{}", answer.next());
+    let response = site.post(&fields).await;
+    assert_eq!(response.status, StatusCode::SEE_OTHER);
+    assert!(!response.next().contains('\n'), "{}", response.next());
 }
 
 #[tokio::test] // X4

@@ -65,9 +65,9 @@ async fn a_policy_allows_one_action_and_no_other() {
     page.has(&["Put back"]);
     page.lacks(&["Drop"]);
     for fields in all_actions() {
-        let answer = site.post_as("bob", &fields).await;
+        let response = site.post_as("bob", &fields).await;
         let may = fields[0].1 == "put_back";
-        assert_eq!(answer.status == StatusCode::FORBIDDEN, !may, "{fields:?}");
+        assert_eq!(response.status == StatusCode::FORBIDDEN, !may, "{fields:?}");
     }
     assert!(site.letters.is_empty());
 }

@@ -46,10 +46,10 @@ async fn values_are_shown_and_a_queued_key_is_dropped_with_its_own() {
     let keys = site.json("/queues/q/mails/keys?state=queued").await;
     let row = &keys["rows"][0];
     let (id, at) = (row["id"].as_str().unwrap(), row["at"].to_string());
-    let answer = site
+    let response = site
         .post(&[("action", "drop_key"), ("id", id), ("at", &at)])
         .await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER);
+    assert_eq!(response.status, StatusCode::SEE_OTHER);
     assert!(queue.try_get().is_err());
     let keys = site.json("/queues/q/mails/keys?state=delayed").await;
     let row = &keys["rows"][0];
