@@ -1,14 +1,11 @@
 //! Those who may not, and requests that are none.
 
-use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::Body;
 use http::{Request, StatusCode};
 use keyqueue::WorkQueue;
 use keyqueue_board::{Action, Board, Shown};
-use tracing::field::{Field, Visit};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::common::{HOUR, Site, form};
 
@@ -215,61 +212,4 @@ fn a_name_that_cannot_be_shown_is_refused() {
     let queue = Arc::new(WorkQueue::<String>::new());
     board.add("a", Shown::display(&queue)).unwrap();
     assert!(board.remove("a") && !board.remove("a"));
-}
-
-/// Collects the events with target `keyqueue_board`, as text.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0 += &format!(" {}={value:?}", field.name());
-    }
-}
-
-impl<S: tracing::Subscriber> Layer<S> for Log {
-    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        if event.metadata().target() == "keyqueue_board" {
-            let mut text = Text(event.metadata().level().to_string());
-            event.record(&mut text);
-            self.0.lock().unwrap().push(text.0);
-        }
-    }
-}
-
-#[tokio::test] // X3
-async fn each_action_is_an_event_with_who_asked_what() {
-    let log = Log::default();
-    let _subscribed =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
-    let site = site().await;
-    site.post_as("bob", &[("action", "put_back"), ("letter", "0")])
-        .await;
-    site.post_as("bob", &[("action", "drain")]).await;
-    site.post_as("alice", &[("action", "drop_letter"), ("letter", "5")])
-        .await;
-    let log = log.0.lock().unwrap();
-    let [done, refused, failed] = &log[..] else {
-        panic!("{log:?}")
-    };
-    for part in [
-        "INFO",
-        "who=\"bob\"",
-        "action=\"put_back\"",
-        "queue=\"mails\"",
-        "subject=\"a/bad\"",
-        "count=1",
-    ] {
-        assert!(done.contains(part), "{part}: {done}");
-    }
-    assert!(
-        refused.contains("WARN") && refused.contains("not allowed"),
-        "{refused}"
-    );
-    assert!(
-        failed.contains("WARN") && failed.contains("who=\"alice\""),
-        "{failed}"
-    );
 }
