@@ -63,7 +63,12 @@ async fn a_page_of_a_million_keys_takes_bounded_time_and_memory() {
     assert!(grown < 200_000, "{grown} bytes");
     // A generous bound, because tests run beside others: the pages stop looking after 150 ms.
     assert!(slowest.0 < Duration::from_secs(5), "{slowest:?}");
-    let all = site.json("/queues/q/mails").await;
+    let mut all = site.json("/queues/q/mails").await;
+    // On a busy machine a look may run out of time, and says so. Later there is another one.
+    while all["keys"]["is_partial"] == true {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        all = site.json("/queues/q/mails").await;
+    }
     assert_eq!(all["keys"]["queued"], MILLION - 1);
     assert_eq!(all["keys"]["delayed"], 1000);
     // By `next`, a search gets to its end.
