@@ -42,24 +42,24 @@ pub enum Coalesce {
 /// "#)?;
 /// assert_eq!(config.lease, Duration::from_secs(10));
 /// assert_eq!(config.coalesce, Coalesce::Never);
-/// assert_eq!(config.partitions, 64); // the default
+/// assert_eq!(config.partitions, 16); // the default
 /// config.check()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The name of the stream: letters, digits, `-` and `_`. The bucket is `<stream>-owners`, and the
-    /// stream of dead letters `<stream>-dead`. Default: `WORK`.
+    /// The first part of the names of the streams: letters, digits, `-` and `_`. Each partition has a stream,
+    /// `<stream>-<partitions>-<n>`. The bucket is `<stream>-owners`, and the stream of dead letters `<stream>-dead`. Default: `WORK`.
     pub stream: String,
     /// The first token of all subjects: letters, digits, `-` and `_`. Default: `work`.
     pub subject: String,
-    /// The number of partitions, 1 to 1024. A fleet has at most as many replicas that work. Fixed for the
-    /// life of the stream: more of them would move keys. Default: 64.
+    /// The number of partitions, 1 to 1024. A fleet has at most as many replicas that work, and each partition is a stream with its
+    /// consumer on the server. [`repartition`](crate::repartition) changes the number of a fleet. Default: 16.
     pub partitions: u16,
     /// On how many servers the stream and the bucket are, 1 to 5. Default: 1; use 3 in production.
     pub replicas: usize,
-    /// Which messages of a key are kept. Fixed for the life of the stream. Default: [`Coalesce::Server`].
+    /// Which messages of a key are kept. Fixed for the life of the streams. Default: [`Coalesce::Server`].
     pub coalesce: Coalesce,
     /// How long a replica that cannot be reached keeps its partitions, at least 1 s. A replica renews
     /// its lease each quarter of it. All replicas have to have the same: a replica with a shorter one would take partitions
@@ -67,18 +67,26 @@ pub struct Config {
     /// first. At most a day. Default: 15 s.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
-    /// How many messages of a partition may be received and not acknowledged, at least 1: what a replica
-    /// holds in memory. Default: 2000.
-    pub max_ack_pending: u32,
+    /// How many messages of a partition a replica holds, at least 1: those that are received and not acknowledged. Keys that wait
+    /// for a retry do not count, so they do not keep others from coming. Default: 2000.
+    pub window: u32,
+    /// How many bytes of messages a replica holds, at least 1; keys that wait for a retry do not count, because their payloads are read
+    /// again when they are due. It is exceeded by what is on its way: twice the server's `max_payload` (1 MiB by default) for each partition
+    /// that the replica owns. Default: 256 MiB.
+    pub max_held_bytes: u64,
     /// After how long the server delivers a message again that its replica holds, more than the lease. Only a safety
     /// net: take-overs do not wait for it. A handler should not run longer. Default: 1 h.
     #[serde(with = "humantime_serde")]
     pub ack_wait: Duration,
-    /// How many messages the stream takes, at least 1; then adds of other keys are refused. The server keeps no delayed
+    /// How long a replica that is to give a partition to another waits for handlers that run, more than 0, 30 days at most. Then it cancels them at
+    /// their next await point, and the next owner delivers their keys. Other keys of the partition do not wait for them. Default: 1 min.
+    #[serde(with = "humantime_serde")]
+    pub max_handover: Duration,
+    /// How many messages a partition takes, at least 1; then adds of other keys of it are refused. The server keeps no delayed
     /// messages in a stream with a limit, so [`Producer::add_after`](crate::Producer::add_after) is refused.
     /// Default: no limit.
     pub max_messages: Option<u64>,
-    /// How many bytes the stream takes, at least 1; as for `max_messages`. Default: no limit.
+    /// How many bytes a partition takes, at least 1; as for `max_messages`. Default: no limit.
     pub max_bytes: Option<u64>,
     /// The delay before the first retry of a key, more than 0; doubled with each. Default: 100 ms.
     #[serde(with = "humantime_serde")]
@@ -100,12 +108,14 @@ impl Default for Config {
         Config {
             stream: "WORK".into(),
             subject: "work".into(),
-            partitions: 64,
+            partitions: 16,
             replicas: 1,
             coalesce: Coalesce::Server,
             lease: Duration::from_secs(15),
-            max_ack_pending: 2000,
+            window: 2000,
+            max_held_bytes: 256 << 20,
             ack_wait: Duration::from_secs(3600),
+            max_handover: Duration::from_secs(60),
             max_messages: None,
             max_bytes: None,
             backoff: Duration::from_millis(100),
@@ -149,14 +159,22 @@ impl Config {
         let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
         let lease = (shortest..=longest).contains(&self.lease);
         check("lease", seconds(self.lease), lease, "from 1 s to a day")?;
-        let pending = self.max_ack_pending;
-        check("max_ack_pending", pending, pending >= 1, "at least 1")?;
+        check("window", self.window, self.window >= 1, "at least 1")?;
+        let bytes = self.max_held_bytes;
+        check("max_held_bytes", bytes, bytes >= 1, "at least 1")?;
         let wait = self.ack_wait > self.lease && self.ack_wait <= 30 * longest;
         check(
             "ack_wait",
             seconds(self.ack_wait),
             wait,
             "longer than the lease, 30 days at most",
+        )?;
+        let handover = !self.max_handover.is_zero() && self.max_handover <= 30 * longest;
+        check(
+            "max_handover",
+            seconds(self.max_handover),
+            handover,
+            "more than 0, 30 days at most",
         )?;
         for (field, limit) in [
             ("max_messages", self.max_messages),
@@ -248,7 +266,11 @@ mod tests {
         refused("replicas", &|config| config.replicas = 6);
         refused("lease", &|config| config.lease = Duration::from_millis(999));
         refused("lease", &|config| config.lease = Duration::MAX);
-        refused("max_ack_pending", &|config| config.max_ack_pending = 0);
+        refused("window", &|config| config.window = 0);
+        refused("max_held_bytes", &|config| config.max_held_bytes = 0);
+        refused("max_handover", &|config| {
+            config.max_handover = Duration::ZERO;
+        });
         refused("ack_wait", &|config| config.ack_wait = config.lease);
         refused("ack_wait", &|config| config.ack_wait = Duration::MAX);
         refused("max_messages", &|config| config.max_messages = Some(0));

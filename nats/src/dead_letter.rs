@@ -43,8 +43,9 @@
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 
+use crate::Fence;
 use crate::fleet::Shared;
-use crate::fleet::load::Load;
+use crate::fleet::load::{Load, Message};
 use crate::key as token;
 
 /// The header with the key of a dead letter, encoded as a token of a subject: [`key`] decodes it.
@@ -53,7 +54,7 @@ pub const KEY: &str = "Keyqueue-Key";
 pub const ERROR: &str = "Keyqueue-Error";
 /// The header with the number of tries, in decimal digits.
 pub const ATTEMPTS: &str = "Keyqueue-Attempts";
-/// The header with the sequence that the message had in the stream, in decimal digits.
+/// The header with the sequence that the message had in its partition's stream, in decimal digits.
 pub const SEQUENCE: &str = "Keyqueue-Sequence";
 
 /// Returns the key of a dead letter, as it was passed to [`Producer::add`](crate::Producer::add). `None`: there is no
@@ -85,27 +86,46 @@ pub(crate) async fn publish(
     attempts: u32,
     error: &str,
 ) -> Result<(), async_nats::Error> {
+    if shared.config.dead_letters.is_none() {
+        return Ok(());
+    }
+    let token = token::encode(key)?;
+    for message in load.messages.iter() {
+        publish_one(shared, load.tenure.fence, &token, message, attempts, error).await?;
+    }
+    Ok(())
+}
+
+/// Publishes one message, and waits until it is stored.
+pub(crate) async fn publish_one(
+    shared: &Shared,
+    fence: Fence,
+    token: &str,
+    message: &Message,
+    attempts: u32,
+    error: &str,
+) -> Result<(), async_nats::Error> {
     let Some(subject) = &shared.config.dead_letters else {
         return Ok(());
     };
-    let token = token::encode(key)?;
+    let mut headers = message.headers.clone().unwrap_or_default();
+    headers.insert(KEY, token);
     // A header is one line.
-    let error = error.replace(['\r', '\n'], " ");
-    for message in load.messages.iter() {
-        let mut headers = message.headers.clone().unwrap_or_default();
-        headers.insert(KEY, &*token);
-        headers.insert(ERROR, error.as_str());
-        headers.insert(ATTEMPTS, attempts.to_string());
-        headers.insert(SEQUENCE, message.sequence.to_string());
-        let letter = PublishMessage::build()
-            .payload(message.payload.clone())
-            .headers(headers)
-            .message_id(format!("{}-{}", shared.config.stream, message.sequence));
+    headers.insert(ERROR, error.replace(['\r', '\n'], " "));
+    headers.insert(ATTEMPTS, attempts.to_string());
+    headers.insert(SEQUENCE, message.sequence.to_string());
+    let stream = shared.config.stream_of(fence.partition);
+    let letter = PublishMessage::build()
+        .payload(message.payload.clone())
+        .headers(headers)
+        .message_id(format!("{stream}-{}", message.sequence));
+    let publish = async {
         shared
             .context
             .send_publish(subject.clone(), letter)
             .await?
-            .await?;
-    }
+            .await
+    };
+    publish.await?;
     Ok(())
 }

@@ -8,6 +8,7 @@ mod fleet;
 mod key;
 mod ownership;
 mod producer;
+mod repartition;
 mod stream;
 
 pub use config::{Coalesce, Config};
@@ -17,4 +18,5 @@ pub use fleet::{Delivery, Event, Fence, Fleet, Left, Message};
 #[doc(inline)]
 pub use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 pub use producer::Producer;
+pub use repartition::repartition;
 pub use stream::create;

@@ -148,7 +148,7 @@ impl Producer {
         })?;
         let mut headers = HeaderMap::new();
         headers.insert(NATS_SCHEDULE, format!("@at {due}"));
-        headers.insert(NATS_SCHEDULE_TARGET, self.config.subject_in(&token));
+        headers.insert(NATS_SCHEDULE_TARGET, self.config.subject_due(&token));
         let subject = self.config.subject_at(&token);
         self.store(key, subject, headers, payload.into()).await
     }
@@ -225,8 +225,8 @@ impl Producer {
                 Ok(Err(Failure::Refused(reason))) => return Err(unconfirmed(key, open, reason)),
                 Ok(Err(Failure::NoStream)) => {
                     let error = format!(
-                        "the stream {} does not reply, or `create` has not made it, or the server has no JetStream",
-                        self.config.stream
+                        "no stream of {} with {} partitions replies, or `create` has not made them, or the server has no JetStream",
+                        self.config.stream, self.config.partitions
                     );
                     if !asked && began.elapsed() >= GRACE {
                         asked = true;
@@ -262,8 +262,8 @@ impl Producer {
         let asking = context.stream_by_subject(subject);
         match timeout_at(end.min(Instant::now() + TRY), asking).await {
             Ok(Err(error)) if error.kind() == GetStreamByNameErrorKind::NotFound => Some(format!(
-                "no stream takes the subject {subject}: `create` makes the stream {}",
-                self.config.stream
+                "no stream takes the subject {subject}: `create` makes those of {} with {} partitions",
+                self.config.stream, self.config.partitions
             )),
             _ => None,
         }

@@ -1,49 +1,84 @@
-//! What a fleet has on the server: the stream of messages, the bucket of owners, and the stream of dead letters.
+//! What a fleet has on the server: a stream for each partition, the bucket of owners, and the stream of dead letters.
 //! Creates them, and checks those that are there.
 //!
+//! Partition 3 of 16 of the fleet `WORK` is the stream `WORK-16-3`. Its subjects, with the subject `work`:
+//!
 //! ```text
-//!     <subject>.in.<key>           producers publish here; the stream renames it to
-//!     <subject>.p.<n>.<key>        the messages of partition n, as they are stored
-//!     <subject>.at.<key>           a message that is to be published later
+//!     work.16.3.in.<key>           producers publish here; the stream renames it to
+//!     work.16.3.key.<key>          the messages as they are stored
+//!     work.16.3.at.<key>           a message that is to be published later
 //! ```
+//!
+//! The number of partitions is a part of all names, so that a message can be in no partition that another number would
+//! have given it. The record `layout` of the bucket has the number, and while it is changed both.
 
 use std::fmt::Debug;
 use std::iter::successors;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::Client;
 use async_nats::jetstream::context::{
-    GetStreamErrorKind, KeyValueErrorKind, RequestError, RequestErrorKind,
+    GetStreamErrorKind, KeyValueErrorKind, PublishErrorKind, RequestError, RequestErrorKind,
 };
-use async_nats::jetstream::kv::{self, Store};
+use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{
     self, DiscardPolicy, RetentionPolicy, StorageType, Stream, SubjectTransform,
 };
 use async_nats::jetstream::{self, Context, ErrorCode};
+use futures_util::{StreamExt, TryStreamExt};
 
 use crate::{Coalesce, Config, Error, Fence};
 
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
 /// all ids of this time in memory, about 200 bytes each.
 pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
+/// The record of the bucket with the number of partitions.
+const LAYOUT: &str = "layout";
+/// How many requests about streams are sent at once.
+const AT_ONCE: usize = 16;
 
 /// The first version of the server that has schedules.
 const OLDEST: (u32, u32) = (2, 12);
 
 impl Config {
+    /// The partition of a key, by its token: FNV-1a with 32 bits, modulo the number of partitions, as the server's
+    /// `partition` does it.
+    pub(crate) fn partition_of(&self, token: &str) -> u16 {
+        let hash = token.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        u16::try_from(hash % u32::from(self.partitions)).expect("less than the partitions")
+    }
+
+    /// The name of a partition's stream.
+    pub(crate) fn stream_of(&self, partition: u16) -> String {
+        format!("{}-{}-{partition}", self.stream, self.partitions)
+    }
+
+    fn subjects(&self, partition: u16, kind: &str, token: &str) -> String {
+        format!(
+            "{}.{}.{partition}.{kind}.{token}",
+            self.subject, self.partitions
+        )
+    }
+
+    /// Where a key's message is published.
     pub(crate) fn subject_in(&self, token: &str) -> String {
-        format!("{}.in.{token}", self.subject)
+        self.subjects(self.partition_of(token), "in", token)
     }
 
+    /// Where a key's message is published that is to come later.
     pub(crate) fn subject_at(&self, token: &str) -> String {
-        format!("{}.at.{token}", self.subject)
+        self.subjects(self.partition_of(token), "at", token)
     }
 
-    pub(crate) fn subject_of(&self, partition: u16) -> String {
-        format!("{}.p.{partition}.*", self.subject)
+    /// Where the server then publishes it: a stream that takes no new messages keeps its delayed ones.
+    pub(crate) fn subject_due(&self, token: &str) -> String {
+        self.subjects(self.partition_of(token), "key", token)
     }
 
-    /// Whether the stream takes a limited number of messages or bytes. Then it has no schedules.
+    /// Whether the streams take a limited number of messages or bytes. Then they have no schedules.
     pub(crate) fn is_limited(&self) -> bool {
         self.max_messages.is_some() || self.max_bytes.is_some()
     }
@@ -52,19 +87,25 @@ impl Config {
         format!("{}-owners", self.stream)
     }
 
-    /// The stream as it should be.
-    fn stream_config(&self) -> stream::Config {
+    /// A partition's stream as it should be. `open`: it takes new messages.
+    pub(crate) fn stream_config(&self, partition: u16, open: bool) -> stream::Config {
         let limit =
             |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        let subject = |kind| self.subjects(partition, kind, "*");
+        let mut subjects = vec![subject("key")];
+        if open {
+            subjects.extend([subject("in"), subject("at")]);
+        }
         stream::Config {
-            name: self.stream.clone(),
-            subjects: vec![self.subject_in("*"), self.subject_at("*")],
+            name: self.stream_of(partition),
+            description: Some(format!(
+                "Partition {partition} of {} of the work queue {} (keyqueue-nats)",
+                self.partitions, self.stream
+            )),
+            subjects,
             subject_transform: Some(SubjectTransform {
-                source: self.subject_in("*"),
-                destination: format!(
-                    "{}.p.{{{{partition({},1)}}}}.{{{{wildcard(1)}}}}",
-                    self.subject, self.partitions
-                ),
+                source: subject("in"),
+                destination: self.subjects(partition, "key", "{{wildcard(1)}}"),
             }),
             retention: RetentionPolicy::WorkQueue,
             storage: StorageType::File,
@@ -87,6 +128,49 @@ impl Config {
             ..Default::default()
         }
     }
+
+    /// The bucket's stream. Its revisions begin at the time at which it is made, in milliseconds, so the epochs of a bucket that was
+    /// deleted and made again are higher than before: fewer than a thousand records are written in a second.
+    fn bucket_config(&self) -> stream::Config {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let bucket = self.bucket();
+        stream::Config {
+            name: format!("KV_{bucket}"),
+            description: Some(format!(
+                "The owners of the partitions of the work queue {} (keyqueue-nats)",
+                self.stream
+            )),
+            subjects: vec![format!("$KV.{bucket}.>")],
+            max_messages_per_subject: 1,
+            discard: DiscardPolicy::New,
+            storage: StorageType::File,
+            num_replicas: self.replicas,
+            allow_rollup: true,
+            deny_delete: true,
+            allow_direct: true,
+            // Records of sessions that have ended have a time to live.
+            allow_message_ttl: true,
+            subject_delete_marker_ttl: Some(Duration::from_secs(60)),
+            first_sequence: since
+                .ok()
+                .and_then(|since| u64::try_from(since.as_millis()).ok()),
+            ..Default::default()
+        }
+    }
+
+    fn dead_config(&self, subject: &str) -> stream::Config {
+        stream::Config {
+            name: format!("{}-dead", self.stream),
+            description: Some(format!(
+                "The dead letters of the work queue {} (keyqueue-nats)",
+                self.stream
+            )),
+            subjects: vec![subject.to_owned()],
+            num_replicas: self.replicas,
+            duplicate_window: DUPLICATES,
+            ..Default::default()
+        }
+    }
 }
 
 /// The name of the consumer of a partition under an epoch.
@@ -103,9 +187,9 @@ pub(crate) fn consumer_fence(name: &str) -> Option<Fence> {
     })
 }
 
-/// Creates what a fleet needs on the server: the stream `<stream>`, the bucket `<stream>-owners`, and
-/// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, so
-/// every process may call this. Of the stream of dead letters only the subject is checked: you may give it limits.
+/// Creates what a fleet needs on the server: the streams `<stream>-<partitions>-<n>`, the bucket `<stream>-owners`, and
+/// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, and what is missing is
+/// made, so every process may call this, at any time. Of the stream of dead letters only the subject is checked: you may give it limits.
 ///
 /// The server is a nats-server 2.12 or later with JetStream (`nats-server -js`).
 ///
@@ -118,46 +202,133 @@ pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
     config.check()?;
     check_version(client)?;
     let context = jetstream::new(client.clone());
-    create_stream(&context, config.stream_config()).await?;
+    create_stream(&context, config.bucket_config()).await?;
+    let store = bucket(&context, config).await?;
+    if layout(&store, config).await?.is_none() {
+        // It is lost if the bucket was deleted. A second set of streams would deliver new messages before old ones.
+        for (_, found) in streams_of(&context, config).await? {
+            same(config.layout(), &found, &config.partitions)?;
+        }
+        write_layout(&context, &store, config.partitions.to_string(), 0).await?;
+    }
+    check_layout(&store, config).await?;
+    create_streams(&context, config).await?;
     if let Some(subject) = &config.dead_letters {
-        let name = format!("{}-dead", config.stream);
-        let subjects = vec![subject.clone()];
-        let dead = stream::Config {
-            name: name.clone(),
-            subjects: subjects.clone(),
-            num_replicas: config.replicas,
-            duplicate_window: DUPLICATES,
-            ..Default::default()
-        };
+        let dead = config.dead_config(subject);
+        let (name, subjects) = (dead.name.clone(), dead.subjects.clone());
         // The rest of its configuration is its readers' business.
         let found = create_stream(&context, dead).await?;
         let what = format!("subjects (dead_letters) of the stream {name}");
         same(what, &found.subjects, &subjects)?;
     }
-    let bucket = config.bucket();
-    match context.get_key_value(&bucket).await {
-        Ok(_) => {}
-        Err(error) if error.kind() == KeyValueErrorKind::GetBucket => {
-            let settings = kv::Config {
-                bucket: bucket.clone(),
-                description: format!("The owners of the partitions of {}.", config.stream),
-                history: 1,
-                storage: StorageType::File,
-                num_replicas: config.replicas,
-                // Records of sessions that have ended have a time to live.
-                limit_markers: Some(Duration::from_secs(60)),
-                ..Default::default()
-            };
-            let created = context.create_key_value(settings).await;
-            created.map_err(Error::server(format!("creating the bucket {bucket}")))?;
-        }
-        Err(error) => {
-            return Err(Error::server(format!("looking for the bucket {bucket}"))(
-                error,
-            ));
+    open(client, config).await.map(drop)
+}
+
+/// The streams of this fleet's partitions that are there, with their number of partitions.
+pub(crate) async fn streams_of(
+    context: &Context,
+    config: &Config,
+) -> Result<Vec<(String, u16)>, Error> {
+    let mut names = context.stream_names();
+    let mut found = Vec::new();
+    while let Some(name) = names
+        .try_next()
+        .await
+        .map_err(Error::server("listing the streams"))?
+    {
+        let numbers = name
+            .strip_prefix(&config.stream)
+            .and_then(|rest| rest.strip_prefix('-')?.split_once('-'));
+        let parsed = numbers.and_then(|(partitions, partition)| {
+            partition.parse::<u16>().ok()?;
+            partitions.parse().ok()
+        });
+        if let Some(partitions) = parsed {
+            found.push((name, partitions));
         }
     }
-    open(client, config).await.map(drop)
+    Ok(found)
+}
+
+/// Creates the streams of the partitions that are not there.
+pub(crate) async fn create_streams(context: &Context, config: &Config) -> Result<(), Error> {
+    let wanted = (0..config.partitions).map(|partition| config.stream_config(partition, true));
+    let created = futures_util::stream::iter(wanted)
+        .map(|wanted| create_stream(context, wanted))
+        .buffer_unordered(AT_ONCE);
+    created.try_for_each(async |_| Ok(())).await
+}
+
+pub(crate) async fn bucket(context: &Context, config: &Config) -> Result<Store, Error> {
+    let name = config.bucket();
+    let store = context.get_key_value(&name).await;
+    store.map_err(|error| {
+        let hint = match hint(&error) {
+            "" if error.kind() == KeyValueErrorKind::GetBucket => ", which `create` makes",
+            hint => hint,
+        };
+        Error::server(format!("looking for the bucket {name}{hint}"))(error)
+    })
+}
+
+impl Config {
+    fn layout(&self) -> String {
+        format!("partitions of the fleet {}", self.stream)
+    }
+}
+
+/// The record with the number of partitions, and its revision.
+pub(crate) async fn layout(store: &Store, config: &Config) -> Result<Option<(String, u64)>, Error> {
+    let doing = format!(
+        "reading the record {LAYOUT} of the bucket {}",
+        config.bucket()
+    );
+    let entry = store.entry(LAYOUT).await.map_err(Error::server(doing))?;
+    Ok(entry.map(|entry| {
+        (
+            String::from_utf8_lossy(&entry.value).into_owned(),
+            entry.revision,
+        )
+    }))
+}
+
+/// Writes it if its revision is still this one; otherwise another process has written it.
+pub(crate) async fn write_layout(
+    context: &Context,
+    store: &Store,
+    value: String,
+    revision: u64,
+) -> Result<(), Error> {
+    let record = PublishMessage::build()
+        .payload(value.into())
+        .expected_last_subject_sequence(revision);
+    let subject = format!("{}{LAYOUT}", store.prefix);
+    let write = async { context.send_publish(subject, record).await?.await };
+    match write.await {
+        Err(error) if error.kind() != PublishErrorKind::WrongLastSequence => Err(Error::server(
+            format!("writing the record {LAYOUT} of a bucket"),
+        )(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the fleet has this number of partitions. One whose number is being changed has both, `16 64`: then this returns
+/// that its streams may be closed.
+async fn check_layout(store: &Store, config: &Config) -> Result<bool, Error> {
+    let (found, _) = layout(store, config).await?.unwrap_or_default();
+    let wanted = config.partitions.to_string();
+    if found.split(' ').next() == Some(&wanted) {
+        return Ok(found != wanted);
+    }
+    Err(Error::Mismatch {
+        what: config.layout(),
+        found: match found.split_once(' ') {
+            Some((now, next)) => format!("{now}, to be {next} as soon as what is there is done"),
+            None if found.is_empty() => "unknown (`create` writes it)".into(),
+            None => found,
+        },
+        wanted,
+    })
 }
 
 /// Returns the configuration of the stream that is there, or that it has created.
@@ -171,10 +342,14 @@ async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stre
             return Err(Error::server(doing)(error));
         }
     }
-    // If another process creates it at this moment, the server compares the two.
-    let created = context.create_stream(wanted).await;
-    let created = created.map_err(Error::server(format!("creating the stream {name}")))?;
-    Ok(created.cached_info().config.clone())
+    match context.create_stream(wanted).await {
+        Ok(created) => Ok(created.cached_info().config.clone()),
+        // Another process may have created it at this moment.
+        Err(error) => match context.get_stream(&name).await {
+            Ok(there) => Ok(there.cached_info().config.clone()),
+            Err(_) => Err(Error::server(format!("creating the stream {name}"))(error)),
+        },
+    }
 }
 
 /// What to tell about an error of a request, if nobody has replied to it.
@@ -208,19 +383,45 @@ fn is_old(version: &str) -> bool {
     found.is_some_and(|found| found < OLDEST)
 }
 
-fn is_missing(kind: &GetStreamErrorKind) -> bool {
+pub(crate) fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
-/// Finds the stream and the bucket, and compares them with the configuration.
+/// Finds the streams, in the order of the partitions, and the bucket, and compares them with the configuration.
 pub(crate) async fn open(
     client: &Client,
     config: &Config,
-) -> Result<(Context, Stream, Store), Error> {
+) -> Result<(Context, Vec<Stream>, Store), Error> {
     check_version(client)?;
     let context = jetstream::new(client.clone());
-    let name = &config.stream;
-    let stream = context.get_stream(name).await;
+    let store = bucket(&context, config).await?;
+    let (found, wanted) = (store.stream.cached_info(), config.bucket_config());
+    let of = |setting: &str| format!("{setting} of the bucket {}", config.bucket());
+    let found = &found.config;
+    // A bucket in memory is empty after a restart of the server.
+    same(of("storage"), &found.storage, &wanted.storage)?;
+    let history = found.max_messages_per_subject;
+    same(of("history"), &history, &wanted.max_messages_per_subject)?;
+    same(of("replicas"), &found.num_replicas, &wanted.num_replicas)?;
+    let ttl = (found.allow_message_ttl, wanted.allow_message_ttl);
+    same(of("allow_message_ttl"), &ttl.0, &ttl.1)?;
+    let closes = check_layout(&store, config).await?;
+    let streams = futures_util::stream::iter(0..config.partitions)
+        .map(|partition| partition_stream(&context, config, partition, closes))
+        .buffered(AT_ONCE);
+    Ok((context.clone(), streams.try_collect().await?, store))
+}
+
+/// Finds a partition's stream, and compares it with the configuration.
+async fn partition_stream(
+    context: &Context,
+    config: &Config,
+    partition: u16,
+    closes: bool,
+) -> Result<Stream, Error> {
+    let mut wanted = config.stream_config(partition, true);
+    let name = wanted.name.clone();
+    let stream = context.get_stream(&name).await;
     let stream = stream.map_err(|error| {
         let hint = if is_missing(&error.kind()) {
             ", which `create` makes"
@@ -229,9 +430,13 @@ pub(crate) async fn open(
         };
         Error::server(format!("looking for the stream {name}{hint}"))(error)
     })?;
-    let (found, wanted) = (&stream.cached_info().config, config.stream_config());
+    let found = &stream.cached_info().config;
+    let closed = config.stream_config(partition, false);
+    if closes && found.subjects == closed.subjects {
+        wanted = closed;
+    }
+    let name = &wanted.name;
     let of = |setting: &str| format!("{setting} of the stream {name}");
-    same(of("partitions"), &partitions(found), &partitions(&wanted))?;
     same(
         of("subject_transform"),
         &found.subject_transform,
@@ -265,35 +470,12 @@ pub(crate) async fn open(
         wanted.allow_message_schedules,
     );
     same(of("allow_message_schedules"), &schedules.0, &schedules.1)?;
-
-    let name = config.bucket();
-    let store = context.get_key_value(&name).await;
-    let store = store.map_err(Error::server(format!("looking for the bucket {name}")))?;
-    let status = store.status().await;
-    let status = status.map_err(Error::server(format!("reading the bucket {name}")))?;
-    let found = &status.info.config;
-    let of = |setting: &str| format!("{setting} of the bucket {name}");
-    // A bucket in memory is empty after a restart of the server, and its epochs begin again.
-    same(of("storage"), &found.storage, &StorageType::File)?;
-    same(of("history"), &found.max_messages_per_subject, &1)?;
-    same(of("replicas"), &found.num_replicas, &config.replicas)?;
-    same(of("allow_message_ttl"), &found.allow_message_ttl, &true)?;
-    Ok((context, stream, store))
+    Ok(stream)
 }
 
 /// A limit of the stream, as it is in [`Config`]. The server's -1 is none.
 fn limit(found: i64) -> Option<u64> {
     u64::try_from(found).ok()
-}
-
-/// The number of partitions; 0 if the stream has none.
-fn partitions(config: &stream::Config) -> u16 {
-    let transform = config.subject_transform.as_ref();
-    let count = transform.and_then(|transform| {
-        let (_, rest) = transform.destination.split_once("{{partition(")?;
-        rest.split_once(',')?.0.trim().parse().ok()
-    });
-    count.unwrap_or(0)
 }
 
 fn same<T: PartialEq + Debug>(what: String, found: &T, wanted: &T) -> Result<(), Error> {

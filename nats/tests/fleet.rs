@@ -115,7 +115,7 @@ async fn a_membership_is_run_once_and_settings_are_checked() {
     let missing = missing.unwrap_err();
     assert!(matches!(missing, Error::Server { .. }), "{missing:?}");
     let said = missing.to_string();
-    assert!(said.contains("the stream WORK"), "{said}");
+    assert!(said.contains("the bucket WORK-owners"), "{said}");
     assert!(said.contains("`create`"), "{said}");
     create(&client, &config).await.unwrap();
     for name in ["", "a.b", "a b", &"a".repeat(65)] {
@@ -169,7 +169,13 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
     drained(&server, &config).await;
     let owned = replica.fleet.owned();
     server.kill();
-    while events.next().await.unwrap() != Event::Suspended {}
+    let reason = loop {
+        match events.next().await.unwrap() {
+            Event::Suspended { reason } => break reason,
+            _ => {}
+        }
+    };
+    assert_eq!(reason, "the server does not answer in time");
     server.restart().await;
     while events.next().await.unwrap() != Event::Resumed {}
     assert_eq!(replica.fleet.owned(), owned, "nobody has taken them");

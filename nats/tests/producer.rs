@@ -8,9 +8,18 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::Instant;
 
+/// One partition: its stream has all messages.
+fn config() -> Config {
+    Config {
+        partitions: 1,
+        ..Config::default()
+    }
+}
+
 async fn stream_of(server: &Server, config: &Config) -> stream::Stream {
     let context = jetstream::new(server.client().await);
-    context.get_stream(&config.stream).await.unwrap()
+    let name = format!("{}-1-0", config.stream);
+    context.get_stream(name).await.unwrap()
 }
 
 async fn state(server: &Server, config: &Config) -> stream::State {
@@ -34,24 +43,24 @@ async fn create_can_be_repeated_and_names_what_is_different() {
     let refused = [
         (
             Config {
-                partitions: 16,
+                partitions: 64,
                 ..config.clone()
             },
-            "partitions of the stream WORK is 64, and the configuration has 16",
+            "partitions of the fleet WORK is 16, and the configuration has 64",
         ),
         (
             Config {
                 coalesce: Coalesce::Never,
                 ..config.clone()
             },
-            "coalesce of the stream WORK is Server, and the configuration has Never",
+            "coalesce of the stream WORK-16-0 is Server, and the configuration has Never",
         ),
         (
             Config {
                 max_bytes: Some(1000),
                 ..config.clone()
             },
-            "max_bytes of the stream WORK is None, and the configuration has Some(1000)",
+            "max_bytes of the stream WORK-16-0 is None, and the configuration has Some(1000)",
         ),
     ];
     for (config, said) in refused {
@@ -63,17 +72,66 @@ async fn create_can_be_repeated_and_names_what_is_different() {
     let other = Config {
         stream: "OTHER".into(),
         subject: "other".into(),
-        ..config
+        ..config.clone()
     };
     let context = jetstream::new(client.clone());
-    context.create_stream("OTHER").await.unwrap();
+    context.create_stream("OTHER-16-7").await.unwrap();
     let error = create(&client, &other).await.unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("partitions of the stream OTHER is 0"),
-        "{error}"
-    );
+    let said = "subject_transform of the stream OTHER-16-7 is None";
+    assert!(error.to_string().starts_with(said), "{error}");
+    // What was interrupted is completed, and a second set of streams is never made, whatever is lost.
+    context.delete_stream("WORK-16-9").await.unwrap();
+    context.delete_key_value("WORK-owners").await.unwrap();
+    let wrong = Config {
+        partitions: 8,
+        ..config.clone()
+    };
+    let error = create(&client, &wrong).await.unwrap_err();
+    let said = "partitions of the fleet WORK is 16, and the configuration has 8";
+    assert_eq!(error.to_string(), said);
+    create(&client, &config).await.unwrap();
+    context.get_stream("WORK-16-9").await.unwrap();
+}
+
+/// A key is in the partition that the server's `partition` would give it.
+#[tokio::test]
+async fn keys_are_hashed_as_the_server_does() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let client = server.client().await;
+    let context = jetstream::new(client.clone());
+    let by_server = stream::Config {
+        name: "HASH".into(),
+        subjects: vec!["hash.*".into()],
+        subject_transform: Some(stream::SubjectTransform {
+            source: "hash.*".into(),
+            destination: "hashed.{{partition(16,1)}}.{{wildcard(1)}}".into(),
+        }),
+        ..Default::default()
+    };
+    let by_server = context.create_stream(by_server).await.unwrap();
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..Config::default()
+    };
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    for n in 0..200 {
+        let key = format!("key-{n}-ü");
+        producer.add(&key, "").await.unwrap();
+        let ack = context.publish(format!("hash.{key}"), "".into()).await;
+        let sequence = ack.unwrap().await.unwrap().sequence;
+        let subject = by_server.get_raw_message(sequence).await.unwrap().subject;
+        let partition = subject.split('.').nth(1).unwrap();
+        let stream = context.get_stream(format!("WORK-16-{partition}")).await;
+        let wanted = format!("work.16.{partition}.key.{key}");
+        let stored = stream
+            .unwrap()
+            .get_last_raw_message_by_subject(&wanted)
+            .await;
+        stored.unwrap_or_else(|error| panic!("{wanted}: {error}"));
+    }
 }
 
 /// A bucket in memory would lose the owners, and begin the epochs again, when the server restarts.
@@ -92,7 +150,7 @@ async fn a_bucket_in_memory_is_refused() {
         .create_key_value(bucket)
         .await
         .unwrap();
-    let error = create(&client, &Config::default()).await.unwrap_err();
+    let error = create(&client, &config()).await.unwrap_err();
     let said = "storage of the bucket WORK-owners is Memory, and the configuration has File";
     assert_eq!(error.to_string(), said);
 }
@@ -103,7 +161,7 @@ async fn the_server_keeps_the_last_message_of_each_key() {
     let Some(server) = Server::start().await else {
         return;
     };
-    let config = Config::default();
+    let config = config();
     create(&server.client().await, &config).await.unwrap();
     let producer = Producer::new(server.client().await, &config).unwrap();
     let batch = (0..3000).map(|n| (format!("key/{}", n % 100), n.to_string()));
@@ -116,11 +174,7 @@ async fn the_server_keeps_the_last_message_of_each_key() {
         let message = stream.get_raw_message(sequence).await.unwrap();
         let token = format!("key%2F{}", (sequence - 1) % 100);
         let tokens: Vec<_> = message.subject.split('.').collect();
-        assert_eq!(
-            (tokens.len(), tokens[0], tokens[1], tokens[3]),
-            (4, "work", "p", &*token)
-        );
-        assert!(tokens[2].parse::<u16>().unwrap() < 64);
+        assert_eq!(tokens, ["work", "1", "0", "key", &*token]);
     }
 }
 
@@ -133,7 +187,7 @@ async fn a_full_stream_refuses_and_drops_nothing() {
     };
     let config = Config {
         max_messages: Some(10),
-        ..Config::default()
+        ..config()
     };
     create(&server.client().await, &config).await.unwrap();
     let producer = Producer::new(server.client().await, &config).unwrap();
@@ -173,7 +227,7 @@ async fn a_full_disk_refuses() {
     let Some(server) = Server::start_with("max_file_store: 1000000").await else {
         return;
     };
-    let config = Config::default();
+    let config = config();
     create(&server.client().await, &config).await.unwrap();
     let producer = Producer::new(server.client().await, &config).unwrap();
     let mut stored = 0;
@@ -216,21 +270,21 @@ async fn an_add_without_a_stream_names_it_and_does_not_wait_long() {
         return;
     };
     let client = server.client().await;
-    let config = Config::default();
+    let config = config();
     let producer = Producer::new(client.clone(), &config).unwrap();
     let impatient = producer.clone().patience(Duration::from_millis(300));
     let error = impatient.add("a/b", "").await.unwrap_err();
     assert!(matches!(error, Error::Server { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        r#"adding "a/b", which is not stored: the stream WORK does not reply, or `create` has not made it, or the server has no JetStream"#
+        r#"adding "a/b", which is not stored: no stream of WORK with 1 partitions replies, or `create` has not made them, or the server has no JetStream"#
     );
     let began = Instant::now();
     let error = producer.add("a/b", "").await.unwrap_err();
     assert!(matches!(error, Error::Server { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        r#"adding "a/b", which is not stored: no stream takes the subject work.in.a%2Fb: `create` makes the stream WORK"#
+        r#"adding "a/b", which is not stored: no stream takes the subject work.1.0.in.a%2Fb: `create` makes those of WORK with 1 partitions"#
     );
     let took = began.elapsed();
     assert!(took < Duration::from_secs(10), "{took:?}");
@@ -252,11 +306,15 @@ async fn a_server_without_jetstream_is_named() {
     let config = Config::default();
     let created = create(&client, &config).await.unwrap_err();
     let joined = Fleet::join(client, config, "a").await.unwrap_err();
-    for error in [created, joined] {
+    for (error, what) in [
+        (created, "stream KV_WORK-owners"),
+        (joined, "bucket WORK-owners"),
+    ] {
         assert!(matches!(error, Error::Server { .. }), "{error:?}");
         let said = error.to_string();
-        let wanted = "looking for the stream WORK on a server that may have no JetStream (`-js`)";
-        assert!(said.starts_with(wanted), "{said}");
+        let wanted =
+            format!("looking for the {what} on a server that may have no JetStream (`-js`)");
+        assert!(said.starts_with(&wanted), "{said}");
     }
 }
 
@@ -288,7 +346,7 @@ async fn adds_go_through_a_restart_of_the_server() {
     };
     let config = Config {
         coalesce: Coalesce::Never,
-        ..Config::default()
+        ..config()
     };
     create(&server.client().await, &config).await.unwrap();
     let producer = Producer::new(server.client().await, &config).unwrap();
@@ -367,7 +425,7 @@ async fn a_delayed_message_comes_into_its_partition_and_the_last_one_wins() {
             stream: format!("{coalesce:?}"),
             subject: format!("{coalesce:?}"),
             coalesce,
-            ..Config::default()
+            ..config()
         };
         create(&server.client().await, &config).await.unwrap();
         let producer = Producer::new(server.client().await, &config).unwrap();
@@ -391,6 +449,6 @@ async fn a_delayed_message_comes_into_its_partition_and_the_last_one_wins() {
         assert_eq!((due.subject, &*due.payload), (partition, &b"later"[..]));
         let immediately = producer.add_after("c", "", Duration::ZERO).await.unwrap();
         let message = stream.get_raw_message(immediately).await.unwrap();
-        assert!(message.subject.contains(".p."), "{}", message.subject);
+        assert!(message.subject.contains(".key."), "{}", message.subject);
     }
 }

@@ -30,8 +30,7 @@ pub(crate) struct Acks {
     commands: mpsc::UnboundedSender<Command>,
 }
 
-/// What is to be sent. It is bounded: each message is acknowledged once, and the server delivers
-/// `max_ack_pending` at most.
+/// What is to be sent. It is bounded: each message is acknowledged once, and a replica asks for more only if it has room.
 pub(crate) struct Outbox {
     commands: mpsc::UnboundedReceiver<Command>,
 }
@@ -74,10 +73,10 @@ impl Acks {
 
     /// Waits until the server has processed what was sent for this tenure: it processes the
     /// acknowledgements of a consumer in their order, so it is asked to confirm one more, of a message
-    /// that is acknowledged already.
-    pub(crate) async fn settled(&self, client: &Client, tenure: &Arc<Tenure>) {
+    /// that is acknowledged already. Returns whether it has.
+    pub(crate) async fn settled(&self, client: &Client, tenure: &Arc<Tenure>) -> bool {
         let Some(reply) = tenure.acknowledged.get() else {
-            return;
+            return true;
         };
         let confirm = async {
             let (done, flushed) = oneshot::channel();
@@ -85,9 +84,11 @@ impl Acks {
             let _ = flushed.await;
             client.request(reply.clone(), ACK).await
         };
-        if !matches!(timeout(SETTLE, confirm).await, Ok(Ok(_))) {
+        let confirmed = matches!(timeout(SETTLE, confirm).await, Ok(Ok(_)));
+        if !confirmed {
             tracing::debug!(fence = %tenure.fence, "the server did not confirm the acknowledgements");
         }
+        confirmed
     }
 }
 

@@ -1,5 +1,6 @@
 //! The records of ownership in the key-value bucket: writes, reads and the watcher.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, PublishErrorKind};
@@ -19,8 +20,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Bucket {
     pub(super) context: Context,
     pub(super) store: Store,
+    /// Its records begin with the number of partitions: a fleet with another number has records of its own.
+    pub(super) partitions: u16,
     /// For one write or read.
     pub(super) limit: Duration,
+    /// Why the last write has failed.
+    pub(super) trouble: Mutex<String>,
 }
 
 impl Bucket {
@@ -41,11 +46,27 @@ impl Bucket {
             }
             Ok(Err(error)) => {
                 tracing::debug!(?key, %error, "a write may have failed");
+                *self.reason() = format!(
+                    "a write of the bucket {} has failed: {error}",
+                    self.store.name
+                );
                 WriteEnd::Unknown
             }
-            Err(_) => WriteEnd::Unknown,
+            Err(_) => {
+                *self.reason() = "the server does not answer in time".to_owned();
+                WriteEnd::Unknown
+            }
         };
         Input::Wrote { key, end }
+    }
+
+    fn reason(&self) -> MutexGuard<'_, String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the last write that failed has failed.
+    pub(super) fn trouble(&self) -> String {
+        self.reason().clone()
     }
 
     /// Reads a record from the leader of the bucket's stream: a follower may be behind. `None`: it could not
@@ -75,7 +96,7 @@ impl Bucket {
     }
 
     fn subject(&self, key: &Key) -> String {
-        format!("{}{}", self.store.prefix, name(key))
+        format!("{}{}", self.store.prefix, name(self.partitions, key))
     }
 
     /// Starts the watcher, and tries until it can.
@@ -89,6 +110,7 @@ impl Bucket {
                 Ok(Ok((empty, watch))) => {
                     return Watcher {
                         watch,
+                        partitions: self.partitions,
                         limit: self.limit,
                         complete: empty.then_some(false),
                     };
@@ -104,6 +126,7 @@ impl Bucket {
 /// The changes of the bucket, after what is in it.
 pub(super) struct Watcher {
     watch: Watch,
+    partitions: u16,
     /// The bucket counts as delivered if nothing comes for this long: its last record may have vanished
     /// since it was counted.
     limit: Duration,
@@ -145,35 +168,40 @@ impl Watcher {
             if entry.seen_current && self.complete.is_none() {
                 self.complete = Some(false);
             }
-            if let Some(seen) = seen(entry) {
+            if let Some(seen) = seen(self.partitions, entry) {
                 return Some(seen);
             }
         }
     }
 }
 
-fn seen(entry: Entry) -> Option<Input> {
+fn seen(partitions: u16, entry: Entry) -> Option<Input> {
     let value = match entry.operation {
         Operation::Put => decode(&entry.value),
         Operation::Delete | Operation::Purge => None,
     };
     Some(Input::Seen {
-        key: parse(&entry.key)?,
+        key: parse(partitions, &entry.key)?,
         value,
         revision: entry.revision,
     })
 }
 
-/// The key of a record in the bucket: `s.<session>` or `p.<partition>`.
-fn name(key: &Key) -> String {
+/// The key of a record in the bucket: `16.s.<session>` or `16.p.<partition>`, of 16 partitions.
+fn name(partitions: u16, key: &Key) -> String {
     match key {
-        Key::Session(session) => format!("s.{session}"),
-        Key::Partition(partition) => format!("p.{partition}"),
+        Key::Session(session) => format!("{partitions}.s.{session}"),
+        Key::Partition(partition) => format!("{partitions}.p.{partition}"),
     }
 }
 
-fn parse(name: &str) -> Option<Key> {
-    match name.split_once('.')? {
+/// `None`: another record, or one of another number of partitions.
+fn parse(partitions: u16, name: &str) -> Option<Key> {
+    let (of, rest) = name.split_once('.')?;
+    match rest
+        .split_once('.')
+        .filter(|_| of == partitions.to_string())?
+    {
         ("s", session) => Some(Key::Session(session.into())),
         ("p", partition) => Some(Key::Partition(partition.parse().ok()?)),
         _ => None,
@@ -217,9 +245,11 @@ mod tests {
     #[test]
     fn names_and_values_of_records_come_back() {
         for key in [Key::Session("a.b.1".into()), Key::Partition(7)] {
-            assert_eq!(parse(&name(&key)), Some(key));
+            assert_eq!(parse(16, &name(16, &key)), Some(key.clone()));
+            assert_eq!(parse(64, &name(16, &key)), None);
         }
-        assert_eq!(parse("x.1"), None);
+        assert_eq!(parse(16, "16.x.1"), None);
+        assert_eq!(parse(16, "layout"), None);
         let values = [
             Value::Live { beat: 3 },
             Value::Leaving { beat: 4 },

@@ -116,11 +116,32 @@ impl Delivery {
         self.tenure.fence
     }
 
-    /// Returns the number of this try, from 1: one more than the failures in this replica since the
-    /// key last succeeded.
+    /// Returns the number of this try, from 1: one more than the failures since the key last succeeded, in any replica. A try
+    /// whose process has died counts from the second one on, if its replica was killed.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Returns whether this replica still owns the key: its lease holds, by its own clock, and no other has taken the partition over.
+    ///
+    /// Ask at the moment of the effect. After `true` the process may be stopped before it writes, and another replica may begin
+    /// meanwhile: give the [`fence`](Self::fence) to what is written to, which refuses a lower one.
+    ///
+    /// ```no_run
+    /// # async fn compute(_: &str) -> Vec<u8> { Vec::new() }
+    /// # async fn put(_: &str, _: Vec<u8>, _: keyqueue_nats::Fence) -> Result<(), String> { Ok(()) }
+    /// async fn handle(delivery: keyqueue_nats::Delivery) -> Result<(), String> {
+    ///     let state = compute(delivery.key()).await;
+    ///     if !delivery.still_owned() {
+    ///         return Err("another replica has the key".into()); // nobody reads it: the next owner delivers the key
+    ///     }
+    ///     put(delivery.key(), state, delivery.fence()).await
+    /// }
+    /// ```
+    #[must_use]
+    pub fn still_owned(&self) -> bool {
+        !self.tenure.is_lost() && self.lease.holds()
     }
 
     /// Waits until this replica may have lost the partition: it could not renew its lease for

@@ -1,6 +1,7 @@
 //! Drives the ownership protocol: feeds the [`Member`] with what the bucket and the clock say, and carries out
 //! its actions. All decisions are the member's.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::bucket::Bucket;
 use super::receive::{delete_consumer, receive};
@@ -36,6 +37,8 @@ pub(super) struct Driver {
     /// The watcher of the bucket, and one task for each owned partition. Dropping it aborts them.
     tasks: JoinSet<()>,
     handed_over: usize,
+    /// [`Leave`] has its own deadline for what runs.
+    leaves: bool,
     left: bool,
 }
 
@@ -53,6 +56,7 @@ impl Driver {
             steps: FuturesUnordered::new(),
             tasks: JoinSet::new(),
             handed_over: 0,
+            leaves: false,
             left: false,
         }
     }
@@ -77,6 +81,7 @@ impl Driver {
                     let now = tokio::time::Instant::now();
                     let at = now.checked_add(leave.deadline).unwrap_or(now + YEAR);
                     leaving = Some((at, leave));
+                    self.leaves = true;
                     Input::Leave
                 }
                 () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => break,
@@ -126,6 +131,7 @@ impl Driver {
         self.shared.lease.set(until);
         let left = until.saturating_sub(now);
         self.shared.series.lease_left(left);
+        self.shared.series.memory(self.shared.memory.held());
     }
 
     fn act(&mut self, action: Action) {
@@ -150,14 +156,17 @@ impl Driver {
                     self.shared.tell(Event::Lost(fence));
                 }
             }
-            Action::Suspended => self.shared.tell(Event::Suspended),
+            Action::Suspended => self.shared.tell(Event::Suspended {
+                reason: self.bucket.trouble(),
+            }),
             Action::Resumed => self.shared.tell(Event::Resumed),
             Action::Left => self.left = true,
         }
     }
 
     fn start(&mut self, fence: Fence) {
-        let tenure = Arc::new(Tenure::new(fence));
+        let window = usize::try_from(self.shared.config.window).unwrap_or(usize::MAX);
+        let tenure = Arc::new(Tenure::new(fence, window));
         let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure));
         let receiver = self.tasks.spawn(receive);
         self.shared.insert(fence, Owned { tenure, receiver });
@@ -168,17 +177,31 @@ impl Driver {
         let Some(owned) = self.shared.owned_of(fence) else {
             return;
         };
-        owned.receiver.abort();
         let shared = Arc::clone(&self.shared);
+        let leaves = self.leaves;
         self.steps.push(Box::pin(async move {
             let began = tokio::time::Instant::now();
-            let Owned { tenure, .. } = owned;
-            tenure.finish().await;
+            let Owned { tenure, receiver } = owned;
+            let end = began + shared.config.max_handover;
+            // Other keys do not wait for a slow handler.
+            if !leaves {
+                let _ = timeout_at(end, tenure.outlast()).await;
+            }
+            receiver.abort();
+            let limit = async {
+                sleep_until(end).await;
+                tenure.cancel();
+                pending::<()>().await;
+            };
+            tokio::select! {
+                () = tenure.finish() => {}
+                () = limit, if !leaves => {}
+            }
             if tenure.is_lost() {
                 return None;
             }
             shared.acks.settled(&shared.client, &tenure).await;
-            delete_consumer(&shared.stream, &tenure).await;
+            delete_consumer(&shared, &tenure).await;
             shared.remove(fence);
             shared.series.handed_over(began.elapsed());
             shared.tell(Event::HandedOver(fence));

@@ -16,9 +16,39 @@ pub enum Event {
     /// lower epoch.
     Lost(Fence),
     /// The lease could not be renewed for three quarters of it: no delivery begins.
-    Suspended,
+    Suspended {
+        /// Why the last write of the lease has failed, as far as it is known.
+        reason: String,
+    },
     /// The lease was renewed after all, and nobody has owned the partitions meanwhile.
     Resumed,
+    /// The messages of a partition that this replica owns do not come: its stream or its consumer cannot be used, or was deleted. The
+    /// replica goes on trying. Told once, until [`Event::Receiving`].
+    Stalled {
+        /// The partition.
+        fence: Fence,
+        /// What the server says.
+        reason: String,
+    },
+    /// The messages of a partition that was stalled come again.
+    Receiving(Fence),
+    /// A message that belongs to no key of its partition was found, and removed: it was not published by a
+    /// [`Producer`](crate::Producer) of this crate. With [`Config::dead_letters`](crate::Config::dead_letters) it is a dead letter.
+    Stranger {
+        /// The subject of the message.
+        subject: String,
+        /// Its sequence in the partition's stream.
+        sequence: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The dead letter of a key that is given up cannot be stored. The key is kept, and the replica goes on trying. Told once.
+    DeadLetterRefused {
+        /// The key.
+        key: String,
+        /// What the server says.
+        reason: String,
+    },
     /// A key was given up. Its messages are dead letters, if the configuration has a subject for them.
     GivenUp {
         /// The key.
@@ -36,7 +66,19 @@ impl fmt::Display for Event {
             Event::Acquired(fence) => write!(f, "acquired {fence}"),
             Event::HandedOver(fence) => write!(f, "handed over {fence}"),
             Event::Lost(fence) => write!(f, "lost {fence}"),
-            Event::Suspended => f.write_str("suspended"),
+            Event::Suspended { reason } => write!(f, "suspended: {reason}"),
+            Event::Stalled { fence, reason } => {
+                write!(f, "the messages of {fence} do not come: {reason}")
+            }
+            Event::Receiving(fence) => write!(f, "the messages of {fence} come again"),
+            Event::Stranger {
+                subject,
+                sequence,
+                reason,
+            } => write!(f, "removed {subject}, message {sequence}: {reason}"),
+            Event::DeadLetterRefused { key, reason } => {
+                write!(f, "the dead letter of {key} is not stored: {reason}")
+            }
             Event::Resumed => f.write_str("resumed"),
             Event::GivenUp {
                 key,

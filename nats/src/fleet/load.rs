@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::acks::Acks;
+use super::room::Held;
 use super::tenure::Tenure;
 use crate::Coalesce;
 
@@ -23,6 +24,28 @@ pub struct Message {
     pub sequence: u64,
     /// Where it is acknowledged.
     pub(crate) reply: Subject,
+    /// When the server has stored it, in nanoseconds since 1970.
+    pub(crate) stored: i128,
+    pub(crate) held: Held,
+    /// It has no payload: that is in the stream.
+    pub(crate) parked: bool,
+}
+
+impl Message {
+    /// Drops the payload, and gives back the room.
+    fn park(&mut self) {
+        self.payload = Bytes::new();
+        self.headers = None;
+        self.held.park();
+        self.parked = true;
+    }
+}
+
+/// Why a key was given up whose dead letter is not stored yet.
+#[derive(Clone)]
+pub(crate) struct GivenUp {
+    pub(crate) error: String,
+    pub(crate) attempts: u32,
 }
 
 /// Messages of one key that are not acknowledged. Never empty.
@@ -35,6 +58,10 @@ pub(crate) struct Load {
     pub(crate) covered: usize,
     /// The handler has asked that the key is not tried before this instant.
     pub(crate) not_before: Option<Instant>,
+    /// The handler is not called any more, unless a new message comes.
+    pub(crate) given_up: Option<GivenUp>,
+    /// A delivery in this tenure has come to an end: the key does not kill the process.
+    pub(crate) proven: bool,
 }
 
 impl Load {
@@ -44,7 +71,16 @@ impl Load {
             messages: Arc::new(vec![message]),
             covered: 1,
             not_before: None,
+            given_up: None,
+            proven: false,
         }
+    }
+
+    /// Keeps no payloads while the key is in back-off.
+    pub(crate) fn park(&mut self) {
+        Arc::make_mut(&mut self.messages)
+            .iter_mut()
+            .for_each(Message::park);
     }
 
     /// Merges what came later into this. A message that a later one stands for is acknowledged: the
@@ -69,7 +105,10 @@ impl Load {
                     messages[same] = message;
                     self.covered -= 1;
                 }
-                Err(place) => messages.insert(place, message),
+                Err(place) => {
+                    messages.insert(place, message);
+                    self.given_up = None;
+                }
             }
         }
         if coalesce == Coalesce::Never {
@@ -88,19 +127,32 @@ mod tests {
     use super::*;
     use crate::Fence;
 
+    impl Message {
+        pub(crate) fn of(sequence: u64, stored: i128) -> Self {
+            Message {
+                payload: Bytes::from_static(b"payload"),
+                headers: None,
+                sequence,
+                reply: "".into(),
+                stored,
+                held: Held::default(),
+                parked: false,
+            }
+        }
+    }
+
     fn tenure(epoch: u64) -> Arc<Tenure> {
-        Arc::new(Tenure::new(Fence {
+        let fence = Fence {
             partition: 0,
             epoch,
-        }))
+        };
+        Arc::new(Tenure::new(fence, 10))
     }
 
     fn load(tenure: &Arc<Tenure>, sequence: u64, reply: &str) -> Load {
         let message = Message {
-            payload: Bytes::new(),
-            headers: None,
-            sequence,
             reply: reply.into(),
+            ..Message::of(sequence, 0)
         };
         Load::new(tenure, message)
     }

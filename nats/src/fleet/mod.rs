@@ -2,24 +2,29 @@
 //!
 //! ```text
 //!     driver    the ownership protocol: which partitions are ours, and until when (lease)
-//!     receive   one task for each owned partition: its messages, into the queue
-//!     queue     keyqueue's: one delivery of a key at a time, messages merged while it waits
-//!     work      one task for each delivery that may run: lease, handler, acknowledgement
+//!     receive   one task for each owned partition: its messages (pull), into the queue, as many as there is room for (room)
+//!     queue     keyqueue's: one delivery of a key at a time, messages merged while it waits (load)
+//!     work      one task for each delivery that may run: lease, handler, acknowledgement (acks); what is handled (marks), and
+//!               how often it has failed (attempts)
 //! ```
 
 mod acks;
+mod attempts;
 mod bucket;
 mod delivery;
 mod driver;
 mod event;
 mod lease;
 pub(crate) mod load;
+mod marks;
+mod pull;
 mod receive;
+mod room;
 mod series;
 mod tenure;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::ready;
 use std::mem;
@@ -28,9 +33,9 @@ use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::Context;
+use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
-use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{IntoVerdict, Workers};
 use keyqueue::{ValueQueue, WorkQueue};
 use tokio::runtime::Handle;
@@ -47,11 +52,13 @@ pub use self::event::{Event, Left};
 use self::lease::Lease;
 use self::load::Load;
 pub use self::load::Message;
+use self::marks::Marks;
+use self::room::Room;
 use self::series::Series;
 use self::tenure::Tenure;
 use crate::{Config, Error, config, stream};
 
-type Queue = ValueQueue<String, Load, ItemExponentialFailure<keyqueue::Valued<String, Load>>>;
+type Queue = ValueQueue<String, Load>;
 
 /// How many events a receiver of them may be behind.
 const EVENTS: usize = 1024;
@@ -119,7 +126,15 @@ pub(crate) struct Shared {
     pub(crate) context: Context,
     replica: String,
     client: Client,
-    stream: Stream,
+    /// Of the partitions.
+    streams: Vec<Stream>,
+    store: Store,
+    /// What is handled, of each partition.
+    marks: Vec<Marks>,
+    /// The bytes that are held.
+    memory: Arc<Room>,
+    /// Held by the delivery that may have killed a process.
+    suspects: tokio::sync::Mutex<()>,
     queue: Arc<Queue>,
     lease: Arc<Lease>,
     acks: Acks,
@@ -128,6 +143,8 @@ pub(crate) struct Shared {
     /// How many times the client has connected.
     connects: watch::Sender<u64>,
     owned: Mutex<BTreeMap<u16, Owned>>,
+    /// The partitions whose messages do not come.
+    stalled: Mutex<BTreeSet<Fence>>,
 }
 
 /// A partition of this replica, until it is lost or handed over.
@@ -155,40 +172,44 @@ impl Fleet {
         config.check()?;
         let token = "has 1 to 64 letters, digits, `-` and `_`";
         config::check("replica", replica, config::is_token(replica), token)?;
-        let (context, stream, store) = stream::open(&client, &config).await?;
+        let (context, streams, store) = stream::open(&client, &config).await?;
         let (acks, outbox) = Acks::new();
-        let series = Arc::new(Series::new(&config.stream));
+        let series = Arc::new(Series::new(&config.stream, config.partitions));
         let merge = {
             let (acks, series, coalesce) = (acks.clone(), Arc::clone(&series), config.coalesce);
             move |older: &mut Load, newer: Load| {
                 series.superseded(older.merge(newer, coalesce, &acks));
             }
         };
-        // It counts the failures of each key; `work` computes the delays.
-        let limiter = ItemExponentialFailure::new(config.backoff, config.max_backoff);
-        let refused = |error: keyqueue::ConfigError| Error::Config {
-            field: "backoff",
-            value: format!("{:?} to {:?}", config.backoff, config.max_backoff),
-            reason: error.to_string().into(),
-        };
         let queue = WorkQueue::builder()
-            .rate_limiter(limiter.map_err(refused)?)
             .merge(merge)
             .name(config.stream.clone())
             .build()
-            .map_err(refused)?;
+            .map_err(|error| Error::Config {
+                field: "stream",
+                value: config.stream.clone(),
+                reason: error.to_string().into(),
+            })?;
         let (leave, leaves) = mpsc::channel(1);
         let bucket = Bucket {
             context: context.clone(),
-            store,
+            store: store.clone(),
+            partitions: config.partitions,
             limit: config.lease / 4,
+            trouble: Mutex::default(),
         };
         Ok(Fleet {
             shared: Arc::new(Shared {
                 context,
                 replica: replica.to_owned(),
                 client,
-                stream,
+                streams,
+                store,
+                marks: (0..config.partitions).map(|_| Marks::default()).collect(),
+                memory: Arc::new(Room::new(
+                    usize::try_from(config.max_held_bytes).unwrap_or(usize::MAX),
+                )),
+                suspects: tokio::sync::Mutex::new(()),
                 queue: Arc::new(queue),
                 lease: Arc::new(Lease::new()),
                 acks,
@@ -196,6 +217,7 @@ impl Fleet {
                 events: broadcast::Sender::new(EVENTS),
                 connects: watch::Sender::new(0),
                 owned: Mutex::default(),
+                stalled: Mutex::default(),
                 config,
             }),
             leave,
@@ -242,7 +264,8 @@ impl Fleet {
     /// ```
     ///
     /// Messages that stay are in the stream: if this replica dies, they are delivered by another one,
-    /// immediately. The count of failures is this replica's.
+    /// immediately. The count of failures is kept on the server, and a key whose delivery kills the process counts, too, from the second
+    /// time on.
     ///
     /// [`Outcome::Done`]: crate::Outcome::Done
     /// [`Outcome::RequeueAfter`]: crate::Outcome::RequeueAfter
@@ -418,7 +441,32 @@ impl Shared {
         let mut all = self.owned();
         all.remove(&fence.partition);
         self.series.owned(all.len());
+        self.forget_stalled(fence);
         Some(owned)
+    }
+
+    fn stream(&self, fence: Fence) -> &Stream {
+        &self.streams[usize::from(fence.partition)]
+    }
+
+    /// Tells that the messages of a partition do not come, and why, or that they come again: once.
+    fn stalled(&self, fence: Fence, reason: Option<String>) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = match reason {
+            Some(reason) if stalled.insert(fence) => Event::Stalled { fence, reason },
+            None if stalled.remove(&fence) => Event::Receiving(fence),
+            _ => return,
+        };
+        self.series.stalled(stalled.len());
+        drop(stalled);
+        self.tell(event);
+    }
+
+    /// The partition is not ours any more.
+    fn forget_stalled(&self, fence: Fence) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        stalled.remove(&fence);
+        self.series.stalled(stalled.len());
     }
 
     /// Ends all tenures without handing over. Returns those that were left.
@@ -428,6 +476,7 @@ impl Shared {
         let end = |owned: Owned| {
             owned.tenure.lose();
             owned.receiver.abort();
+            self.forget_stalled(owned.tenure.fence);
             owned.tenure.fence
         };
         all.into_values().map(end).collect()

@@ -1,129 +1,199 @@
 //! Receives the messages of one partition for as long as this replica owns it, and puts them into the
 //! queue.
 //!
-//! The partition's consumer has the epoch in its name, `p3-e42`. The server refuses a second consumer
+//! The partition's stream has one consumer, whose name has the epoch, `p3-e42`. The server refuses a second consumer
 //! of the same messages, so a new owner deletes its predecessors' and then creates its own, which
 //! gets everything that is not acknowledged. A predecessor that is late finds its consumer gone, or
 //! one with a higher epoch in its place, and stops.
 //!
-//! Messages that the server has sent into a connection that broke are on nobody's list until
-//! `ack_wait` has passed. So after every interruption the owner, too, deletes its consumer and creates
-//! it again, and gets again what it has not acknowledged. A message that it holds already is merged with
-//! its copy; only a key that is being processed is delivered once more.
+//! Messages that the server has sent into a connection that broke, or that a former leader of the consumer has sent, are on nobody's list
+//! until `ack_wait` has passed. So the owner, too, deletes its consumer and creates it again, and gets again what it has not
+//! acknowledged:
+//!
+//! * when the connection is back, when the server says that something is wrong, or says nothing;
+//! * when the consumer has another leader than before ([`look`], each [`LOOK`]);
+//! * when the server counts messages as delivered and nothing is held here, twice in a row, and nothing has come between.
+//!
+//! A message that it holds already is merged with its copy, and one that is handled is acknowledged again (`marks`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
 use async_nats::jetstream::{self, ErrorCode};
-use futures_util::{StreamExt, TryStreamExt};
-use tokio::time::sleep;
+use futures_util::TryStreamExt;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::load::{Load, Message};
+use super::pull::pull;
+use super::room::Held;
 use super::tenure::Tenure;
-use crate::{key, stream};
+use crate::{Event, dead_letter, key, stream};
 
-/// How many messages a pull request asks for. A request is renewed when half of it is delivered.
-const BATCH: usize = 500;
-const EXPIRES: Duration = Duration::from_secs(30);
-const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Between two tries after an error of the server.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How often the server is asked what it thinks of the consumer, and how long it may think.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it is asked to confirm acknowledgements.
+pub(super) const CONFIRM: Duration = Duration::from_secs(2);
+/// How long a partition may have no consumer before that is told.
+const STALLED: Duration = Duration::from_secs(1);
 
-/// Receives until the caller drops the future, or until another replica's epoch is higher.
+/// Receives until the caller drops the future.
 pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
     let mut connects = shared.connects.subscribe();
+    let mut since = None;
+    let mut is_read = false;
     loop {
         // A replica whose lease has lapsed leaves the partition's consumers alone.
         shared.lease.held().await;
         connects.mark_unchanged();
-        match consumer(&shared, &tenure).await {
-            Ok(Some(consumer)) => tokio::select! {
-                end = pull(&shared, &tenure, &consumer) => {
-                    tracing::warn!(fence = %tenure.fence, ?end, "receiving is interrupted");
+        let began = async {
+            if !is_read {
+                tenure
+                    .attempts
+                    .read(&shared.store, &shared, tenure.fence)
+                    .await?;
+                is_read = true;
+            }
+            consumer(&shared, &tenure).await
+        };
+        let reason = match began.await {
+            Ok(consumer) => {
+                since = None;
+                shared.stalled(tenure.fence, None);
+                let name = stream::consumer_name(tenure.fence);
+                tokio::select! {
+                    reason = pull(&shared, &tenure, &name, |message| put(&shared, &tenure, message)) => reason,
+                    reason = look(&shared, &tenure, consumer) => reason,
+                    _ = connects.changed() => "the connection is new".to_owned(),
                 }
-                _ = connects.changed() => {}
-            },
-            Ok(None) => {
-                tracing::warn!(fence = %tenure.fence, "a consumer with a higher epoch is there");
-                return;
             }
-            Err(error) => {
-                tracing::warn!(fence = %tenure.fence, %error, "cannot create the consumer");
-            }
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(fence = %tenure.fence, reason, "receiving is interrupted");
+        if *since.get_or_insert_with(Instant::now) + STALLED <= Instant::now() {
+            shared.stalled(tenure.fence, Some(reason));
         }
         sleep(PAUSE).await;
-        delete_consumer(&shared.stream, &tenure).await;
+        delete_consumer(&shared, &tenure).await;
     }
 }
 
-/// Creates the consumer of this tenure, or finds it. `None`: the partition has a later owner.
-async fn consumer(
-    shared: &Shared,
-    tenure: &Tenure,
-) -> Result<Option<PullConsumer>, async_nats::Error> {
+/// Creates the consumer of this tenure, or finds it.
+async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, async_nats::Error> {
     let config = &shared.config;
-    let name = stream::consumer_name(tenure.fence);
+    let fence = tenure.fence;
+    let stream = shared.stream(fence);
     let wanted = pull::Config {
-        durable_name: Some(name.clone()),
-        filter_subject: config.subject_of(tenure.fence.partition),
+        durable_name: Some(stream::consumer_name(fence)),
+        description: Some(format!("The owner of the partition: {}", shared.replica)),
         ack_policy: AckPolicy::Explicit,
         deliver_policy: DeliverPolicy::All,
         ack_wait: config.ack_wait,
-        max_ack_pending: config.max_ack_pending.into(),
+        // What is held is bounded by what is asked for: keys in back-off do not count.
+        max_ack_pending: -1,
         num_replicas: config.replicas,
         // A consumer that a restart of the server loses is created again: what is not acknowledged
-        // is in the stream. Writing the state of 64 consumers to files takes the server longer than all else.
+        // is in the stream. Writing the state of consumers to files takes the server longer than all else.
         memory_storage: true,
         ..Default::default()
     };
-    match shared.stream.create_consumer(wanted.clone()).await {
-        Ok(consumer) => return Ok(Some(consumer)),
+    match stream.create_consumer(wanted.clone()).await {
+        Ok(consumer) => return Ok(consumer),
         Err(error) => match error.kind() {
             ConsumerErrorKind::JetStream(refusal)
-                if refusal.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE => {}
+                if refusal.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE
+                    || refusal.error_code() == ErrorCode::CONSUMER_WQ_MULTIPLE_UNFILTERED => {}
             _ => return Err(error.into()),
         },
     }
-    let mut names = shared.stream.consumer_names();
+    let mut names = stream.consumer_names();
     while let Some(name) = names.try_next().await? {
         match stream::consumer_fence(&name) {
-            Some(other) if other.partition != tenure.fence.partition => {}
-            Some(other) if other > tenure.fence => return Ok(None),
-            Some(_) => {
-                tracing::info!(fence = %tenure.fence, consumer = name, "deletes the former owner's consumer");
-                shared.stream.delete_consumer(&name).await?;
+            // This replica will hear that it has lost the partition. If it does not, an operator has to see this.
+            Some(other) if other > fence => {
+                return Err(format!("the consumer {name} has a higher epoch").into());
             }
-            // Somebody else's. If it takes messages of this partition, the server refuses ours.
-            None => tracing::warn!(consumer = name, "a consumer that is not of this fleet"),
+            Some(_) => {
+                tracing::info!(%fence, consumer = name, "deletes the former owner's consumer");
+                // It has not handed over.
+                let former = stream.consumer_info(&name).await?;
+                // Relaxed: nothing is received yet.
+                tenure
+                    .suspects
+                    .fetch_max(former.delivered.stream_sequence, Relaxed);
+                stream.delete_consumer(&name).await?;
+            }
+            None => return Err(format!("the consumer {name} is not of this fleet").into()),
         }
     }
-    Ok(Some(shared.stream.create_consumer(wanted).await?))
+    Ok(stream.create_consumer(wanted).await?)
 }
 
-async fn pull(
-    shared: &Shared,
-    tenure: &Arc<Tenure>,
-    consumer: &PullConsumer,
-) -> Result<(), async_nats::Error> {
-    let mut messages = consumer
-        .stream()
-        .max_messages_per_batch(BATCH)
-        .expires(EXPIRES)
-        .heartbeat(HEARTBEAT)
-        .messages()
-        .await?;
-    while let Some(message) = messages.next().await {
-        put(shared, tenure, message?);
+/// Looks at the consumer until something is wrong with it, and returns what. Lets the server confirm acknowledgements meanwhile.
+async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> String {
+    let leader = |info: &consumer::Info| {
+        info.cluster
+            .as_ref()
+            .and_then(|cluster| cluster.leader.clone())
+    };
+    let first = leader(consumer.cached_info());
+    let marks = &shared.marks[usize::from(tenure.fence.partition)];
+    let mut confirmed = Instant::now();
+    // What the server has delivered, when it last counted messages as delivered and there were none here.
+    let mut lost = None;
+    loop {
+        let next = Instant::now() + LOOK;
+        while Instant::now() < next && !marks.unconfirmed().1 {
+            sleep(LOOK / 20).await;
+        }
+        let (some, many) = marks.unconfirmed();
+        if many || some && confirmed.elapsed() >= CONFIRM {
+            if shared.acks.settled(&shared.client, tenure).await {
+                marks.confirmed();
+            }
+            confirmed = Instant::now();
+        }
+        if Instant::now() < next {
+            continue;
+        }
+        let info = match timeout(2 * LOOK, consumer.get_info()).await {
+            Ok(Ok(info)) => info,
+            Ok(Err(error)) => return format!("the consumer cannot be looked at: {error}"),
+            Err(_) => return "the server does not say how the consumer is".to_owned(),
+        };
+        let now = leader(&info);
+        if now != first && now.is_some() {
+            return format!("the consumer has a new leader, {}", now.unwrap_or_default());
+        }
+        let held = tenure.held();
+        let delivered = info.delivered.consumer_sequence;
+        if info.num_ack_pending > 0 && held == 0 {
+            if lost == Some(delivered) {
+                return format!("{} messages were delivered to nobody", info.num_ack_pending);
+            }
+            lost = Some(delivered);
+        } else {
+            lost = None;
+        }
     }
-    Ok(())
 }
 
-fn put(shared: &Shared, tenure: &Arc<Tenure>, message: jetstream::Message) {
-    let (sequence, delivered) = match message.info() {
-        Ok(info) => (info.stream_sequence, info.delivered),
+fn put(shared: &Arc<Shared>, tenure: &Arc<Tenure>, message: async_nats::Message) {
+    let message = jetstream::Message {
+        message,
+        context: shared.context.clone(),
+    };
+    let (sequence, stored, delivered) = match message.info() {
+        Ok(info) => (
+            info.stream_sequence,
+            info.published.unix_timestamp_nanos(),
+            info.delivered,
+        ),
         Err(error) => {
             tracing::error!(%error, subject = %message.subject, "not a message of a stream");
             return;
@@ -133,31 +203,76 @@ fn put(shared: &Shared, tenure: &Arc<Tenure>, message: jetstream::Message) {
     let Some(reply) = message.reply else { return };
     shared.series.received(delivered > 1);
     let token = message.subject.rsplit('.').next().unwrap_or_default();
+    let decoded = key::decode(token);
+    let partition = shared.config.partition_of(token);
+    let subject = message.subject.clone();
     let message = Message {
+        held: Held::new(&tenure.room, &shared.memory, message.length, &tenure.alive),
         payload: message.payload,
         headers: message.headers,
         sequence,
         reply,
+        stored,
+        parked: false,
     };
-    match key::decode(token) {
-        Some(key) => {
+    match decoded {
+        Some(key) if partition == tenure.fence.partition => {
             shared
                 .queue
                 .entry_ref(&*key)
                 .put(Load::new(tenure, message));
         }
         // It was not published by a `Producer`, and it would come again and again.
-        None => {
-            tracing::error!(token, sequence, "the message has no key: it is terminated");
-            shared.acks.terminate(tenure, message.reply);
-        }
+        Some(_) => refuse(
+            shared,
+            tenure,
+            subject.to_string(),
+            message,
+            format!("its key belongs to partition {partition}"),
+        ),
+        None => refuse(
+            shared,
+            tenure,
+            subject.to_string(),
+            message,
+            "it has no key".to_owned(),
+        ),
     }
+}
+
+/// Removes a message of another partition, or of none, once it is a dead letter.
+fn refuse(
+    shared: &Arc<Shared>,
+    tenure: &Arc<Tenure>,
+    subject: String,
+    message: Message,
+    reason: String,
+) {
+    let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
+    // There are none, unless a producer is wrong.
+    tokio::spawn(async move {
+        let token = subject.rsplit('.').next().unwrap_or_default();
+        let letter = dead_letter::publish_one(&shared, tenure.fence, token, &message, 0, &reason);
+        if let Err(error) = letter.await {
+            // It comes again with the next consumer.
+            tracing::error!(subject, %error, "the dead letter is refused");
+            return;
+        }
+        let sequence = message.sequence;
+        shared.acks.terminate(&tenure, message.reply);
+        shared.tell(Event::Stranger {
+            subject,
+            sequence,
+            reason,
+        });
+    });
 }
 
 /// Deletes the consumer of a tenure that has ended, so that its successor finds none. An error does no harm:
 /// the successor deletes it.
-pub(super) async fn delete_consumer(stream: &Stream, tenure: &Tenure) {
+pub(super) async fn delete_consumer(shared: &Shared, tenure: &Tenure) {
     let name = stream::consumer_name(tenure.fence);
+    let stream: &Stream = shared.stream(tenure.fence);
     if let Err(error) = stream.delete_consumer(&name).await {
         tracing::debug!(fence = %tenure.fence, %error, "the consumer is left to the next owner");
     }

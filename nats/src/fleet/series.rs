@@ -9,6 +9,8 @@ use super::Event;
 
 pub(super) struct Series {
     owned: Gauge,
+    stalled: Gauge,
+    memory: Gauge,
     suspended: Gauge,
     lease_left: Gauge,
     acquired: Counter,
@@ -21,13 +23,18 @@ pub(super) struct Series {
     acknowledged: Counter,
     given_up: Counter,
     skipped: Counter,
+    strangers: Counter,
 }
 
 impl Series {
-    pub(super) fn new(stream: &str) -> Self {
+    pub(super) fn new(stream: &str, partitions: u16) -> Self {
         let of = |name: &'static str| counter!(name, "stream" => stream.to_owned());
         let level = |name: &'static str| gauge!(name, "stream" => stream.to_owned());
+        // Partitions that nobody owns: its maximum less the sum of `owned`.
+        level("keyqueue_nats_partitions").set(partitions);
         Series {
+            stalled: level("keyqueue_nats_stalled_partitions"),
+            memory: level("keyqueue_nats_held_bytes"),
             owned: level("keyqueue_nats_owned_partitions"),
             suspended: level("keyqueue_nats_suspended"),
             lease_left: level("keyqueue_nats_lease_left_seconds"),
@@ -41,12 +48,22 @@ impl Series {
             acknowledged: of("keyqueue_nats_acks_total"),
             given_up: of("keyqueue_nats_dead_letters_total"),
             skipped: of("keyqueue_nats_skipped_total"),
+            strangers: of("keyqueue_nats_strangers_total"),
         }
     }
 
     pub(super) fn owned(&self, partitions: usize) {
         self.owned
             .set(u32::try_from(partitions).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn stalled(&self, partitions: usize) {
+        self.stalled
+            .set(u32::try_from(partitions).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn memory(&self, bytes: usize) {
+        self.memory.set(bytes as f64);
     }
 
     pub(super) fn lease_left(&self, left: Duration) {
@@ -87,9 +104,13 @@ impl Series {
             Event::Acquired(_) => self.acquired.increment(1),
             Event::HandedOver(_) => self.handed_over.increment(1),
             Event::Lost(_) => self.lost.increment(1),
-            Event::Suspended => self.suspended.set(1),
+            Event::Suspended { .. } => self.suspended.set(1),
             Event::Resumed => self.suspended.set(0),
-            Event::GivenUp { .. } => {}
+            Event::Stranger { .. } => self.strangers.increment(1),
+            Event::Stalled { .. }
+            | Event::Receiving(_)
+            | Event::GivenUp { .. }
+            | Event::DeadLetterRefused { .. } => {}
         }
     }
 }

@@ -4,18 +4,22 @@
 //! that still lasts, and the tenure counts the deliveries that run. It ends in one of two ways:
 //!
 //! ```text
-//!     finish    no delivery begins any more; returns once none runs   (hand-over)
+//!     outlast   returns once none of the deliveries runs that ran before; others begin   (hand-over)
+//!     finish    no delivery begins any more; returns once none runs
 //!     lose      no delivery begins any more; those that run are told  (the session was fenced)
 //! ```
 //!
 //! Messages that were received and whose delivery has not begun stay unacknowledged: the next owner
 //! gets them. Their keys are skipped when they come out of the queue.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use async_nats::Subject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::attempts::Attempts;
+use super::room::Room;
 use crate::Fence;
 
 /// More deliveries than a replica can run at once.
@@ -23,40 +27,99 @@ const MOST_RUNNING: u32 = 1 << 20;
 
 pub(crate) struct Tenure {
     pub(crate) fence: Fence,
-    /// A permit for each delivery that may run.
-    running: Arc<Semaphore>,
+    /// A permit for each delivery that may run: of those that have begun before the hand-over, and of later ones.
+    running: [Arc<Semaphore>; 2],
+    /// The hand-over has begun.
+    outlasts: AtomicBool,
     lost: watch::Sender<bool>,
+    cancelled: watch::Sender<bool>,
     /// The subject of one acknowledgement that was sent: see `Acks::settled`.
     pub(crate) acknowledged: OnceLock<Subject>,
+    /// For the messages that are held and not in back-off.
+    pub(crate) room: Arc<Room>,
+    /// Each message that is held has a clone.
+    pub(crate) alive: Arc<()>,
+    pub(crate) attempts: Attempts,
+    /// The last sequence that a former owner has received which has not handed over: it may have died of a message up to there.
+    pub(crate) suspects: AtomicU64,
 }
 
 impl Tenure {
-    pub(crate) fn new(fence: Fence) -> Self {
+    pub(crate) fn new(fence: Fence, window: usize) -> Self {
+        let running = || Arc::new(Semaphore::new(MOST_RUNNING as usize));
         Tenure {
             fence,
-            running: Arc::new(Semaphore::new(MOST_RUNNING as usize)),
+            running: [running(), running()],
+            outlasts: AtomicBool::new(false),
             lost: watch::Sender::new(false),
+            cancelled: watch::Sender::new(false),
             acknowledged: OnceLock::new(),
+            room: Arc::new(Room::new(window)),
+            alive: Arc::new(()),
+            attempts: Attempts::default(),
+            suspects: AtomicU64::new(0),
         }
+    }
+
+    /// How many messages are held, in back-off or not.
+    pub(crate) fn held(&self) -> usize {
+        Arc::strong_count(&self.alive) - 1
     }
 
     /// Begins a delivery, which runs until the permit is dropped. `None`: the tenure has ended.
     pub(crate) fn begin(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.running).try_acquire_owned().ok()
+        loop {
+            // SeqCst: with the store in `outlast`, and as simple as can be; a delivery that begins beside it counts among those before.
+            let outlasts = self.outlasts.load(SeqCst);
+            let permit = Arc::clone(&self.running[usize::from(outlasts)]).try_acquire_owned();
+            // SeqCst: as above. A hand-over that has begun meanwhile has taken the permits of the first kind.
+            if permit.is_ok() || outlasts == self.outlasts.load(SeqCst) {
+                return permit.ok();
+            }
+        }
+    }
+
+    /// Waits until none of the deliveries runs that run now. Others begin meanwhile.
+    pub(crate) async fn outlast(&self) {
+        // SeqCst: see `begin`.
+        self.outlasts.store(true, SeqCst);
+        Self::close(&self.running[0]).await;
     }
 
     /// Ends the tenure, and waits until no delivery runs.
     pub(crate) async fn finish(&self) {
-        // The semaphore is fair: no delivery begins once this waits. An error: it is lost, which
-        // does not wait for those that run.
-        if let Ok(all) = self.running.acquire_many(MOST_RUNNING).await {
+        // SeqCst: see `begin`. Deliveries begin with permits of the second kind, if at all.
+        self.outlasts.store(true, SeqCst);
+        tokio::join!(Self::close(&self.running[0]), Self::close(&self.running[1]));
+    }
+
+    async fn close(running: &Semaphore) {
+        // The semaphore is fair: no delivery begins once this waits. An error: it is closed, because nothing of its kind
+        // begins, or the tenure is lost, which does not wait for those that run.
+        if let Ok(all) = running.acquire_many(MOST_RUNNING).await {
             all.forget();
+            running.close();
         }
+    }
+
+    /// Cancels the deliveries that run, at their next await point.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Waits until the deliveries are cancelled.
+    pub(crate) async fn cancelled(&self) {
+        // The sender is in `self`.
+        let _ = self
+            .cancelled
+            .subscribe()
+            .wait_for(|cancelled| *cancelled)
+            .await;
     }
 
     /// Ends the tenure without waiting.
     pub(crate) fn lose(&self) {
-        self.running.close();
+        self.running.iter().for_each(|running| running.close());
         self.lost.send_replace(true);
     }
 
@@ -78,10 +141,29 @@ mod tests {
     use super::*;
 
     fn tenure() -> Tenure {
-        Tenure::new(Fence {
+        let fence = Fence {
             partition: 0,
             epoch: 1,
-        })
+        };
+        Tenure::new(fence, 1)
+    }
+
+    #[tokio::test]
+    async fn a_hand_over_waits_for_what_runs_and_lets_others_begin() {
+        let tenure = tenure();
+        let slow = tenure.begin();
+        assert!(slow.is_some());
+        let mut outlast = std::pin::pin!(tenure.outlast());
+        assert_eq!((&mut outlast).now_or_never(), None);
+        let quick = tenure.begin();
+        assert!(quick.is_some(), "it does not wait for the slow one");
+        drop(slow);
+        assert_eq!((&mut outlast).now_or_never(), Some(()));
+        let mut finish = std::pin::pin!(tenure.finish());
+        assert_eq!((&mut finish).now_or_never(), None);
+        assert!(tenure.begin().is_none());
+        drop(quick);
+        assert_eq!((&mut finish).now_or_never(), Some(()));
     }
 
     #[tokio::test]

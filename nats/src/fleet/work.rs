@@ -1,26 +1,39 @@
 //! Works on one key: waits for the lease, calls the handler, and does what its verdict asks for.
+//!
+//! ```text
+//!     in time?        a later message has cut a wait short: the key waits on
+//!     older?          messages that are handled (marks) are acknowledged again
+//!     parked?         payloads that were dropped while the key was in back-off are read from the stream
+//!     given up?       only the dead letter is left to store
+//!     suspect?        it may have killed the former owner: it is counted before it begins (attempts)
+//!     lease, permit   the handler
+//! ```
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::FutureExt;
-use keyqueue::worker::{self, IntoVerdict, Lent, Outcome, Verdict};
+use keyqueue::worker::{IntoVerdict, Lent, Outcome, Verdict};
 use tokio::time::Instant;
 
 use super::Shared;
 use super::delivery::{Delivery, Key};
-use super::load::Load;
-use crate::Event;
-use crate::dead_letter;
+use super::load::{GivenUp, Load};
+use crate::{Event, dead_letter, key as token};
+
+/// Between two tries of what only the server can do.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The function of the workers. Its verdict is the queue's: a key that is retried keeps its messages.
 pub(super) async fn work<F, R>(
     shared: Arc<Shared>,
     handler: Arc<F>,
     key: Key,
-    load: Lent<Load>,
+    mut load: Lent<Load>,
 ) -> Verdict<String>
 where
     F: Fn(Delivery) -> R,
@@ -34,61 +47,161 @@ where
         // A later message has cut the wait short. The handler has asked for the wait.
         return Verdict::Ok(Outcome::Later(left));
     }
+    let name = key.key().key();
+    let token = token::encode(name).expect("it was decoded").into_owned();
+    let tenure = Arc::clone(&load.tenure);
+    drop_older(&shared, name, &mut load);
+    if let Err(error) = fetch(&shared, &mut load).await {
+        tracing::debug!(key = name, %error, "a message cannot be read again yet");
+        return Verdict::Ok(Outcome::Later(PAUSE));
+    }
+    if load.messages.is_empty() {
+        drop(load.into_inner());
+        return Verdict::Ok(Outcome::Done);
+    }
+    if let Some(given_up) = load.given_up.clone() {
+        return give_up(&shared, name, &token, load, given_up).await;
+    }
+    // Relaxed: it was set before the message was received.
+    let suspect = !load.proven && load.messages[0].sequence <= tenure.suspects.load(Relaxed);
+    let failures = tenure.attempts.of(&token);
+    let _alone = if suspect && failures > 0 {
+        Some(shared.suspects.lock().await)
+    } else {
+        None
+    };
     // The permit is taken last, so a hand-over does not wait for keys that wait for the lease.
     let permit = loop {
         shared.lease.held().await;
-        let permit = load.tenure.begin();
+        let permit = tenure.begin();
         if permit.is_none() || shared.lease.holds() {
             break permit;
         }
     };
     let Some(_running) = permit else {
-        // The partition is not ours any more. Its next owner delivers the messages.
-        shared.series.skipped();
-        drop(load.into_inner());
-        return Verdict::Ok(Outcome::Done);
+        return skip(&shared, load);
     };
-    let attempt = worker::current().map_or(1, |attempt| attempt.number);
+    let attempt = failures.saturating_add(1);
+    if suspect {
+        if shared
+            .config
+            .max_retries
+            .is_some_and(|most| failures > most)
+        {
+            let given_up = GivenUp {
+                error: format!("the process has ended each time: {failures} times"),
+                attempts: failures,
+            };
+            return give_up(&shared, name, &token, load, given_up).await;
+        }
+        tenure.attempts.count(&shared, tenure.fence, &token).await;
+    }
     let delivery = Delivery {
         key: key.clone(),
-        tenure: Arc::clone(&load.tenure),
+        tenure: Arc::clone(&tenure),
         messages: Arc::clone(&load.messages),
         covered: load.covered,
         lease: Arc::clone(&shared.lease),
         attempt,
     };
-    let work = async { handler(delivery).await.into_verdict() };
-    let verdict = match AssertUnwindSafe(work).catch_unwind().await {
-        Ok(Verdict::Ok(outcome)) => Verdict::Ok(outcome),
-        Ok(Verdict::Retry(error)) => Verdict::Retry(error.to_string()),
-        Ok(Verdict::RetryAfter(error, delay)) => Verdict::RetryAfter(error.to_string(), delay),
-        Ok(Verdict::GiveUp(error)) => Verdict::GiveUp(error.to_string()),
-        Ok(_) => Verdict::Retry("a verdict that this version does not know".to_owned()),
-        Err(panic) => Verdict::Retry(format!("panicked: {}", message_of(&*panic))),
+    let work = async {
+        let work = async { handler(delivery).await.into_verdict() };
+        match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(Verdict::Ok(outcome)) => Verdict::Ok(outcome),
+            Ok(Verdict::Retry(error)) => Verdict::Retry(error.to_string()),
+            Ok(Verdict::RetryAfter(error, delay)) => Verdict::RetryAfter(error.to_string(), delay),
+            Ok(Verdict::GiveUp(error)) => Verdict::GiveUp(error.to_string()),
+            Ok(_) => Verdict::Retry("a verdict that this version does not know".to_owned()),
+            Err(panic) => Verdict::Retry(format!("panicked: {}", message_of(&*panic))),
+        }
     };
-    if load.tenure.is_lost() {
+    let verdict = tokio::select! {
+        verdict = work => verdict,
+        // The partition is handed over without it.
+        () = tenure.cancelled() => return skip(&shared, load),
+    };
+    if tenure.is_lost() {
         // Acknowledgements would reach nobody.
         drop(load.into_inner());
         return Verdict::Ok(Outcome::Done);
     }
-    settle(&shared, key.key().key(), load, attempt, verdict).await
+    load.proven = true;
+    settle(&shared, name, &token, load, attempt, suspect, verdict).await
 }
 
-/// Acknowledges what is done, writes what is given up to the dead letters, and keeps the rest.
+/// The partition is not ours any more. Its next owner delivers the messages.
+fn skip(shared: &Shared, load: Lent<Load>) -> Verdict<String> {
+    shared.series.skipped();
+    drop(load.into_inner());
+    Verdict::Ok(Outcome::Done)
+}
+
+/// Acknowledges, and drops, the messages that are handled, or older than one that is (N7).
+fn drop_older(shared: &Shared, key: &str, load: &mut Lent<Load>) {
+    let marks = &shared.marks[usize::from(load.tenure.fence.partition)];
+    if !load
+        .messages
+        .iter()
+        .any(|message| marks.covers(key, message))
+    {
+        return;
+    }
+    let load = &mut **load;
+    Arc::make_mut(&mut load.messages).retain(|message| {
+        let is_older = marks.covers(key, message);
+        if is_older {
+            shared.acks.send(&load.tenure, message.reply.clone());
+        }
+        !is_older
+    });
+}
+
+/// Reads the payloads of messages that have none. One that is not in the stream any more is dropped: a later one has replaced it.
+async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<(), async_nats::Error> {
+    let stream = &shared.streams[usize::from(load.tenure.fence.partition)];
+    let mut index = 0;
+    while let Some(message) = load.messages.get(index) {
+        if message.parked {
+            let stored = match stream.get_raw_message(message.sequence).await {
+                Ok(stored) => Some(stored),
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
+                Err(error) => return Err(error.into()),
+            };
+            let load = &mut **load;
+            let messages = Arc::make_mut(&mut load.messages);
+            let Some(stored) = stored else {
+                messages.remove(index);
+                continue;
+            };
+            messages[index].payload = stored.payload;
+            messages[index].headers = (!stored.headers.is_empty()).then_some(stored.headers);
+            messages[index].parked = false;
+        }
+        index += 1;
+    }
+    Ok(())
+}
+
+/// Acknowledges what is done, gives up what is to be given up, and keeps the rest.
 async fn settle(
     shared: &Shared,
     key: &str,
+    token: &str,
     mut load: Lent<Load>,
     attempt: u32,
+    counted: bool,
     verdict: Verdict<String>,
 ) -> Verdict<String> {
+    let tenure = Arc::clone(&load.tenure);
     let (error, delay) = match verdict {
         Verdict::Ok(Outcome::Done) => {
             let load = load.into_inner();
+            shared.mark(key, &load);
             for message in load.messages.iter() {
-                shared.acks.send(&load.tenure, message.reply.clone());
+                shared.acks.send(&tenure, message.reply.clone());
             }
             shared.series.acknowledged(load.messages.len());
+            tenure.attempts.forget(shared, tenure.fence, token).await;
             return Verdict::Ok(Outcome::Done);
         }
         Verdict::Ok(outcome) => {
@@ -96,9 +209,13 @@ async fn settle(
                 Outcome::RequeueRateLimited => Outcome::Later(shared.backoff(attempt)),
                 other => other,
             };
+            if let Outcome::RequeueAfter(_) = outcome {
+                tenure.attempts.forget(shared, tenure.fence, token).await;
+            }
             if let Outcome::Later(delay) = outcome {
                 load.not_before = Instant::now().checked_add(delay);
             }
+            load.park();
             return Verdict::Ok(outcome);
         }
         Verdict::RetryAfter(error, delay) => (error, Some(delay)),
@@ -111,34 +228,64 @@ async fn settle(
     };
     let limit = shared.config.max_retries.unwrap_or(u32::MAX);
     let Some(delay) = delay.filter(|_| attempt <= limit) else {
-        return match dead_letter::publish(shared, key, &load, attempt, &error).await {
-            Ok(()) => {
-                let load = load.into_inner();
-                for message in load.messages.iter() {
-                    shared.acks.terminate(&load.tenure, message.reply.clone());
-                }
-                shared.series.given_up();
-                shared.tell(Event::GivenUp {
-                    key: key.to_owned(),
-                    error: error.clone(),
-                    attempts: attempt,
-                });
-                Verdict::GiveUp(error)
-            }
-            Err(failed) => {
-                tracing::error!(key, error = %failed, "the dead letter is refused: the key is kept");
-                let delay = shared.config.max_backoff;
-                load.not_before = Instant::now().checked_add(delay);
-                Verdict::RetryAfter(error, delay)
-            }
-        };
+        let attempts = attempt;
+        return give_up(shared, key, token, load, GivenUp { error, attempts }).await;
     };
+    if !counted {
+        tenure.attempts.count(shared, tenure.fence, token).await;
+    }
     tracing::debug!(key, attempt, ?delay, error, "the key is retried");
     load.not_before = Instant::now().checked_add(delay);
+    load.park();
     Verdict::RetryAfter(error, delay)
 }
 
+/// Writes the messages to the dead letters, and removes them. Until that has succeeded the key is kept, without other tries.
+async fn give_up(
+    shared: &Shared,
+    key: &str,
+    token: &str,
+    mut load: Lent<Load>,
+    given_up: GivenUp,
+) -> Verdict<String> {
+    let GivenUp { error, attempts } = given_up.clone();
+    if let Err(failed) = dead_letter::publish(shared, key, &load, attempts, &error).await {
+        if load.given_up.is_none() {
+            shared.tell(Event::DeadLetterRefused {
+                key: key.to_owned(),
+                reason: failed.to_string(),
+            });
+        }
+        load.given_up = Some(given_up);
+        load.park();
+        return Verdict::Ok(Outcome::Later(PAUSE));
+    }
+    let load = load.into_inner();
+    shared.mark(key, &load);
+    for message in load.messages.iter() {
+        shared.acks.terminate(&load.tenure, message.reply.clone());
+    }
+    load.tenure
+        .attempts
+        .forget(shared, load.tenure.fence, token)
+        .await;
+    shared.series.given_up();
+    shared.tell(Event::GivenUp {
+        key: key.to_owned(),
+        error: error.clone(),
+        attempts,
+    });
+    Verdict::GiveUp(error)
+}
+
 impl Shared {
+    /// Notes that the key is handled up to the last message of this.
+    fn mark(&self, key: &str, load: &Load) {
+        if let Some(last) = load.messages.last() {
+            self.marks[usize::from(load.tenure.fence.partition)].note(key, last);
+        }
+    }
+
     /// The delay before the next try of a key: doubled with each failure.
     fn backoff(&self, attempt: u32) -> Duration {
         let doubled = 1_u32

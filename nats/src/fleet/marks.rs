@@ -1,0 +1,100 @@
+//! How far the keys of a partition are handled: nothing older than that is delivered, whatever the server sends again.
+//!
+//! An acknowledgement may be lost with its connection, and a server that was killed may have forgotten that it has processed one. Then a
+//! message comes again whose key has had later ones. Each replica notes the last message of each key that it has handled,
+//! when the handler has succeeded or the key was given up, and before it acknowledges. A message that is not later than the
+//! note is acknowledged again instead of delivered.
+//!
+//! A note is kept until the server has confirmed the acknowledgement and for one confirmation more (`Acks::settled`,
+//! each [`CONFIRM`](super::receive::CONFIRM)), because a server that is killed loses what it has written in the last
+//! moments. The notes outlive the tenure, because this replica may own the partition again.
+//!
+//! A stream that was deleted and made again, or restored, gives sequences again that it has given before. So a message is older
+//! only if both its sequence and the time at which the server has stored it say so.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::load::Message;
+
+/// How many notes are made before the server is asked to confirm out of turn.
+const MANY: usize = 50_000;
+
+/// Of one partition.
+#[derive(Default)]
+pub(crate) struct Marks {
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    /// Since the last confirmation.
+    recent: HashMap<Box<str>, Mark>,
+    /// Between the last two.
+    confirmed: HashMap<Box<str>, Mark>,
+}
+
+/// The last message of a key that was handled.
+#[derive(Clone, Copy)]
+struct Mark {
+    sequence: u64,
+    stored: i128,
+}
+
+impl Marks {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a key is handled up to this message.
+    pub(crate) fn note(&self, key: &str, last: &Message) {
+        let mark = Mark {
+            sequence: last.sequence,
+            stored: last.stored,
+        };
+        self.notes().recent.insert(key.into(), mark);
+    }
+
+    /// Whether this message of the key, or a later one, is handled.
+    pub(crate) fn covers(&self, key: &str, message: &Message) -> bool {
+        let notes = self.notes();
+        let mark = notes.recent.get(key).or_else(|| notes.confirmed.get(key));
+        mark.is_some_and(|mark| message.sequence <= mark.sequence && message.stored <= mark.stored)
+    }
+
+    /// Whether there are notes that are not confirmed, and whether they are many.
+    pub(crate) fn unconfirmed(&self) -> (bool, bool) {
+        let count = self.notes().recent.len();
+        (count > 0, count >= MANY)
+    }
+
+    /// The server has processed the acknowledgements of all notes that were there when it was asked. What was noted since is
+    /// confirmed by the next time.
+    pub(crate) fn confirmed(&self) {
+        let mut notes = self.notes();
+        notes.confirmed = std::mem::take(&mut notes.recent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N7: what is handled is known for two confirmations, also if the sequences begin again meanwhile.
+    #[test]
+    fn an_older_message_is_known_until_it_was_confirmed_twice() {
+        let marks = Marks::default();
+        let at = |sequence, stored| Message::of(sequence, stored);
+        assert!(!marks.covers("a", &at(1, 10)));
+        marks.note("a", &at(5, 50));
+        for _ in 0..2 {
+            assert!(marks.covers("a", &at(5, 50)));
+            assert!(marks.covers("a", &at(4, 40)));
+            assert!(!marks.covers("a", &at(6, 60)));
+            assert!(!marks.covers("a", &at(4, 60)), "of a stream made again");
+            assert!(!marks.covers("b", &at(4, 40)));
+            marks.confirmed();
+        }
+        assert!(!marks.covers("a", &at(4, 40)));
+    }
+}

@@ -1,0 +1,120 @@
+//! Changes the number of partitions: [`repartition`].
+//!
+//! The new number has streams and records of its own, so nothing is moved: what is in the old streams is handled before anything in
+//! the new ones. The record `layout` of the bucket says how far it is; each step can be repeated.
+//!
+//! ```text
+//!     layout "16"        replicas with 16 partitions may join
+//!     layout "16 64"     the streams of 64 are made; those of 16 take nothing more, and are drained
+//!     layout "64"        replicas with 64 partitions may join; the streams of 16 are deleted
+//! ```
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::{self, Context};
+use tokio::time::sleep;
+
+use crate::stream::{self, is_missing};
+use crate::{Config, Error};
+
+/// Between two looks at the streams that are drained.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Changes the number of partitions of a fleet to that of `config`, without losing a message or the order of a key's messages.
+///
+/// 1. It makes the new streams. The old ones take no new messages from then on: an add of a producer with the old number fails, and says
+///    that no stream takes it; one with the new number is stored.
+/// 2. It waits until the replicas, which have the old number, have handled what is in the old streams, delayed messages included.
+///    [`Fleet::join`](crate::Fleet::join) with the new number is [`Error::Mismatch`] until then.
+/// 3. It deletes the old streams. Replicas with the old number receive nothing more, and are to be ended; those with the new number may join.
+///
+/// So: call this, then start producers with the new configuration and end the old ones; when it returns, start the replicas anew. If the fleet has
+/// this number already, it returns at once.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the configuration is out of range, [`Error::Mismatch`] if another change is under way or what is there
+/// contradicts the configuration otherwise, [`Error::Server`] if the server cannot be reached or there is no such fleet.
+///
+/// # Cancel safety
+///
+/// The future may be dropped, or the process killed, at any time: call it again with the same configuration, and it goes on.
+///
+/// ```no_run
+/// # async fn change(client: async_nats::Client) -> Result<(), keyqueue_nats::Error> {
+/// use keyqueue_nats::{Config, repartition};
+///
+/// let config = Config { partitions: 64, ..Config::default() };
+/// repartition(&client, &config).await
+/// # }
+/// ```
+pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> {
+    config.check()?;
+    let context = jetstream::new(client.clone());
+    let store = stream::bucket(&context, config).await?;
+    let new = config.partitions.to_string();
+    let (found, revision) = stream::layout(&store, config).await?.unwrap_or_default();
+    let (now, next) = found.split_once(' ').unwrap_or((&found, &new));
+    let mismatch = || Error::Mismatch {
+        what: format!("partitions of the fleet {}", config.stream),
+        found: found.clone(),
+        wanted: new.clone(),
+    };
+    if next != new {
+        return Err(mismatch());
+    }
+    let old = Config {
+        partitions: now.parse().map_err(|_| mismatch())?,
+        ..config.clone()
+    };
+    if old.partitions != config.partitions {
+        if found == now {
+            stream::write_layout(&context, &store, format!("{now} {new}"), revision).await?;
+            // It may have been another process's.
+            return Box::pin(repartition(client, config)).await;
+        }
+        stream::create_streams(&context, config).await?;
+        for partition in 0..old.partitions {
+            close(&context, &old, partition).await?;
+        }
+        for partition in 0..old.partitions {
+            while !is_drained(&context, &old.stream_of(partition)).await? {
+                sleep(LOOK).await;
+            }
+        }
+        stream::write_layout(&context, &store, new, revision).await?;
+    }
+    delete_others(&context, config).await
+}
+
+/// Lets a stream take no new messages.
+async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
+    let closed = old.stream_config(partition, false);
+    let name = closed.name.clone();
+    match context.update_stream(closed).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::server(format!("closing the stream {name}"))(error)),
+    }
+}
+
+async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
+    match context.get_stream(name).await {
+        Ok(stream) => Ok(stream.cached_info().state.messages == 0),
+        Err(error) if is_missing(&error.kind()) => Ok(true),
+        Err(error) => Err(Error::server(format!("looking for the stream {name}"))(
+            error,
+        )),
+    }
+}
+
+/// Deletes the streams of other numbers of partitions. They were drained before the layout was written.
+async fn delete_others(context: &Context, config: &Config) -> Result<(), Error> {
+    for (name, partitions) in stream::streams_of(context, config).await? {
+        if partitions != config.partitions {
+            let deleted = context.delete_stream(&name).await;
+            deleted.map_err(Error::server(format!("deleting the stream {name}")))?;
+        }
+    }
+    Ok(())
+}
