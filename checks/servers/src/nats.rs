@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use async_nats::{Client, jetstream};
+use anyhow::{Context, Result, ensure};
+use async_nats::Client;
+use async_nats::jetstream::{self, Context as JetStream};
+use futures_util::TryStreamExt;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
@@ -119,6 +121,36 @@ impl Servers {
             .context("a leader")?;
         Ok(leader.trim_start_matches('s').parse()?)
     }
+}
+
+/// The names of a fleet's streams of messages: `<stream>`, or `<stream>-<partitions>-<n>`.
+pub async fn streams_of(context: &JetStream, stream: &str) -> Result<Vec<String>> {
+    let mut names: Vec<String> = context.stream_names().try_collect().await?;
+    names.retain(|name| is_stream_of(stream, name));
+    ensure!(!names.is_empty(), "there is no stream {stream}");
+    Ok(names)
+}
+
+fn is_stream_of(stream: &str, name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match name.strip_prefix(stream) {
+        Some("") => true,
+        Some(rest) => {
+            let numbers = rest.strip_prefix('-').and_then(|rest| rest.split_once('-'));
+            numbers.is_some_and(|(count, n)| is_number(count) && is_number(n))
+        }
+        None => false,
+    }
+}
+
+/// The number of messages in a fleet's streams.
+pub async fn messages_of(context: &JetStream, stream: &str) -> Result<u64> {
+    let mut messages = 0;
+    for name in streams_of(context, stream).await? {
+        let stream = context.get_stream(name).await?;
+        messages += stream.cached_info().state.messages;
+    }
+    Ok(messages)
 }
 
 /// A server with its store in a temporary directory, started.

@@ -1,5 +1,5 @@
-//! A TCP proxy that can stall, which means that it stays connected and lets no byte through, and that can break its
-//! connections.
+//! A TCP proxy that can stall, which means that it stays connected and lets no byte through, that can swallow what clients
+//! send, and that can break its connections.
 
 use std::net::SocketAddr;
 
@@ -21,6 +21,7 @@ pub struct Proxy {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     stalled: bool,
+    swallowing: bool,
     /// How many times the connections were broken.
     breaks: usize,
 }
@@ -40,8 +41,9 @@ impl Proxy {
                 };
                 let ((inner_read, inner_write), (outer_read, outer_write)) =
                     (inner.into_split(), outer.into_split());
-                connections.spawn(copy(inner_read, outer_write, state.clone()));
-                connections.spawn(copy(outer_read, inner_write, state.clone()));
+                let (up, down) = (Direction::ToServer, Direction::ToClient);
+                connections.spawn(copy(inner_read, outer_write, state.clone(), up));
+                connections.spawn(copy(outer_read, inner_write, state.clone(), down));
             }
         });
         Ok(Proxy {
@@ -59,18 +61,38 @@ impl Proxy {
         self.state.send_modify(|state| state.stalled = stalled);
     }
 
+    /// Loses what clients send from now on, while what the server sends arrives. A connection that has lost bytes lets none
+    /// through any more, since its rest would be garbage: break it when this is set back.
+    pub fn swallow(&self, swallowing: bool) {
+        self.state
+            .send_modify(|state| state.swallowing = swallowing);
+    }
+
     /// Breaks all connections. What is on its way is lost.
     pub fn break_all(&self) {
         self.state.send_modify(|state| state.breaks += 1);
     }
 }
 
-async fn copy(from: OwnedReadHalf, to: OwnedWriteHalf, state: watch::Receiver<State>) {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    ToServer,
+    ToClient,
+}
+
+async fn copy(
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    state: watch::Receiver<State>,
+    direction: Direction,
+) {
     let mut broken = state.clone();
     let breaks = broken.borrow().breaks;
     tokio::select! {
-        () = copy_all(from, to, state) => {}
+        // First: a connection that is broken lets nothing through that came after it has stalled.
+        biased;
         _ = broken.wait_for(|state| state.breaks > breaks) => {}
+        () = copy_all(from, to, state, direction) => {}
     }
 }
 
@@ -78,14 +100,18 @@ async fn copy_all(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut state: watch::Receiver<State>,
+    direction: Direction,
 ) {
     let mut bytes = vec![0; 64 << 10];
+    let mut swallowing = false;
     loop {
         let read = from.read(&mut bytes).await;
-        if state.wait_for(|state| !state.stalled).await.is_err() {
-            return;
+        match state.wait_for(|state| !state.stalled).await {
+            Ok(state) => swallowing |= state.swallowing && direction == Direction::ToServer,
+            Err(_) => return,
         }
         match read {
+            Ok(count) if count > 0 && swallowing => {}
             Ok(count) if count > 0 && to.write_all(&bytes[..count]).await.is_ok() => {}
             _ => return,
         }
