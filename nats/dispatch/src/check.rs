@@ -1,11 +1,12 @@
 //! Judges a run by what the producer and the replicas have written down, and by what the receiver has seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use keyqueue_nats::Coalesce;
 
 use crate::receiver::{Call, End, Report};
 
@@ -22,12 +23,13 @@ pub struct Options {
 /// Prints the verdict on replicas none of which was killed or stopped, and fails if there are violations.
 pub async fn run(options: Options) -> Result<()> {
     let report = fetch(&options.receiver).await?;
-    let verdict = Verdict::of(
-        &options.directory,
-        &report,
-        &Disturbed::new(),
-        &BTreeMap::new(),
-    )?;
+    let verdict = Verdict::of(&Evidence {
+        directory: &options.directory,
+        report: &report,
+        disturbed: &Disturbed::new(),
+        dead: &Dead::new(),
+        coalesce: Coalesce::Server,
+    })?;
     println!("{verdict}");
     ensure!(verdict.violations.is_empty(), "there are violations");
     Ok(())
@@ -45,6 +47,25 @@ pub async fn fetch(receiver: &str) -> Result<Report> {
 /// A replica that was killed or stopped, and when, on the machine's clock.
 pub type Disturbed = BTreeMap<String, u64>;
 
+/// The sequences of dead letters, by endpoint.
+pub type Dead = BTreeMap<String, BTreeSet<u64>>;
+
+/// What a verdict is about.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// With the log of the producer, and those of the replicas.
+    pub directory: &'a Path,
+    pub report: &'a Report,
+    pub disturbed: &'a Disturbed,
+    pub dead: &'a Dead,
+    /// With [`Coalesce::Never`] every message has to be delivered, otherwise the last one of each endpoint.
+    pub coalesce: Coalesce,
+}
+
+/// How long the acknowledgement of a call takes at most to reach the server, in nanoseconds. A replica that is killed
+/// sooner may not have sent it, and its successor cannot know of the call.
+const UNACKNOWLEDGED: u64 = 1_000_000_000;
+
 /// What happened. `violations` should be empty.
 #[derive(Debug, Default)]
 pub struct Verdict {
@@ -59,60 +80,100 @@ pub struct Verdict {
     pub cut: usize,
     /// Overlaps with a call of a process that was stopped or killed meanwhile, which has the lower fence.
     pub excused: usize,
+    /// Calls of an older message than one of a replica that was stopped or killed before its acknowledgement was sent,
+    /// under a lower fence.
+    pub unacknowledged: usize,
     /// Messages that were delivered with success more than once.
     pub repeated: usize,
     pub violations: Vec<String>,
 }
 
 impl Verdict {
-    /// Judges. `dead` are the endpoints with a dead letter, and its sequence.
-    pub fn of(
-        directory: &Path,
-        report: &Report,
-        disturbed: &Disturbed,
-        dead: &BTreeMap<String, u64>,
-    ) -> Result<Self> {
+    pub fn of(evidence: &Evidence<'_>) -> Result<Self> {
         let mut verdict = Verdict {
-            endpoints: report.len(),
+            endpoints: evidence.report.len(),
             ..Verdict::default()
         };
-        verdict.check_stored(directory, report, dead)?;
-        for (endpoint, calls) in report {
-            verdict.check_calls(endpoint, calls, disturbed);
+        verdict.check_stored(evidence)?;
+        for (endpoint, calls) in evidence.report {
+            verdict.check_calls(endpoint, calls, evidence.disturbed);
+            verdict.check_order(endpoint, calls, evidence.disturbed);
         }
-        verdict.check_beginnings(directory)?;
+        verdict.check_beginnings(evidence.directory)?;
         Ok(verdict)
     }
 
-    /// The last stored message of each endpoint is covered by a call that succeeded, or by a dead letter.
-    fn check_stored(
-        &mut self,
-        directory: &Path,
-        report: &Report,
-        dead: &BTreeMap<String, u64>,
-    ) -> Result<()> {
-        let mut last = BTreeMap::<&str, u64>::new();
-        let log = fs::read_to_string(directory.join("stored"))?;
+    /// The last stored message of each endpoint is covered by a call that succeeded, or by a dead letter; with
+    /// [`Coalesce::Never`] every one is.
+    fn check_stored(&mut self, evidence: &Evidence<'_>) -> Result<()> {
+        let mut stored = BTreeMap::<&str, BTreeSet<u64>>::new();
+        let log = fs::read_to_string(evidence.directory.join("stored"))?;
         for line in log.lines() {
             let (endpoint, sequence) = line.split_once(' ').context("endpoint and sequence")?;
-            let last = last.entry(endpoint).or_default();
-            *last = (*last).max(sequence.parse()?);
+            stored
+                .entry(endpoint)
+                .or_default()
+                .insert(sequence.parse()?);
             self.stored += 1;
         }
-        for (endpoint, sequence) in last {
-            let calls = report.get(endpoint).map_or(&[][..], Vec::as_slice);
-            let done = calls
-                .iter()
-                .filter(|call| call.end == End::Done)
-                .map(|call| call.sequence);
-            let covered = done.chain(dead.get(endpoint).copied()).max().unwrap_or(0);
-            if covered < sequence {
+        for (endpoint, sequences) in stored {
+            let calls = evidence.report.get(endpoint).map_or(&[][..], Vec::as_slice);
+            let done = calls.iter().filter(|call| call.end == End::Done);
+            let mut covered: BTreeSet<u64> = done.flat_map(|call| call.sequences.clone()).collect();
+            covered.extend(evidence.dead.get(endpoint).into_iter().flatten());
+            let up_to = covered.last().copied().unwrap_or(0);
+            let missing: Vec<_> = match evidence.coalesce {
+                Coalesce::Never => sequences.difference(&covered).collect(),
+                _ => sequences
+                    .last()
+                    .filter(|last| **last > up_to)
+                    .into_iter()
+                    .collect(),
+            };
+            if !missing.is_empty() {
                 self.violations.push(format!(
-                    "{endpoint}: {sequence} is stored, delivered only up to {covered}"
+                    "{endpoint}: {missing:?} are stored and not delivered, which was up to {up_to}"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// N7: no call that took effect began after one of a later message had taken effect, and the last one is of the last
+    /// message.
+    fn check_order(&mut self, endpoint: &str, calls: &[Call], disturbed: &Disturbed) {
+        let done: Vec<_> = calls.iter().filter(|call| call.end == End::Done).collect();
+        for old in &done {
+            let ended_before = |new: &&Call| new.ended.is_some_and(|ended| ended < old.began);
+            let newer = done.iter().copied().filter(ended_before);
+            let newer: Vec<_> = newer.filter(|new| new.latest() > old.oldest()).collect();
+            // Its acknowledgement may never have been sent, and this is a later owner.
+            let is_excused = |new: &Call| {
+                let ended = new.ended.unwrap_or(u64::MAX);
+                let stopped = disturbed.get(&new.replica);
+                new.epoch < old.epoch
+                    && stopped.is_some_and(|stopped| {
+                        *stopped < ended.saturating_add(UNACKNOWLEDGED)
+                            && *stopped < old.began
+                            && *stopped > new.began
+                    })
+            };
+            match newer.iter().find(|new| !is_excused(new)) {
+                Some(new) => self.violations.push(format!(
+                    "{endpoint}: old after new: {old:?} began after {new:?}"
+                )),
+                None => self.unacknowledged += usize::from(!newer.is_empty()),
+            }
+        }
+        let last = done.iter().max_by_key(|call| call.ended);
+        let newest = done.iter().max_by_key(|call| call.latest());
+        if let (Some(last), Some(newest)) = (last, newest)
+            && last.latest() < newest.latest()
+        {
+            self.violations.push(format!(
+                "{endpoint}: finally old: {last:?} is the last call, {newest:?} was before"
+            ));
+        }
     }
 
     fn check_calls(&mut self, endpoint: &str, calls: &[Call], disturbed: &Disturbed) {
@@ -194,8 +255,8 @@ impl fmt::Display for Verdict {
         )?;
         writeln!(
             f,
-            "{} failed, {} cut off, {} refused for their fence, {} repeated, {} overlaps with stopped processes",
-            self.failed, self.cut, self.fenced, self.repeated, self.excused
+            "{} failed, {} cut off, {} refused for their fence, {} repeated, {} overlaps with stopped processes, {} older after unacknowledged",
+            self.failed, self.cut, self.fenced, self.repeated, self.excused, self.unacknowledged
         )?;
         for violation in self.violations.iter().take(20) {
             writeln!(f, "VIOLATION {violation}")?;

@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use async_nats::jetstream;
+use futures_util::TryStreamExt;
+use futures_util::future::join_all;
 use keyqueue_nats::{Config, create, dead_letter};
 use rustix::process::{Pid, Signal, kill_process};
-use servers::nats::Servers;
+use servers::nats::{Servers, messages_of, streams_of};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::check::{self, Disturbed, Verdict};
+use crate::check::{self, Dead, Disturbed, Evidence, Verdict};
 use crate::clock;
 use crate::receiver::{Behaviour, Report};
 
@@ -31,6 +33,9 @@ pub struct Lab {
     program: PathBuf,
     pub servers: Servers,
     pub config: Config,
+    /// Further options of the replicas and producers that are started from now on.
+    pub replica_options: Vec<&'static str>,
+    pub producer_options: Vec<&'static str>,
     receiver: Child,
     address: String,
     replicas: BTreeMap<String, Child>,
@@ -70,6 +75,8 @@ impl Lab {
             program: program.to_owned(),
             servers,
             config,
+            replica_options: Vec::new(),
+            producer_options: Vec::new(),
             receiver,
             address,
             replicas: BTreeMap::new(),
@@ -106,6 +113,7 @@ impl Lab {
             .command("replica", servers.unwrap_or(&all))
             .args(["--name", name, "--receiver", &self.address, "--log"])
             .arg(self.directory.path().join(format!("{name}.begun")))
+            .args(&self.replica_options)
             .spawn()?;
         self.replicas.insert(name.to_owned(), child);
         Ok(())
@@ -123,6 +131,7 @@ impl Lab {
             ])
             .args(["--seconds", &seconds.to_string(), "--log"])
             .arg(self.directory.path().join("stored"))
+            .args(&self.producer_options)
             .stdout(Stdio::null())
             .spawn()?;
         Ok(child)
@@ -159,6 +168,31 @@ impl Lab {
         Ok(timeout(PATIENCE, child.wait()).await??.success())
     }
 
+    /// Starts a replica, of another name, for each that has ended. Returns how many.
+    pub fn revive(&mut self) -> Result<usize> {
+        let mut ended = Vec::new();
+        for (name, child) in &mut self.replicas {
+            if child.try_wait()?.is_some() {
+                ended.push(name.clone());
+            }
+        }
+        for name in &ended {
+            self.disturbed.insert(name.clone(), clock::now());
+            self.replicas.remove(name);
+            self.join(&format!("{name}x"), None)?;
+        }
+        Ok(ended.len())
+    }
+
+    /// The most memory that a replica has had until now, in bytes.
+    pub fn peak_memory(&self, name: &str) -> Result<u64> {
+        let id = self.replicas[name].id().context("it runs")?;
+        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.context("a line")?.trim().trim_end_matches(" kB");
+        Ok(1024 * kilobytes.parse::<u64>()?)
+    }
+
     /// The names of the replicas that run.
     pub fn running(&self) -> Vec<String> {
         self.replicas.keys().cloned().collect()
@@ -169,17 +203,40 @@ impl Lab {
         check::fetch(&self.address).await
     }
 
-    /// The number of messages in the stream.
+    /// The number of messages in the streams.
     pub async fn left(&self) -> Result<u64> {
-        let client = self.servers.ready().await?;
-        let stream = jetstream::new(client)
-            .get_stream(&self.config.stream)
-            .await?;
-        Ok(stream.cached_info().state.messages)
+        let context = jetstream::new(self.servers.ready().await?);
+        messages_of(&context, &self.config.stream).await
     }
 
-    async fn dead_letters(&self) -> Result<BTreeMap<String, u64>> {
-        let mut dead = BTreeMap::new();
+    /// The names of the streams.
+    pub async fn streams(&self) -> Result<Vec<String>> {
+        let context = jetstream::new(self.servers.ready().await?);
+        streams_of(&context, &self.config.stream).await
+    }
+
+    /// Asks the leaders of all streams and consumers to step down. Returns how many did.
+    pub async fn step_down(&self) -> Result<usize> {
+        let client = self.servers.ready().await?;
+        let context = jetstream::new(client.clone());
+        let mut leaders = Vec::new();
+        for name in streams_of(&context, &self.config.stream).await? {
+            let stream = context.get_stream(&name).await?;
+            let consumers: Vec<String> = stream.consumer_names().try_collect().await?;
+            let subject = |consumer| format!("$JS.API.CONSUMER.LEADER.STEPDOWN.{name}.{consumer}");
+            leaders.extend(consumers.into_iter().map(subject));
+            leaders.push(format!("$JS.API.STREAM.LEADER.STEPDOWN.{name}"));
+        }
+        let asked = leaders
+            .into_iter()
+            .map(|subject| client.request(subject, "".into()));
+        let replies = join_all(asked).await;
+        Ok(replies.into_iter().filter(Result::is_ok).count())
+    }
+
+    /// The dead letters.
+    pub async fn dead_letters(&self) -> Result<Dead> {
+        let mut dead = Dead::new();
         if self.config.dead_letters.is_some() {
             let context = jetstream::new(self.servers.ready().await?);
             let stream = context
@@ -189,32 +246,44 @@ impl Lab {
                 let letter = stream.get_raw_message(sequence).await?;
                 let header = |name| letter.headers.get(name).context("a header");
                 let sequence = header(dead_letter::SEQUENCE)?.as_str().parse()?;
-                dead.insert(header(dead_letter::KEY)?.to_string(), sequence);
+                let key = header(dead_letter::KEY)?.to_string();
+                dead.entry(key).or_default().insert(sequence);
             }
         }
         Ok(dead)
     }
 
-    /// Waits until the stream is empty, and judges.
+    /// Waits until the streams are empty, and judges.
     pub async fn check(&mut self) -> Result<Verdict> {
-        let end = Instant::now() + PATIENCE;
-        loop {
+        self.check_within(PATIENCE).await
+    }
+
+    /// The same: that messages are left after this time is a violation.
+    pub async fn check_within(&mut self, limit: Duration) -> Result<Verdict> {
+        let end = Instant::now() + limit;
+        let left = loop {
             let left = timeout(PATIENCE, self.left()).await;
-            if matches!(left, Ok(Ok(0))) {
-                break;
+            if matches!(left, Ok(Ok(0))) || Instant::now() >= end {
+                break left;
             }
-            ensure!(
-                Instant::now() < end,
-                "the stream is not empty in the end: {left:?}"
-            );
             sleep(Duration::from_millis(100)).await;
-        }
+        };
         let report = self.report().await?;
         ensure!(
             self.receiver.try_wait()?.is_none(),
             "the receiver has ended"
         );
-        let dead = self.dead_letters().await?;
-        Verdict::of(self.directory.path(), &report, &self.disturbed, &dead)
+        let mut verdict = Verdict::of(&Evidence {
+            directory: self.directory.path(),
+            report: &report,
+            disturbed: &self.disturbed,
+            dead: &self.dead_letters().await?,
+            coalesce: self.config.coalesce,
+        })?;
+        if !matches!(left, Ok(Ok(0))) {
+            let violation = format!("messages are left after {limit:?}: {left:?}");
+            verdict.violations.insert(0, violation);
+        }
+        Ok(verdict)
     }
 }

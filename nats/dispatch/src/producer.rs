@@ -24,6 +24,9 @@ pub struct Options {
     /// Over how many seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// To how many bytes each message is filled
+    #[arg(long, default_value_t = 0)]
+    size: usize,
     /// A file to which each stored message is written: endpoint and sequence
     #[arg(long)]
     log: PathBuf,
@@ -51,10 +54,11 @@ pub async fn run(options: Options) -> Result<()> {
         let keys: Vec<String> = (0..count)
             .map(|_| format!("endpoint-{}", fastrand::usize(..options.endpoints)))
             .collect();
-        let batch = keys
-            .iter()
-            .zip(sent..)
-            .map(|(key, n)| (key, format!("state {n}")));
+        let batch = keys.iter().zip(sent..).map(|(key, n)| {
+            let mut state = format!("state {n}").into_bytes();
+            state.resize(state.len().max(options.size), b' ');
+            (key, state)
+        });
         let stored = producer.add_batch(batch).await;
         let mut lines = String::new();
         for (key, stored) in keys.iter().zip(stored) {

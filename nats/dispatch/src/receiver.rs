@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
@@ -24,8 +25,8 @@ use crate::clock;
 pub struct Call {
     pub replica: String,
     pub epoch: u64,
-    /// The sequence of the message.
-    pub sequence: u64,
+    /// The sequences of its messages, in the order in which the replica has them. Never empty.
+    pub sequences: Vec<u64>,
     /// On the machine's monotonic clock, in nanoseconds.
     pub began: u64,
     /// `None`: it has not ended yet.
@@ -34,9 +35,20 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether this call, too, has delivered the other's message with success.
+    /// Whether this call, too, has delivered a message of the other with success.
     pub fn takes_effect_of(&self, other: &Call) -> bool {
-        self.end == End::Done && self.sequence == other.sequence
+        let is_other = |sequence| other.sequences.contains(sequence);
+        self.end == End::Done && self.sequences.iter().any(is_other)
+    }
+
+    /// The sequence of the oldest message.
+    pub fn oldest(&self) -> u64 {
+        self.sequences.iter().copied().min().unwrap_or(0)
+    }
+
+    /// The sequence of the message whose state the endpoint has after this call: the last one.
+    pub fn latest(&self) -> u64 {
+        self.sequences.last().copied().unwrap_or(0)
     }
 }
 
@@ -112,17 +124,20 @@ async fn hook(
     State(witness): State<Arc<Witness>>,
     Path(endpoint): Path<String>,
     headers: HeaderMap,
+    // Read, so that a connection is used again.
+    _state: Bytes,
 ) -> Result<(StatusCode, HeaderMap), StatusCode> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let fence = text("x-fence").and_then(|text| text.parse::<Fence>().ok());
-    let sequence = text("x-sequence").and_then(|text| text.parse().ok());
-    let (Some(fence), Some(sequence), Some(replica)) = (fence, sequence, text("x-replica")) else {
+    let sequences = text("x-sequences").unwrap_or_default().split(',');
+    let sequences: Result<Vec<u64>, _> = sequences.map(str::parse).collect();
+    let (Some(fence), Ok(sequences), Some(replica)) = (fence, sequences, text("x-replica")) else {
         return Err(StatusCode::BAD_REQUEST);
     };
     let call = Call {
         replica: replica.to_owned(),
         epoch: fence.epoch,
-        sequence,
+        sequences,
         began: clock::now(),
         ended: None,
         end: End::Open,

@@ -34,6 +34,9 @@ pub struct Options {
     /// How long running calls may take after SIGTERM, in seconds
     #[arg(long, default_value_t = 10)]
     grace: u64,
+    /// The endpoint that kills the process: `abort` is called instead of the endpoint
+    #[arg(long)]
+    abort: Option<String>,
 }
 
 /// Runs until SIGTERM.
@@ -63,6 +66,7 @@ pub async fn run(options: Options) -> Result<()> {
         log,
         receiver: options.receiver,
         name: options.name,
+        abort: options.abort,
     });
     let tasks = options.tasks;
     fleet
@@ -85,6 +89,7 @@ struct Caller {
     log: std::fs::File,
     receiver: String,
     name: String,
+    abort: Option<String>,
 }
 
 impl Caller {
@@ -95,11 +100,19 @@ impl Caller {
         if let Err(error) = (&self.log).write_all(line.as_bytes()) {
             return Verdict::Retry(format!("the log: {error}"));
         }
+        if self.abort.as_deref() == Some(delivery.key()) {
+            std::process::abort();
+        }
+        // With `Coalesce::Never` one call applies all of them, in their order.
+        let sequences = delivery.messages().iter();
+        let sequences: Vec<_> = sequences
+            .map(|message| message.sequence.to_string())
+            .collect();
         let request = self
             .http
             .post(format!("http://{}/hook/{}", self.receiver, delivery.key()))
             .header("x-fence", fence.to_string())
-            .header("x-sequence", delivery.latest().sequence)
+            .header("x-sequences", sequences.join(","))
             .header("x-replica", &self.name)
             .body(delivery.latest().payload.clone());
         let response = match request.send().await {
