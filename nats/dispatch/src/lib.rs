@@ -28,7 +28,7 @@ pub struct Connection {
 
 impl Connection {
     /// Connects, now or when the servers are there.
-    pub(crate) async fn open(&self) -> Result<(async_nats::Client, Config)> {
+    pub async fn open(&self) -> Result<(async_nats::Client, Config)> {
         let config = match &self.config {
             Some(path) => serde_json::from_str(&std::fs::read_to_string(path)?)?,
             None => Config::default(),
