@@ -8,7 +8,7 @@ use std::time::Duration;
 use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Verdict};
 use tokio::task::JoinHandle;
 
-use servers::nats::Server;
+use servers::nats::{Server, messages_of};
 use servers::until;
 
 /// A configuration for tests: a short lease, few partitions, quick retries.
@@ -97,10 +97,10 @@ impl Replica {
     }
 }
 
+/// The number of messages in the fleet's streams.
 pub(crate) async fn messages(server: &Server, config: &Config) -> u64 {
     let context = async_nats::jetstream::new(server.client().await);
-    let stream = context.get_stream(&config.stream).await.unwrap();
-    stream.get_info().await.unwrap().state.messages
+    messages_of(&context, &config.stream).await.unwrap()
 }
 
 /// Waits until the stream is empty: acknowledgements are processed some time after they are sent.
