@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use common::{Replica, config, drained, messages};
 
-/// 500 of 1000 keys always fail, and each partition has more of them than `max_ack_pending`. When they can succeed, they do.
+/// 500 of 1000 keys always fail, and each partition has more of them than `window`. When they can succeed, they do.
 #[tokio::test]
 async fn a_poison_crowd() {
     let Some(server) = Server::start().await else {
@@ -22,7 +22,7 @@ async fn a_poison_crowd() {
     };
     let config = Config {
         partitions: 8,
-        max_ack_pending: 50,
+        window: 50,
         max_backoff: Duration::from_secs(2),
         ..config()
     };

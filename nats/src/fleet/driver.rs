@@ -10,13 +10,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::bucket::Bucket;
 use super::receive::{delete_consumer, receive};
 use super::tenure::Tenure;
 use super::{Left, Owned, Shared};
-use crate::ownership::{Action, Input, Member, Settings};
+use crate::ownership::{Action, Input, Key, Member, Settings};
 use crate::{Event, Fence};
 
 /// How many changes of the bucket may wait for the driver. The watcher waits for room.
@@ -44,15 +44,10 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, bucket: Bucket) -> Self {
-        let settings = Settings {
-            partitions: shared.config.partitions,
-            lease: shared.config.lease,
-        };
-        let member = Member::new(&shared.replica, &nuid::next(), settings, shared.lease.now());
         Driver {
+            member: member(&shared),
             shared,
             bucket: Arc::new(bucket),
-            member,
             steps: FuturesUnordered::new(),
             tasks: JoinSet::new(),
             handed_over: 0,
@@ -63,8 +58,26 @@ impl Driver {
 
     /// Runs until a [`Leave`] has been carried out, or its time is up.
     pub(super) async fn run(mut self, leaves: &mut mpsc::Receiver<Leave>) {
+        let mut leaving: Option<(Instant, Leave)> = None;
+        while self.drive(leaves, &mut leaving).await {
+            self.begin_again().await;
+        }
+        let abandoned = self.shared.abandon();
+        if let Some((_, leave)) = leaving {
+            let _ = leave.left.send(Left {
+                handed_over: self.handed_over,
+                abandoned,
+            });
+        }
+    }
+
+    /// Runs until the replica has left, or is to begin again: then it returns true.
+    async fn drive(
+        &mut self,
+        leaves: &mut mpsc::Receiver<Leave>,
+        leaving: &mut Option<(Instant, Leave)>,
+    ) -> bool {
         let mut changes = self.watch();
-        let mut leaving: Option<(tokio::time::Instant, Leave)> = None;
         while !self.left {
             let deadline = leaving.as_ref().map(|(at, _)| *at);
             let wait = self
@@ -78,25 +91,48 @@ impl Driver {
                     None => continue,
                 },
                 Some(leave) = leaves.recv(), if leaving.is_none() => {
-                    let now = tokio::time::Instant::now();
+                    let now = Instant::now();
                     let at = now.checked_add(leave.deadline).unwrap_or(now + YEAR);
-                    leaving = Some((at, leave));
+                    *leaving = Some((at, leave));
                     self.leaves = true;
                     Input::Leave
                 }
-                () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => break,
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
                 () = sleep(wait) => Input::Tick,
             };
+            if self.is_of_another_bucket(&input) {
+                return leaving.is_none();
+            }
             self.step(input);
             while self.tasks.try_join_next().is_some() {}
         }
-        let abandoned = self.shared.abandon();
-        if let Some((_, leave)) = leaving {
-            let _ = leave.left.send(Left {
-                handed_over: self.handed_over,
-                abandoned,
-            });
+        false
+    }
+
+    /// Whether the bucket was deleted and made again: a record is missing that is never removed.
+    fn is_of_another_bucket(&self, input: &Input) -> bool {
+        match input {
+            Input::Seen {
+                key: Key::Partition(partition),
+                value: None,
+                revision: 0,
+            } => self.member.has_seen(*partition),
+            _ => false,
         }
+    }
+
+    /// Forgets everything, and waits for a lease: by then no replica begins anything by what was in the former bucket.
+    async fn begin_again(&mut self) {
+        self.shared.abandon();
+        self.shared.lease.set(Duration::ZERO);
+        self.tasks.abort_all();
+        self.steps.clear();
+        self.shared.tell(Event::Suspended {
+            reason: format!("the bucket {} was made again", self.bucket.store.name),
+        });
+        sleep(self.shared.config.lease).await;
+        self.shared.tell(Event::Resumed);
+        self.member = member(&self.shared);
     }
 
     /// Spawns the task that watches the bucket.
@@ -180,7 +216,7 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let leaves = self.leaves;
         self.steps.push(Box::pin(async move {
-            let began = tokio::time::Instant::now();
+            let began = Instant::now();
             let Owned { tenure, receiver } = owned;
             let end = began + shared.config.max_handover;
             // Other keys do not wait for a slow handler.
@@ -211,6 +247,14 @@ impl Driver {
             })
         }));
     }
+}
+
+fn member(shared: &Shared) -> Member {
+    let settings = Settings {
+        partitions: shared.config.partitions,
+        lease: shared.config.lease,
+    };
+    Member::new(&shared.replica, &nuid::next(), settings, shared.lease.now())
 }
 
 /// A deadline that is as good as none.

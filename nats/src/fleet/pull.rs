@@ -63,8 +63,8 @@ impl Requests<'_> {
             if let Err(error) = self.request(tenure).await {
                 return error;
             }
+            // Otherwise there is no room.
             let is_open = self.open > 0;
-            let is_full = self.left(tenure) == 0;
             tokio::select! {
                 biased;
                 some = messages.next() => {
@@ -87,7 +87,7 @@ impl Requests<'_> {
                 () = sleep_until(heard + 2 * HEARTBEAT), if is_open => {
                     return format!("the server is silent for {:?}", 2 * HEARTBEAT);
                 }
-                () = async { tokio::join!(tenure.room.wait(), self.shared.memory.wait()); }, if is_full => {
+                () = async { tokio::join!(tenure.room.wait(), self.shared.memory.wait()); }, if !is_open => {
                     heard = Instant::now();
                 }
             }

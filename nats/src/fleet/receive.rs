@@ -39,13 +39,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(1);
 /// How often it is asked to confirm acknowledgements.
 pub(super) const CONFIRM: Duration = Duration::from_secs(2);
-/// How long a partition may have no consumer before that is told.
-const STALLED: Duration = Duration::from_secs(1);
 
 /// Receives until the caller drops the future.
 pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
     let mut connects = shared.connects.subscribe();
-    let mut since = None;
     let mut is_read = false;
     loop {
         // A replica whose lease has lapsed leaves the partition's consumers alone.
@@ -63,20 +60,19 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
         };
         let reason = match began.await {
             Ok(consumer) => {
-                since = None;
                 shared.stalled(tenure.fence, None);
                 let name = stream::consumer_name(tenure.fence);
                 tokio::select! {
-                    reason = pull(&shared, &tenure, &name, |message| put(&shared, &tenure, message)) => reason,
-                    reason = look(&shared, &tenure, consumer) => reason,
-                    _ = connects.changed() => "the connection is new".to_owned(),
+                    reason = pull(&shared, &tenure, &name, |message| put(&shared, &tenure, message)) => Some(reason),
+                    reason = look(&shared, &tenure, consumer) => Some(reason),
+                    _ = connects.changed() => None,
                 }
             }
-            Err(error) => error.to_string(),
+            Err(error) => Some(error.to_string()),
         };
-        tracing::warn!(fence = %tenure.fence, reason, "receiving is interrupted");
-        if *since.get_or_insert_with(Instant::now) + STALLED <= Instant::now() {
-            shared.stalled(tenure.fence, Some(reason));
+        // `None`: the connection is new, which a lease survives or not.
+        if reason.is_some() {
+            shared.stalled(tenure.fence, reason);
         }
         sleep(PAUSE).await;
         delete_consumer(&shared, &tenure).await;

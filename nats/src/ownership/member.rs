@@ -126,6 +126,11 @@ impl Member {
         renewed.map_or(Time::ZERO, |sent| sent + self.lease / 4 * 3)
     }
 
+    /// Whether a record of this partition was ever seen. Such records are never removed: if there is none, the bucket is another one.
+    pub(crate) fn has_seen(&self, partition: u16) -> bool {
+        self.view.partition_revision(partition) > 0
+    }
+
     /// The partitions that are owned, also those that are being handed over, with their epochs.
     #[cfg(test)]
     pub(crate) fn owned(&self) -> impl Iterator<Item = (u16, u64)> {
