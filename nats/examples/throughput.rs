@@ -1,16 +1,15 @@
-//! How fast one replica delivers and acknowledges, compared with a plain pull consumer of async-nats on the same
-//! stream. Starts its own server; both sides, and the server, share the machine.
+//! How fast one replica delivers and acknowledges, compared with a plain pull consumer of async-nats on one stream.
+//! Starts its own servers; both sides, and the servers, share the machine.
 //!
 //! ```text
-//! cargo run --release -p keyqueue-nats --example throughput -- [MESSAGES] [ROUNDS]
+//! cargo run --release -p keyqueue-nats --example throughput -- [MESSAGES] [ROUNDS] [SERVERS, 1 or 3]
 //! ```
 //!
 //! All messages are published first, then taken. Prints, for distinct keys and for keys that recur, how many messages per
 //! second are taken, and how many are published and taken, as medians of interleaved rounds, and the ratios of the medians;
-//! then how fast one producer publishes, with the server's default and with `sync_interval: always`.
+//! then, on one server, how fast one producer publishes, with the server's default and with `sync_interval: always`.
 //!
-//! The plain consumer's stream keeps all messages. The replica's does so too in the first two rows; in the third it has
-//! the default configuration, in which the server replaces the message of a key that waits.
+//! All streams keep all messages, but for the row `default`, in which the server replaces the message of a key that waits.
 
 use std::env;
 use std::time::Duration;
@@ -18,10 +17,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
-use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Fleet, Producer, create};
-use servers::nats::Server;
+use servers::nats::{Server, Servers, messages_of, streams_of};
 use tokio::time::Instant;
 
 #[tokio::main]
@@ -29,37 +27,61 @@ async fn main() -> Result<()> {
     let mut arguments = env::args().skip(1);
     let messages = arguments.next().map_or(Ok(100_000), |text| text.parse())?;
     let rounds = arguments.next().map_or(Ok(3), |text| text.parse())?;
-    let Some(server) = Server::start().await else {
+    let replicas = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    let directory = tempfile::tempdir()?;
+    let Some(mut servers) = Servers::prepare(directory.path(), replicas)? else {
         return Ok(());
     };
-    for (name, keys, coalesce) in [
-        ("distinct keys", messages, Coalesce::Client),
-        ("1000 keys", 1000, Coalesce::Client),
-        ("1000 keys, default", 1000, Coalesce::Server),
+    servers.start()?;
+    let client = servers.ready().await?;
+    let of = |stream: &str, partitions, coalesce| Config {
+        stream: stream.to_owned(),
+        subject: stream.to_lowercase(),
+        partitions,
+        coalesce,
+        replicas,
+        ..Config::default()
+    };
+    for (name, keys, partitions, coalesce) in [
+        ("distinct keys", messages, 16, Coalesce::Client),
+        ("1000 keys", 1000, 16, Coalesce::Client),
+        ("distinct keys", messages, 64, Coalesce::Client),
+        ("1000 keys", 1000, 64, Coalesce::Client),
+        ("1000 keys, default", 1000, 16, Coalesce::Server),
     ] {
         let (mut plain, mut fleet) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let all = config(Coalesce::Client);
-            plain.push(round(&server, all, messages, keys, plain_consumer).await?);
-            fleet.push(round(&server, config(coalesce), messages, keys, one_replica).await?);
+            let one = of("PLAIN", 1, Coalesce::Client);
+            plain.push(round(&client, one, messages, keys, plain_consumer).await?);
+            let many = of("FLEET", partitions, coalesce);
+            fleet.push(round(&client, many, messages, keys, one_replica).await?);
         }
         for (at, what) in ["taken", "published and taken"].into_iter().enumerate() {
             let of = |rounds: &[[f64; 2]]| median(rounds.iter().map(|rates| rates[at]).collect());
+            let pairs = plain.iter().zip(&fleet);
+            let ratios = pairs.map(|(plain, fleet)| fleet[at] / plain[at]);
+            let (least, most) = ratios.fold((f64::MAX, 0.0_f64), |(least, most), ratio| {
+                (least.min(ratio), most.max(ratio))
+            });
             let (plain, fleet) = (of(&plain), of(&fleet));
             println!(
-                "{name:<18} {what:<19} plain {plain:>7.0}/s, one replica {fleet:>7.0}/s: {:.2}x",
+                "{name:<18} {partitions} partitions, {what:<19} plain {plain:>7.0}/s, one replica {fleet:>7.0}/s: {:.2}x ({least:.2} to {most:.2})",
                 fleet / plain
             );
         }
     }
+    if replicas > 1 {
+        return Ok(());
+    }
     let Some(durable) = Server::start_with("sync_interval: always").await else {
         return Ok(());
     };
+    let durable = durable.client().await;
     let (mut default, mut always) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let all = || config(Coalesce::Client);
-        default.push(publish(&server, all(), messages, messages).await?.1);
-        always.push(publish(&durable, all(), messages, messages).await?.1);
+        let all = || of("FLEET", 16, Coalesce::Client);
+        default.push(publish(&client, &all(), messages, messages).await?);
+        always.push(publish(&durable, &all(), messages, messages).await?);
     }
     let (default, always) = (median(default), median(always));
     println!(
@@ -68,67 +90,60 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Publishes the messages into a new stream, which it returns, and how many per second.
-async fn publish(
-    server: &Server,
-    config: Config,
-    messages: usize,
-    keys: usize,
-) -> Result<(Stream, f64)> {
-    let client = server.client().await;
+/// Publishes the messages into new streams, and returns how many per second.
+async fn publish(client: &Client, config: &Config, messages: usize, keys: usize) -> Result<f64> {
     let context = async_nats::jetstream::new(client.clone());
-    let _ = context.delete_stream(&config.stream).await;
+    for name in streams_of(&context, &config.stream)
+        .await
+        .unwrap_or_default()
+    {
+        context.delete_stream(name).await?;
+    }
     let bucket = format!("{}-owners", config.stream);
     let _ = context.delete_key_value(bucket).await;
-    // The server may still be removing the files of the stream that was deleted.
+    // The server may still be removing the files of the streams that were deleted.
     let mut tries = 0..50;
-    while let Err(error) = create(&client, &config).await {
+    while let Err(error) = create(client, config).await {
         tries.next().ok_or(error)?;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let producer = Producer::new(client, &config)?;
+    let producer = Producer::new(client.clone(), config)?;
     let batch = (0..messages).map(|n| (format!("key-{}", n % keys), "payload"));
     let began = Instant::now();
     for stored in producer.add_batch(batch).await {
         stored?;
     }
-    let rate = messages as f64 / began.elapsed().as_secs_f64();
-    Ok((context.get_stream(&config.stream).await?, rate))
+    Ok(messages as f64 / began.elapsed().as_secs_f64())
 }
 
-fn config(coalesce: Coalesce) -> Config {
-    Config {
-        coalesce,
-        ..Config::default()
-    }
-}
-
-/// Publishes the messages, and lets `consume` take them out of the stream. Returns how many of them per second of the second
+/// Publishes the messages, and lets `consume` take them out of the streams. Returns how many of them per second of the second
 /// step, and of both.
 async fn round<F>(
-    server: &Server,
+    client: &Client,
     config: Config,
     messages: usize,
     keys: usize,
     consume: F,
 ) -> Result<[f64; 2]>
 where
-    F: AsyncFn(Client, Config, Stream, usize) -> Result<()>,
+    F: AsyncFn(Client, Config, usize) -> Result<()>,
 {
-    let (stream, published) = publish(server, config.clone(), messages, keys).await?;
-    let client = server.client().await;
+    let published = publish(client, &config, messages, keys).await?;
     let began = Instant::now();
-    consume(client, config, stream, messages).await?;
+    consume(client.clone(), config, messages).await?;
     let taken = messages as f64 / began.elapsed().as_secs_f64();
     Ok([taken, 1.0 / (1.0 / taken + 1.0 / published)])
 }
 
-async fn plain_consumer(_: Client, _: Config, stream: Stream, messages: usize) -> Result<()> {
+async fn plain_consumer(client: Client, config: Config, messages: usize) -> Result<()> {
+    let context = async_nats::jetstream::new(client.clone());
+    let stream = context.get_stream(format!("{}-1-0", config.stream)).await?;
     let settings = pull::Config {
         durable_name: Some("plain".into()),
         ack_policy: AckPolicy::Explicit,
         // More makes the server slower.
         max_ack_pending: 10_000,
+        num_replicas: config.replicas,
         ..pull::Config::default()
     };
     let consumer = stream.create_consumer(settings).await?;
@@ -136,22 +151,23 @@ async fn plain_consumer(_: Client, _: Config, stream: Stream, messages: usize) -
     while let Some(message) = received.next().await {
         message?.ack().await.map_err(|error| anyhow!(error))?;
     }
-    empty(&stream).await
+    empty(&client, &config).await
 }
 
-async fn one_replica(client: Client, config: Config, stream: Stream, _: usize) -> Result<()> {
-    let fleet = Fleet::join(client, config, "one").await?;
+async fn one_replica(client: Client, config: Config, _: usize) -> Result<()> {
+    let fleet = Fleet::join(client.clone(), config.clone(), "one").await?;
     let running = tokio::spawn({
         let fleet = fleet.clone();
         async move { fleet.run(64, |_| async {}).await }
     });
-    empty(&stream).await?;
+    empty(&client, &config).await?;
     fleet.leave(Duration::from_secs(10)).await;
     running.await?.context("the replica")
 }
 
-async fn empty(stream: &Stream) -> Result<()> {
-    while stream.get_info().await?.state.messages > 0 {
+async fn empty(client: &Client, config: &Config) -> Result<()> {
+    let context = async_nats::jetstream::new(client.clone());
+    while messages_of(&context, &config.stream).await? > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

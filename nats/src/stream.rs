@@ -56,7 +56,7 @@ impl Config {
         format!("{}-{}-{partition}", self.stream, self.partitions)
     }
 
-    fn subjects(&self, partition: u16, kind: &str, token: &str) -> String {
+    pub(crate) fn subjects(&self, partition: u16, kind: &str, token: &str) -> String {
         format!(
             "{}.{}.{partition}.{kind}.{token}",
             self.subject, self.partitions
@@ -173,17 +173,17 @@ impl Config {
     }
 }
 
-/// The name of the consumer of a partition under an epoch.
-pub(crate) fn consumer_name(fence: Fence) -> String {
-    format!("p{}-e{}", fence.partition, fence.epoch)
+/// The name of the consumer of a partition under an epoch. The owner numbers those that it makes, so that none is taken for a former one.
+pub(crate) fn consumer_name(fence: Fence, number: u64) -> String {
+    format!("p{}-e{}-{number}", fence.partition, fence.epoch)
 }
 
 /// The partition and the epoch of a consumer by its name.
 pub(crate) fn consumer_fence(name: &str) -> Option<Fence> {
-    let (partition, epoch) = name.strip_prefix('p')?.split_once("-e")?;
+    let (partition, rest) = name.strip_prefix('p')?.split_once("-e")?;
     Some(Fence {
         partition: partition.parse().ok()?,
-        epoch: epoch.parse().ok()?,
+        epoch: rest.split_once('-')?.0.parse().ok()?,
     })
 }
 

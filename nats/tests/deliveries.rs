@@ -336,3 +336,48 @@ async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
     assert_eq!(stream.get_info().await.unwrap().state.messages, 0);
     replica.leave().await;
 }
+
+/// N6: a message that no `Producer` has published is a dead letter, and an event.
+#[tokio::test]
+async fn a_message_in_the_wrong_partition_is_refused() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        dead_letters: Some("dead".into()),
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let log = Log::default();
+    let replica = Replica::logging(&server, &config, "a", &log).await;
+    let mut events = replica.fleet.events();
+    let context = async_nats::jetstream::new(client);
+    // One of the four partitions is the right one.
+    for partition in 0..4 {
+        let subject = format!("work.4.{partition}.in.key");
+        let stored = context.publish(subject, "state".into()).await.unwrap();
+        stored.await.unwrap();
+    }
+    let mut refused = BTreeSet::new();
+    while refused.len() < 3 {
+        if let Event::Stranger {
+            subject, reason, ..
+        } = events.next().await.unwrap()
+        {
+            assert!(
+                reason.starts_with("its key belongs to partition "),
+                "{reason}"
+            );
+            refused.insert(subject);
+        }
+    }
+    drained(&server, &config).await;
+    let seen = seen(&log);
+    assert_eq!(seen.len(), 1);
+    let right = format!("work.4.{}.key.key", seen[0].fence.partition);
+    assert!(!refused.contains(&right), "{refused:?}");
+    let dead = context.get_stream("WORK-dead").await.unwrap();
+    assert_eq!(dead.get_info().await.unwrap().state.messages, 3);
+    replica.leave().await;
+}

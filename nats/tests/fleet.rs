@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Producer, create};
+use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Outcome, Producer, Verdict, create};
 use servers::nats::Server;
 use servers::until;
 use tokio::sync::Notify;
 
-use common::{Log, Replica, config, drained, seen};
+use common::{Log, Replica, Seen, config, drained, seen};
 
 /// N5: a partition that moves between replicas that live repeats nothing.
 #[tokio::test]
@@ -102,6 +102,68 @@ async fn leaving_with_a_deadline_cancels_what_runs_and_tells_what_was_abandoned(
     let delivery = &seen(&log)[0];
     assert!(delivery.fence > left.abandoned[0], "{delivery:?}");
     next.leave().await;
+}
+
+/// A hand-over does not wait for a handler longer than `max_handover`, and other keys do not wait for it at all.
+#[tokio::test]
+async fn a_hand_over_has_a_limit_and_other_keys_go_on() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let limit = Duration::from_secs(2);
+    let config = Config {
+        partitions: 2,
+        max_handover: limit,
+        ..config()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let log = Log::default();
+    let began = Arc::new(Notify::new());
+    let a = Replica::start(&server, &config, "a", {
+        let (log, began) = (Arc::clone(&log), Arc::clone(&began));
+        move |delivery| {
+            let (log, began) = (Arc::clone(&log), Arc::clone(&began));
+            async move {
+                if delivery.key().starts_with("slow") {
+                    began.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                log.lock().unwrap().push(Seen::of(&delivery));
+                Verdict::Ok(Outcome::Done)
+            }
+        }
+    })
+    .await;
+    until("it owns both", async || a.fleet.owned().len() == 2).await;
+    // Both partitions have a slow key.
+    for key in ["slow-1", "slow-2", "slow-3", "slow-4", "slow-5", "slow-6"] {
+        producer.add(key, "").await.unwrap();
+        began.notified().await;
+    }
+    let b = Replica::logging(&server, &config, "b", &log).await;
+    let asked = tokio::time::Instant::now();
+    let mut keys = 0;
+    while b.fleet.owned().is_empty() {
+        let key = keys.to_string();
+        producer.add(&key, "").await.unwrap();
+        until("another key goes on", async || {
+            seen(&log).iter().any(|seen| seen.key == key)
+        })
+        .await;
+        keys += 1;
+    }
+    let took = asked.elapsed();
+    assert!(took >= limit, "{took:?}");
+    assert!(keys > 10, "{keys}");
+    until("the cancelled ones are delivered again", async || {
+        seen(&log).iter().any(|seen| seen.key.starts_with("slow"))
+    })
+    .await;
+    let left = a.fleet.leave(Duration::ZERO).await;
+    assert_eq!(left.abandoned.len(), 1, "{left:?}");
+    drained(&server, &config).await;
+    b.leave().await;
 }
 
 #[tokio::test]

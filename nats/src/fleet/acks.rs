@@ -65,9 +65,7 @@ impl Acks {
     }
 
     fn command(&self, tenure: &Tenure, reply: Subject, kind: Bytes) {
-        if tenure.acknowledged.get().is_none() {
-            let _ = tenure.acknowledged.set(reply.clone());
-        }
+        tenure.acknowledges(&reply);
         let _ = self.commands.send(Command::Send(reply, kind));
     }
 
@@ -75,14 +73,14 @@ impl Acks {
     /// acknowledgements of a consumer in their order, so it is asked to confirm one more, of a message
     /// that is acknowledged already. Returns whether it has.
     pub(crate) async fn settled(&self, client: &Client, tenure: &Arc<Tenure>) -> bool {
-        let Some(reply) = tenure.acknowledged.get() else {
+        let Some(reply) = tenure.acknowledged() else {
             return true;
         };
         let confirm = async {
             let (done, flushed) = oneshot::channel();
             let _ = self.commands.send(Command::Flush(done));
             let _ = flushed.await;
-            client.request(reply.clone(), ACK).await
+            client.request(reply, ACK).await
         };
         let confirmed = matches!(timeout(SETTLE, confirm).await, Ok(Ok(_)));
         if !confirmed {

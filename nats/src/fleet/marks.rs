@@ -7,7 +7,11 @@
 //!
 //! A note is kept until the server has confirmed the acknowledgement and for one confirmation more (`Acks::settled`,
 //! each [`CONFIRM`](super::receive::CONFIRM)), because a server that is killed loses what it has written in the last
-//! moments. The notes outlive the tenure, because this replica may own the partition again.
+//! moments; and with a new consumer until that has sent again all that was noted. The notes outlive the tenure, because this replica may own
+//! the partition again.
+//!
+//! That a later message is handled says nothing of an earlier one that has never come. So `receive` takes the messages of a consumer only
+//! as long as none is missing.
 //!
 //! A stream that was deleted and made again, or restored, gives sequences again that it has given before. So a message is older
 //! only if both its sequence and the time at which the server has stored it say so.
@@ -32,6 +36,8 @@ struct Notes {
     recent: HashMap<Box<str>, Mark>,
     /// Between the last two.
     confirmed: HashMap<Box<str>, Mark>,
+    /// The highest sequence that was noted.
+    highest: u64,
 }
 
 /// The last message of a key that was handled.
@@ -52,7 +58,14 @@ impl Marks {
             sequence: last.sequence,
             stored: last.stored,
         };
-        self.notes().recent.insert(key.into(), mark);
+        let mut notes = self.notes();
+        notes.highest = notes.highest.max(mark.sequence);
+        notes.recent.insert(key.into(), mark);
+    }
+
+    /// The highest sequence that is handled.
+    pub(crate) fn highest(&self) -> u64 {
+        self.notes().highest
     }
 
     /// Whether this message of the key, or a later one, is handled.

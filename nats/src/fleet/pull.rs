@@ -21,12 +21,12 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// What a message has beside its payload and headers.
 const SUBJECTS: usize = 4096;
 
-/// Passes each message to `put` until something goes wrong, and returns what.
+/// Passes each message to `put` until something goes wrong, also with it, and returns what.
 pub(super) async fn pull(
     shared: &Shared,
     tenure: &Arc<Tenure>,
     consumer: &str,
-    mut put: impl FnMut(Message),
+    mut put: impl FnMut(Message) -> Result<(), String>,
 ) -> String {
     let stream = shared.config.stream_of(tenure.fence.partition);
     let mut requests = Requests {
@@ -55,7 +55,7 @@ impl Requests<'_> {
         &mut self,
         tenure: &Tenure,
         messages: Subscriber,
-        put: &mut impl FnMut(Message),
+        put: &mut impl FnMut(Message) -> Result<(), String>,
     ) -> String {
         let mut messages = messages.ready_chunks(64);
         let mut heard = Instant::now();
@@ -73,14 +73,15 @@ impl Requests<'_> {
                         return "the client is closed".to_owned();
                     };
                     for message in some {
-                        match message.status {
+                        let taken = match message.status {
                             None | Some(StatusCode::OK) => {
                                 self.open = self.open.saturating_sub(1);
-                                put(message);
+                                put(message)
                             }
-                            Some(status) => if let Err(error) = self.status(status, &message) {
-                                return error;
-                            }
+                            Some(status) => self.status(status, &message),
+                        };
+                        if let Err(error) = taken {
+                            return error;
                         }
                     }
                 }

@@ -1,7 +1,7 @@
 //! Receives the messages of one partition for as long as this replica owns it, and puts them into the
 //! queue.
 //!
-//! The partition's stream has one consumer, whose name has the epoch, `p3-e42`. The server refuses a second consumer
+//! The partition's stream has one consumer, whose name has the epoch, `p3-e42-1`. The server refuses a second consumer
 //! of the same messages, so a new owner deletes its predecessors' and then creates its own, which
 //! gets everything that is not acknowledged. A predecessor that is late finds its consumer gone, or
 //! one with a higher epoch in its place, and stops.
@@ -11,6 +11,7 @@
 //! acknowledged:
 //!
 //! * when the connection is back, when the server says that something is wrong, or says nothing;
+//! * when a message is missing: the consumer numbers those that it sends, and what comes after a missing one is not taken;
 //! * when the consumer has another leader than before ([`look`], each [`LOOK`]);
 //! * when the server counts messages as delivered and nothing is held here, twice in a row, and nothing has come between.
 //!
@@ -21,8 +22,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
+use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{self, ErrorCode};
+use bytes::Bytes;
 use futures_util::TryStreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -50,10 +52,8 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
         connects.mark_unchanged();
         let began = async {
             if !is_read {
-                tenure
-                    .attempts
-                    .read(&shared.store, &shared, tenure.fence)
-                    .await?;
+                let attempts = &tenure.attempts;
+                attempts.read(&shared.store, &shared, tenure.fence).await?;
                 is_read = true;
             }
             consumer(&shared, &tenure).await
@@ -61,9 +61,11 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
         let reason = match began.await {
             Ok(consumer) => {
                 shared.stalled(tenure.fence, None);
-                let name = stream::consumer_name(tenure.fence);
+                let name = tenure.consumer_name();
+                let mut received = 0;
+                let put = |message| put(&shared, &tenure, message, &mut received);
                 tokio::select! {
-                    reason = pull(&shared, &tenure, &name, |message| put(&shared, &tenure, message)) => Some(reason),
+                    reason = pull(&shared, &tenure, &name, put) => Some(reason),
                     reason = look(&shared, &tenure, consumer) => Some(reason),
                     _ = connects.changed() => None,
                 }
@@ -79,14 +81,16 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
     }
 }
 
-/// Creates the consumer of this tenure, or finds it.
+/// Creates a consumer of this tenure, and deletes former ones.
 async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, async_nats::Error> {
     let config = &shared.config;
     let fence = tenure.fence;
     let stream = shared.stream(fence);
     let wanted = pull::Config {
-        durable_name: Some(stream::consumer_name(fence)),
+        durable_name: Some(tenure.next_consumer()),
         description: Some(format!("The owner of the partition: {}", shared.replica)),
+        // Not those that are to come later.
+        filter_subject: config.subjects(fence.partition, "key", "*"),
         ack_policy: AckPolicy::Explicit,
         deliver_policy: DeliverPolicy::All,
         ack_wait: config.ack_wait,
@@ -114,6 +118,8 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
             Some(other) if other > fence => {
                 return Err(format!("the consumer {name} has a higher epoch").into());
             }
+            // The connection has broken, and its deletion was lost.
+            Some(other) if other == fence => drop(stream.delete_consumer(&name).await?),
             Some(_) => {
                 tracing::info!(%fence, consumer = name, "deletes the former owner's consumer");
                 // It has not handed over.
@@ -139,6 +145,8 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     };
     let first = leader(consumer.cached_info());
     let marks = &shared.marks[usize::from(tenure.fence.partition)];
+    let again = marks.highest();
+    let mut is_again = again == 0;
     let mut confirmed = Instant::now();
     // What the server has delivered, when it last counted messages as delivered and there were none here.
     let mut lost = None;
@@ -148,7 +156,7 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
             sleep(LOOK / 20).await;
         }
         let (some, many) = marks.unconfirmed();
-        if many || some && confirmed.elapsed() >= CONFIRM {
+        if is_again && (many || some && confirmed.elapsed() >= CONFIRM) {
             if shared.acks.settled(&shared.client, tenure).await {
                 marks.confirmed();
             }
@@ -162,6 +170,8 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
             Ok(Err(error)) => return format!("the consumer cannot be looked at: {error}"),
             Err(_) => return "the server does not say how the consumer is".to_owned(),
         };
+        // What was handled, and may come again, has come.
+        is_again |= info.num_pending == 0 || info.delivered.stream_sequence >= again;
         let now = leader(&info);
         if now != first && now.is_some() {
             return format!("the consumer has a new leader, {}", now.unwrap_or_default());
@@ -179,24 +189,32 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     }
 }
 
-fn put(shared: &Arc<Shared>, tenure: &Arc<Tenure>, message: async_nats::Message) {
+/// Puts a message into the queue. `received`: the number of the last one by the consumer's count. An error: one is missing.
+fn put(
+    shared: &Arc<Shared>,
+    tenure: &Arc<Tenure>,
+    message: async_nats::Message,
+    received: &mut u64,
+) -> Result<(), String> {
     let message = jetstream::Message {
         message,
         context: shared.context.clone(),
     };
-    let (sequence, stored, delivered) = match message.info() {
-        Ok(info) => (
-            info.stream_sequence,
-            info.published.unix_timestamp_nanos(),
-            info.delivered,
-        ),
-        Err(error) => {
-            tracing::error!(%error, subject = %message.subject, "not a message of a stream");
-            return;
-        }
-    };
+    let info = message.info();
+    let info =
+        info.map_err(|error| format!("{} is no message of a stream: {error}", message.subject))?;
+    if info.consumer_sequence != *received + 1 {
+        return Err(format!(
+            "the messages from {} to {} are missing",
+            *received + 1,
+            info.consumer_sequence
+        ));
+    }
+    *received += 1;
+    let (sequence, delivered) = (info.stream_sequence, info.delivered);
+    let stored = info.published.unix_timestamp_nanos();
     let message = message.message;
-    let Some(reply) = message.reply else { return };
+    let reply = message.reply.expect("it has the numbers");
     shared.series.received(delivered > 1);
     let token = message.subject.rsplit('.').next().unwrap_or_default();
     let decoded = key::decode(token);
@@ -204,36 +222,26 @@ fn put(shared: &Arc<Shared>, tenure: &Arc<Tenure>, message: async_nats::Message)
     let subject = message.subject.clone();
     let message = Message {
         held: Held::new(&tenure.room, &shared.memory, message.length, &tenure.alive),
-        payload: message.payload,
+        // The client's is a part of a larger buffer, which it would keep in memory.
+        payload: Bytes::copy_from_slice(&message.payload),
         headers: message.headers,
         sequence,
         reply,
         stored,
         parked: false,
     };
-    match decoded {
+    // It was not published by a `Producer`, and it would come again and again.
+    let reason = match decoded {
         Some(key) if partition == tenure.fence.partition => {
-            shared
-                .queue
-                .entry_ref(&*key)
-                .put(Load::new(tenure, message));
+            let load = Load::new(tenure, message);
+            shared.queue.entry_ref(&*key).put(load);
+            return Ok(());
         }
-        // It was not published by a `Producer`, and it would come again and again.
-        Some(_) => refuse(
-            shared,
-            tenure,
-            subject.to_string(),
-            message,
-            format!("its key belongs to partition {partition}"),
-        ),
-        None => refuse(
-            shared,
-            tenure,
-            subject.to_string(),
-            message,
-            "it has no key".to_owned(),
-        ),
-    }
+        Some(_) => format!("its key belongs to partition {partition}"),
+        None => "it has no key".to_owned(),
+    };
+    refuse(shared, tenure, subject.to_string(), message, reason);
+    Ok(())
 }
 
 /// Removes a message of another partition, or of none, once it is a dead letter.
@@ -267,8 +275,8 @@ fn refuse(
 /// Deletes the consumer of a tenure that has ended, so that its successor finds none. An error does no harm:
 /// the successor deletes it.
 pub(super) async fn delete_consumer(shared: &Shared, tenure: &Tenure) {
-    let name = stream::consumer_name(tenure.fence);
-    let stream: &Stream = shared.stream(tenure.fence);
+    let name = tenure.consumer_name();
+    let stream = shared.stream(tenure.fence);
     if let Err(error) = stream.delete_consumer(&name).await {
         tracing::debug!(fence = %tenure.fence, %error, "the consumer is left to the next owner");
     }

@@ -13,14 +13,14 @@
 //! gets them. Their keys are skipped when they come out of the queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::attempts::Attempts;
 use super::room::Room;
-use crate::Fence;
+use crate::{Fence, stream};
 
 /// More deliveries than a replica can run at once.
 const MOST_RUNNING: u32 = 1 << 20;
@@ -33,8 +33,8 @@ pub(crate) struct Tenure {
     outlasts: AtomicBool,
     lost: watch::Sender<bool>,
     cancelled: watch::Sender<bool>,
-    /// The subject of one acknowledgement that was sent: see `Acks::settled`.
-    pub(crate) acknowledged: OnceLock<Subject>,
+    /// The consumers that were made, and the subject of an acknowledgement of the last one: see `Acks::settled`.
+    consumer: Mutex<(u64, Option<Subject>)>,
     /// For the messages that are held and not in back-off.
     pub(crate) room: Arc<Room>,
     /// Each message that is held has a clone.
@@ -53,12 +53,45 @@ impl Tenure {
             outlasts: AtomicBool::new(false),
             lost: watch::Sender::new(false),
             cancelled: watch::Sender::new(false),
-            acknowledged: OnceLock::new(),
+            consumer: Mutex::new((0, None)),
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
             attempts: Attempts::default(),
             suspects: AtomicU64::new(0),
         }
+    }
+
+    fn consumer(&self) -> MutexGuard<'_, (u64, Option<Subject>)> {
+        self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the next consumer.
+    pub(crate) fn next_consumer(&self) -> String {
+        let mut consumer = self.consumer();
+        *consumer = (consumer.0 + 1, None);
+        stream::consumer_name(self.fence, consumer.0)
+    }
+
+    /// The name of the consumer.
+    pub(crate) fn consumer_name(&self) -> String {
+        stream::consumer_name(self.fence, self.consumer().0)
+    }
+
+    /// An acknowledgement is sent to this subject.
+    pub(crate) fn acknowledges(&self, subject: &Subject) {
+        let mut consumer = self.consumer();
+        if consumer.1.is_none() {
+            let name = stream::consumer_name(self.fence, consumer.0);
+            // It may be of a former consumer, which confirms nothing.
+            if subject.split('.').any(|token| token == name) {
+                consumer.1 = Some(subject.clone());
+            }
+        }
+    }
+
+    /// The subject of an acknowledgement that was sent.
+    pub(crate) fn acknowledged(&self) -> Option<Subject> {
+        self.consumer().1.clone()
     }
 
     /// How many messages are held, in back-off or not.
