@@ -147,16 +147,14 @@ impl Verdict {
             let ended_before = |new: &&Call| new.ended.is_some_and(|ended| ended < old.began);
             let newer = done.iter().copied().filter(ended_before);
             let newer: Vec<_> = newer.filter(|new| new.latest() > old.oldest()).collect();
-            // Its acknowledgement may never have been sent, and this is a later owner.
+            // Its replica may never have sent the acknowledgement, and this is a later owner. A call may reach the receiver
+            // after its replica was killed.
             let is_excused = |new: &Call| {
                 let ended = new.ended.unwrap_or(u64::MAX);
+                let around = new.began.saturating_sub(UNACKNOWLEDGED)
+                    ..ended.saturating_add(UNACKNOWLEDGED).min(old.began);
                 let stopped = disturbed.get(&new.replica);
-                new.epoch < old.epoch
-                    && stopped.is_some_and(|stopped| {
-                        *stopped < ended.saturating_add(UNACKNOWLEDGED)
-                            && *stopped < old.began
-                            && *stopped > new.began
-                    })
+                new.epoch < old.epoch && stopped.is_some_and(|stopped| around.contains(stopped))
             };
             match newer.iter().find(|new| !is_excused(new)) {
                 Some(new) => self.violations.push(format!(
@@ -262,5 +260,70 @@ impl fmt::Display for Verdict {
             writeln!(f, "VIOLATION {violation}")?;
         }
         write!(f, "{} violations", self.violations.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that took effect, of 10 ms.
+    fn call(replica: &str, epoch: u64, sequences: &[u64], began_ms: u64) -> Call {
+        Call {
+            replica: replica.to_owned(),
+            epoch,
+            sequences: sequences.to_vec(),
+            began: began_ms * 1_000_000,
+            ended: Some((began_ms + 10) * 1_000_000),
+            end: End::Done,
+        }
+    }
+
+    fn order(calls: &[Call], disturbed: &Disturbed) -> Verdict {
+        let mut verdict = Verdict::default();
+        verdict.check_order("endpoint", calls, disturbed);
+        verdict
+    }
+
+    #[test]
+    fn an_older_message_after_a_newer_one_is_a_violation_also_if_a_newer_one_follows() {
+        let mut calls = vec![
+            call("a", 1, &[5], 0),
+            call("a", 1, &[7], 20),
+            call("a", 1, &[6], 40),
+        ];
+        let found = order(&calls, &Disturbed::new()).violations;
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("old after new"), "{found:?}");
+        assert!(found[1].contains("finally old"), "{found:?}");
+        calls.push(call("b", 2, &[8], 60));
+        assert_eq!(order(&calls, &Disturbed::new()).violations.len(), 1);
+        calls[2].end = End::Failed;
+        assert_eq!(order(&calls, &Disturbed::new()).violations, [""; 0]);
+    }
+
+    #[test]
+    fn an_older_one_among_newer_ones_and_a_repetition() {
+        let calls = [call("a", 1, &[5, 7], 0), call("a", 1, &[6, 8], 20)];
+        assert_eq!(order(&calls, &Disturbed::new()).violations.len(), 1);
+        let calls = [call("a", 1, &[7], 0), call("a", 1, &[7, 8], 20)];
+        assert_eq!(order(&calls, &Disturbed::new()).violations, [""; 0]);
+    }
+
+    #[test]
+    fn only_a_later_owner_of_a_replica_that_was_killed_soon_is_excused() {
+        let calls = |epoch| {
+            [
+                call("a", 1, &[7], 0),
+                call("b", epoch, &[6], 5000),
+                call("b", epoch, &[7], 5020),
+            ]
+        };
+        let killed = |ms: u64| Disturbed::from([("a".to_owned(), ms * 1_000_000)]);
+        let excused = order(&calls(2), &killed(500));
+        assert_eq!((excused.violations.len(), excused.unacknowledged), (0, 1));
+        assert_eq!(order(&calls(2), &killed(2000)).violations.len(), 1);
+        assert_eq!(order(&calls(1), &killed(500)).violations.len(), 1);
+        assert_eq!(order(&calls(2), &Disturbed::new()).violations.len(), 1);
     }
 }
