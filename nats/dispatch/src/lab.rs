@@ -215,23 +215,38 @@ impl Lab {
         streams_of(&context, &self.config.stream).await
     }
 
-    /// Asks the leaders of all streams and consumers to step down. Returns how many did.
-    pub async fn step_down(&self) -> Result<usize> {
-        let client = self.servers.ready().await?;
-        let context = jetstream::new(client.clone());
-        let mut leaders = Vec::new();
-        for name in streams_of(&context, &self.config.stream).await? {
+    /// Asks the leaders of all streams to step down. Returns how many did.
+    pub async fn streams_step_down(&self) -> Result<usize> {
+        let subject = |name| format!("$JS.API.STREAM.LEADER.STEPDOWN.{name}");
+        let subjects = self.streams().await?.into_iter().map(subject).collect();
+        self.ask(subjects).await
+    }
+
+    /// Asks the leaders of all consumers to step down. Returns how many did.
+    pub async fn consumers_step_down(&self) -> Result<usize> {
+        let context = jetstream::new(self.servers.ready().await?);
+        let mut subjects = Vec::new();
+        for name in self.streams().await? {
             let stream = context.get_stream(&name).await?;
             let consumers: Vec<String> = stream.consumer_names().try_collect().await?;
             let subject = |consumer| format!("$JS.API.CONSUMER.LEADER.STEPDOWN.{name}.{consumer}");
-            leaders.extend(consumers.into_iter().map(subject));
-            leaders.push(format!("$JS.API.STREAM.LEADER.STEPDOWN.{name}"));
+            subjects.extend(consumers.into_iter().map(subject));
         }
-        let asked = leaders
+        self.ask(subjects).await
+    }
+
+    /// Sends empty requests at once, and returns to how many the server has replied with success.
+    async fn ask(&self, subjects: Vec<String>) -> Result<usize> {
+        let client = self.servers.ready().await?;
+        let asked = subjects
             .into_iter()
             .map(|subject| client.request(subject, "".into()));
-        let replies = join_all(asked).await;
-        Ok(replies.into_iter().filter(Result::is_ok).count())
+        let replies = join_all(asked).await.into_iter().flatten();
+        let succeeded = replies.filter(|reply| {
+            let text = String::from_utf8_lossy(&reply.payload);
+            text.contains(r#""success":true"#)
+        });
+        Ok(succeeded.count())
     }
 
     /// The dead letters.
