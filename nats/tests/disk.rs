@@ -3,16 +3,23 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use async_nats::jetstream::{self, stream};
-use keyqueue_nats::{Coalesce, Config, Error, Producer, create};
-use servers::nats::Server;
+use async_nats::Client;
+use async_nats::jetstream::{self, Context, stream};
+use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create};
+use servers::nats::{Server, Servers, messages_of};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use common::{Log, Replica, config, messages, seen};
+use common::{Log, Seen, config, seen};
 
 const BALLAST: &str = "BALLAST";
 const KEYS: usize = 50;
@@ -49,85 +56,143 @@ async fn add(producer: Producer, stop: Arc<AtomicBool>) -> Adds {
     adds
 }
 
+/// Replicas that log, and producers that add, while the disk becomes full and is freed.
+struct Bench {
+    config: Config,
+    context: Context,
+    fleet: Fleet,
+    running: JoinHandle<Result<(), Error>>,
+    log: Log,
+    stop: Arc<AtomicBool>,
+    adding: JoinHandle<Adds>,
+}
+
+impl Bench {
+    async fn new(client: Client, coalesce: Coalesce) -> Bench {
+        let config = Config {
+            coalesce,
+            ..config()
+        };
+        create(&client, &config).await.unwrap();
+        let log = Log::default();
+        let fleet = Fleet::join(client.clone(), config.clone(), "a")
+            .await
+            .unwrap();
+        let running = tokio::spawn({
+            let (fleet, log) = (fleet.clone(), Arc::clone(&log));
+            async move {
+                let handler = move |delivery| {
+                    log.lock().unwrap().push(Seen::of(&delivery));
+                    // Slower than the adds: messages wait in the stream.
+                    sleep(Duration::from_millis(5))
+                };
+                fleet.run(8, handler).await
+            }
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let producer = Producer::new(client.clone(), &config).unwrap();
+        let producer = producer.patience(Duration::from_secs(2));
+        let adding = tokio::spawn(add(producer, Arc::clone(&stop)));
+        sleep(Duration::from_secs(1)).await;
+        Bench {
+            config,
+            context: jetstream::new(client),
+            fleet,
+            running,
+            log,
+            stop,
+            adding,
+        }
+    }
+
+    /// Goes on for a second, and judges when the streams are empty.
+    async fn judge(self) {
+        sleep(Duration::from_secs(1)).await;
+        self.stop.store(true, Relaxed);
+        let adds = self.adding.await.unwrap();
+        let left = async || {
+            messages_of(&self.context, &self.config.stream)
+                .await
+                .unwrap()
+        };
+        let end = Instant::now() + Duration::from_secs(20);
+        while left().await > 0 && Instant::now() < end {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let mut handled: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for seen in seen(&self.log) {
+            let rounds = seen.payloads.iter().map(|payload| payload.parse::<usize>());
+            let of_key = handled.entry(seen.key).or_default();
+            of_key.extend(rounds.map(Result::unwrap));
+        }
+        let confirmed: usize = adds.confirmed.values().map(BTreeSet::len).sum();
+        let coalesce = self.config.coalesce;
+        let (refused, open) = (adds.refused.len(), adds.open);
+        println!("{coalesce:?}: {confirmed} confirmed, {refused} refused, {open} open");
+        assert!(refused + open > 0, "the disk was full");
+        let mut wrong = Vec::new();
+        let left = left().await;
+        if left > 0 {
+            wrong.push(format!("{left} messages are left"));
+        }
+        for (key, rounds) in &adds.confirmed {
+            let handled = &handled[key];
+            let last = *rounds.last().unwrap();
+            let newest = handled.iter().max().copied();
+            if newest < Some(last) {
+                wrong.push(format!("{key}: {last} is lost, the newest was {newest:?}"));
+            }
+            if handled.last().copied() != newest {
+                wrong.push(format!("{key}: the last is not the newest, {newest:?}"));
+            }
+            let falls = handled.windows(2).filter(|pair| pair[1] < pair[0]);
+            wrong.extend(falls.map(|pair| format!("{key}: {} after {}", pair[1], pair[0])));
+            let lost: Vec<_> = rounds
+                .iter()
+                .filter(|round| !handled.contains(round))
+                .collect();
+            if coalesce == Coalesce::Never && !lost.is_empty() {
+                wrong.push(format!("{key}: {lost:?} are lost"));
+            }
+        }
+        for (key, round) in &adds.refused {
+            if handled.get(key).is_some_and(|all| all.contains(round)) {
+                wrong.push(format!("{key}: {round} was refused, and handled"));
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{}: {:#?}",
+            wrong.len(),
+            &wrong[..wrong.len().min(10)]
+        );
+        self.fleet.leave(Duration::from_secs(10)).await;
+        self.running.await.unwrap().unwrap();
+    }
+}
+
+/// The server's limit is reached by another stream.
 async fn full_and_freed(coalesce: Coalesce) {
     let Some(server) = Server::start_with("max_file_store: 4000000").await else {
         return;
     };
-    let config = Config {
-        coalesce,
-        ..config()
-    };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let context = jetstream::new(client.clone());
+    let bench = Bench::new(server.client().await, coalesce).await;
     let ballast = stream::Config {
         name: BALLAST.into(),
         subjects: vec![BALLAST.into()],
         ..Default::default()
     };
-    let ballast = context.create_stream(ballast).await.unwrap();
-    let log = Log::default();
-    let replica = Replica::logging(&server, &config, "a", &log).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let producer = Producer::new(client, &config).unwrap();
-    let adding = tokio::spawn(add(
-        producer.patience(Duration::from_secs(2)),
-        Arc::clone(&stop),
-    ));
-
-    sleep(Duration::from_secs(1)).await;
-    let full = Instant::now() + config.lease + Duration::from_secs(1);
+    let ballast = bench.context.create_stream(ballast).await.unwrap();
+    let full = Instant::now() + bench.config.lease + Duration::from_secs(1);
     while Instant::now() < full {
         // Fills what acknowledgements free.
-        let publishing = context.publish(BALLAST, vec![0; 20_000].into()).await;
-        if publishing.unwrap().await.is_err() {
+        let publishing = bench.context.publish(BALLAST, vec![0; 20_000].into());
+        if publishing.await.unwrap().await.is_err() {
             sleep(Duration::from_millis(20)).await;
         }
     }
     ballast.purge().await.unwrap();
-    sleep(Duration::from_secs(1)).await;
-    stop.store(true, Relaxed);
-    let adds = adding.await.unwrap();
-
-    let end = Instant::now() + Duration::from_secs(20);
-    while messages(&server, &config).await > 0 && Instant::now() < end {
-        sleep(Duration::from_millis(20)).await;
-    }
-    let mut handled: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for seen in seen(&log) {
-        let rounds = seen.payloads.iter().map(|payload| payload.parse::<usize>());
-        let of_key = handled.entry(seen.key).or_default();
-        of_key.extend(rounds.map(Result::unwrap));
-    }
-    let confirmed: usize = adds.confirmed.values().map(BTreeSet::len).sum();
-    println!(
-        "{coalesce:?}: {confirmed} confirmed, {} refused, {} open",
-        adds.refused.len(),
-        adds.open
-    );
-    let left = messages(&server, &config).await;
-    assert_eq!(left, 0, "messages are left");
-    assert!(!adds.refused.is_empty(), "the disk was full");
-    for (key, rounds) in &adds.confirmed {
-        let handled = &handled[key];
-        let last = *rounds.last().unwrap();
-        let newest = handled.iter().max().copied();
-        assert!(newest >= Some(last), "{key}: {last} is lost");
-        assert_eq!(handled.last().copied(), newest, "{key}: finally old");
-        assert!(handled.is_sorted(), "{key}: {handled:?}");
-        if coalesce == Coalesce::Never {
-            let lost: Vec<_> = rounds
-                .iter()
-                .filter(|round| !handled.contains(round))
-                .collect();
-            assert_eq!(lost, [&0; 0], "{key}: lost");
-        }
-    }
-    for (key, round) in &adds.refused {
-        let handled = handled.get(key).is_some_and(|all| all.contains(round));
-        assert!(!handled, "{key}: {round} was refused, and handled");
-    }
-    replica.leave().await;
+    bench.judge().await;
 }
 
 #[tokio::test]
@@ -143,4 +208,88 @@ async fn full_and_freed_client() {
 #[tokio::test]
 async fn full_and_freed_never() {
     full_and_freed(Coalesce::Never).await;
+}
+
+/// A file system of a few megabytes.
+struct Disk(TempDir);
+
+impl Disk {
+    /// `None`: this process may not mount one.
+    fn mount() -> Option<Disk> {
+        let directory = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
+            .arg(directory.path())
+            .status();
+        mount
+            .is_ok_and(|status| status.success())
+            .then_some(Disk(directory))
+    }
+
+    /// Writes a file until there is no room.
+    fn fill(&self) {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(self.ballast())
+            .unwrap();
+        for size in [1 << 16, 1 << 10, 1] {
+            while file.write(&vec![0; size]).is_ok() {}
+        }
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.path().join("ballast")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+/// The disk itself has no room, and the server, which may have given up its streams, is restarted when it has room again.
+async fn without_room(coalesce: Coalesce) {
+    let Some(disk) = Disk::mount() else {
+        println!("not tested: this process may not mount a file system");
+        return;
+    };
+    let Some(mut servers) = Servers::prepare(disk.0.path(), 1).unwrap() else {
+        return;
+    };
+    servers.start().unwrap();
+    let bench = Bench::new(servers.ready().await.unwrap(), coalesce).await;
+    let full = Instant::now() + bench.config.lease + Duration::from_secs(1);
+    while Instant::now() < full {
+        disk.fill();
+        sleep(Duration::from_millis(20)).await;
+    }
+    disk.free();
+    servers.kill(0);
+    servers.start().unwrap();
+    servers.ready().await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    bench.judge().await;
+    drop(servers);
+}
+
+#[tokio::test]
+async fn without_room_server() {
+    without_room(Coalesce::Server).await;
+}
+
+#[tokio::test]
+async fn without_room_client() {
+    without_room(Coalesce::Client).await;
+}
+
+#[tokio::test]
+async fn without_room_never() {
+    without_room(Coalesce::Never).await;
 }
