@@ -193,6 +193,15 @@ fn the_alerts_go_off_when_they_should_and_only_then() {
         promtool(&["check", "rules", "alerts.yml"], Stdio::null());
         promtool(&["check", "config", "prometheus.yml"], Stdio::null());
         promtool(&["test", "rules", "alerts.test.yml"], Stdio::null());
+        let fleet = "../../nats";
+        promtool(
+            &["check", "rules", &format!("{fleet}/alerts.yml")],
+            Stdio::null(),
+        );
+        promtool(
+            &["test", "rules", &format!("{fleet}/alerts.test.yml")],
+            Stdio::null(),
+        );
     }
 }
 

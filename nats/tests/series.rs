@@ -1,4 +1,4 @@
-//! The series of a fleet: those of the README and of the dashboard are there.
+//! The series of a fleet: those of its page, of the dashboard and of the alerts are there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,19 +50,20 @@ async fn the_dashboard_asks_for_series_that_a_fleet_has() {
     running.await.unwrap().unwrap();
     let text = exporter.render();
     let exported = names(&text);
-    let asked = names(include_str!("../dashboard.json"));
+    let mut asked = names(include_str!("../dashboard.json"));
+    asked.extend(names(include_str!("../alerts.yml")));
     assert!(
         asked.is_subset(&exported),
         "{:?}",
         asked.difference(&exported)
     );
-    let readme = include_str!("../README.md");
+    let page = include_str!("../docs/operating.md");
     for name in &exported {
         let short = name.trim_start_matches("keyqueue_nats_");
         let part = ["_sum", "_count"].iter().any(|end| short.ends_with(end));
         assert!(
-            part || readme.contains(short),
-            "README.md does not have {name}"
+            part || page.contains(short),
+            "operating.md does not have {name}"
         );
     }
     // The queue inside, under the stream's name. It reports twice a second.

@@ -27,7 +27,7 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// queue`, `miri visibility canceller`, `nats ownership`, `stress values`, `model`. The second word
+/// queue`, `miri visibility canceller`, `nats ownership`, `fleet lost`, `stress values`, `model`. The second word
 /// is the test binary, or for unit tests, those of keyqueue-nats and the lives of keyqueue-soak the
 /// filter; the third selects the tests that have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +44,9 @@ impl<'a> Checker<'a> {
         let (kind, part, filter) = (word(), word(), word());
         let known = match kind {
             "model" => part.is_empty(),
-            "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" => !part.is_empty(),
+            "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" | "fleet" => {
+                !part.is_empty()
+            }
             _ => false,
         };
         ensure!(known && words.next().is_none(), "`{text}` is no checker");
@@ -97,6 +99,7 @@ impl<'a> Checker<'a> {
             ),
             // The model is explored a hundred times slower without optimisation.
             "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
+            "fleet" => ("nats", format!("test -p keyqueue-nats --test {part}")),
             _ => {
                 let tests = match kind {
                     "unit" => format!("keyqueue --lib {part}"),

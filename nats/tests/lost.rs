@@ -1,0 +1,97 @@
+//! N7: what is on its way gets lost, and the connection breaks, again and again: no key's older message is handled after a newer one,
+//! and with `Coalesce::Never` none is left out.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyqueue_nats::{Coalesce, Config, Fleet, Outcome, Producer, Verdict, create};
+use servers::Proxy;
+use servers::nats::Server;
+use tokio::time::sleep;
+
+use common::{Log, Seen, config, drained, seen};
+
+async fn nothing_old_after_new(coalesce: Coalesce) {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        coalesce,
+        ..config()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let client = async_nats::connect(proxy.address().to_string()).await;
+    let fleet = Fleet::join(client.unwrap(), config.clone(), "a").await;
+    let (fleet, log) = (fleet.unwrap(), Log::default());
+    let running = tokio::spawn({
+        let (fleet, log) = (fleet.clone(), Arc::clone(&log));
+        let handler = move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async {
+                sleep(Duration::from_millis(2)).await;
+                Verdict::<String>::Ok(Outcome::Done)
+            }
+        };
+        async move { fleet.run(16, handler).await }
+    });
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let adding = tokio::spawn(async move {
+        for round in 0..400 {
+            let batch = (0..25).map(|key| (key.to_string(), round.to_string()));
+            for stored in producer.add_batch(batch).await {
+                stored.unwrap();
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    while !adding.is_finished() {
+        proxy.swallow(true);
+        sleep(Duration::from_millis(100)).await;
+        // Messages of the server are on their way, too.
+        proxy.stall(true);
+        sleep(Duration::from_millis(50)).await;
+        proxy.break_all();
+        proxy.stall(false);
+        proxy.swallow(false);
+        sleep(Duration::from_millis(250)).await;
+    }
+    adding.await.unwrap();
+    drained(&server, &config).await;
+    let mut handled = BTreeMap::<_, Vec<usize>>::new();
+    for delivery in seen(&log) {
+        let rounds = delivery.payloads.iter().map(|round| round.parse::<usize>());
+        let of_key = handled.entry(delivery.key).or_default();
+        of_key.extend(rounds.map(Result::unwrap));
+    }
+    assert_eq!(handled.len(), 25);
+    for (key, rounds) in handled {
+        assert!(rounds.is_sorted(), "{key}: {rounds:?}");
+        assert_eq!(rounds.last(), Some(&399), "{key}");
+        if coalesce == Coalesce::Never {
+            let mut once = rounds.clone();
+            once.dedup();
+            assert!(once.into_iter().eq(0..400), "{key}: {rounds:?}");
+        }
+    }
+    fleet.leave(Duration::from_secs(5)).await;
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn by_the_server() {
+    nothing_old_after_new(Coalesce::Server).await;
+}
+
+#[tokio::test]
+async fn by_the_replica() {
+    nothing_old_after_new(Coalesce::Client).await;
+}
+
+#[tokio::test]
+async fn never() {
+    nothing_old_after_new(Coalesce::Never).await;
+}
