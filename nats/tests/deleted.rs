@@ -1,4 +1,4 @@
-//! What an operator, or another program, deletes under a running fleet, and `create` makes again: everything is delivered again
+//! N10: what an operator, or another program, deletes under a running fleet, and `create` makes again: everything is delivered again
 //! soon, and an event tells about it.
 
 mod common;
