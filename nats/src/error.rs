@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use async_nats::Client;
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,6 +70,19 @@ fn shortened(key: &str) -> String {
 }
 
 impl Error {
+    /// Says of an [`Error::Server`] which server it was.
+    pub(crate) fn at(self, client: &Client) -> Self {
+        match self {
+            Error::Server { doing, source } => {
+                let server = client.server_info();
+                let (name, host, port) = (server.server_name, server.host, server.port);
+                let doing = format!("{doing}, at the server {name} ({host}:{port})").into();
+                Error::Server { doing, source }
+            }
+            other => other,
+        }
+    }
+
     /// Makes an [`Error::Server`].
     pub(crate) fn server<E>(doing: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self
     where

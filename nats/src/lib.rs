@@ -6,6 +6,7 @@ pub mod dead_letter;
 mod error;
 mod fleet;
 mod key;
+mod layout;
 mod ownership;
 mod producer;
 mod repartition;

@@ -114,7 +114,8 @@ impl Producer {
     /// Adds a key with a message after a delay, which the server keeps: it survives this process. Returns
     /// the sequence of the delayed message, which has another one when it is delivered.
     ///
-    /// The delay is rounded up to the next full second of the server's clock. A key has one pending delay: a later call
+    /// The time at which it is due is that of this process's clock, rounded up to a full second; the server delivers it when its own clock
+    /// shows that time. So keep the clocks of both by NTP: a second between them is a second more, or less. A key has one pending delay: a later call
     /// replaces it. A delay of zero is [`add`](Self::add).
     ///
     /// The message is added when it is due, not before: with [`Coalesce::Server`](crate::Coalesce::Server) it then replaces

@@ -16,7 +16,7 @@ use async_nats::jetstream::{self, Context};
 use tokio::time::sleep;
 
 use crate::stream::{self, is_missing};
-use crate::{Config, Error};
+use crate::{Config, Error, layout};
 
 /// Between two looks at the streams that are drained.
 const LOOK: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
     let context = jetstream::new(client.clone());
     let store = stream::bucket(&context, config).await?;
     let new = config.partitions.to_string();
-    let (found, revision) = stream::layout(&store, config).await?.unwrap_or_default();
+    let (found, revision) = layout::layout(&store, config).await?.unwrap_or_default();
     let (now, next) = found.split_once(' ').unwrap_or((&found, &new));
     let mismatch = || Error::Mismatch {
         what: format!("partitions of the fleet {}", config.stream),
@@ -70,7 +70,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
     };
     if old.partitions != config.partitions {
         if found == now {
-            stream::write_layout(&context, &store, format!("{now} {new}"), revision).await?;
+            layout::write_layout(&context, &store, format!("{now} {new}"), revision).await?;
             // It may have been another process's.
             return Box::pin(repartition(client, config)).await;
         }
@@ -83,7 +83,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
                 sleep(LOOK).await;
             }
         }
-        stream::write_layout(&context, &store, new, revision).await?;
+        layout::write_layout(&context, &store, new, revision).await?;
     }
     delete_others(&context, config).await
 }

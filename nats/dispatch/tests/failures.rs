@@ -342,7 +342,7 @@ async fn step_down() -> Result<()> {
     while producer.try_wait()?.is_none() {
         consumers += lab.consumers_step_down().await?;
         round += 1;
-        if round % 8 == 0 {
+        if round % 4 == 2 {
             streams += lab.streams_step_down().await?;
         }
         sleep(Duration::from_millis(300)).await;

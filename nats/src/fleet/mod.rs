@@ -21,10 +21,11 @@ mod pull;
 mod receive;
 mod room;
 mod series;
+mod stalled;
 mod tenure;
 mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
 use std::mem;
@@ -55,6 +56,7 @@ pub use self::load::Message;
 use self::marks::Marks;
 use self::room::Room;
 use self::series::Series;
+use self::stalled::Stalled;
 use self::tenure::Tenure;
 use crate::{Config, Error, config, stream};
 
@@ -143,8 +145,7 @@ pub(crate) struct Shared {
     /// How many times the client has connected.
     connects: watch::Sender<u64>,
     owned: Mutex<BTreeMap<u16, Owned>>,
-    /// The partitions whose messages do not come.
-    stalled: Mutex<BTreeSet<Fence>>,
+    stalled: Stalled,
 }
 
 /// A partition of this replica, until it is lost or handed over.
@@ -217,7 +218,7 @@ impl Fleet {
                 events: broadcast::Sender::new(EVENTS),
                 connects: watch::Sender::new(0),
                 owned: Mutex::default(),
-                stalled: Mutex::default(),
+                stalled: Stalled::default(),
                 config,
             }),
             leave,
@@ -447,26 +448,6 @@ impl Shared {
 
     fn stream(&self, fence: Fence) -> &Stream {
         &self.streams[usize::from(fence.partition)]
-    }
-
-    /// Tells that the messages of a partition do not come, and why, or that they come again: once.
-    fn stalled(&self, fence: Fence, reason: Option<String>) {
-        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        let event = match reason {
-            Some(reason) if stalled.insert(fence) => Event::Stalled { fence, reason },
-            None if stalled.remove(&fence) => Event::Receiving(fence),
-            _ => return,
-        };
-        self.series.stalled(stalled.len());
-        drop(stalled);
-        self.tell(event);
-    }
-
-    /// The partition is not ours any more.
-    fn forget_stalled(&self, fence: Fence) {
-        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        stalled.remove(&fence);
-        self.series.stalled(stalled.len());
     }
 
     /// Ends all tenures without handing over. Returns those that were left.

@@ -33,7 +33,7 @@ use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
 use super::tenure::Tenure;
-use crate::{Event, dead_letter, key, stream};
+use crate::{Event, dead_letter, key, layout};
 
 /// Between two tries after an error of the server.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -113,7 +113,7 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
     }
     let mut names = stream.consumer_names();
     while let Some(name) = names.try_next().await? {
-        match stream::consumer_fence(&name) {
+        match layout::consumer_fence(&name) {
             // This replica will hear that it has lost the partition. If it does not, an operator has to see this.
             Some(other) if other > fence => {
                 return Err(format!("the consumer {name} has a higher epoch").into());

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::attempts::Attempts;
 use super::room::Room;
-use crate::{Fence, stream};
+use crate::{Fence, layout};
 
 /// More deliveries than a replica can run at once.
 const MOST_RUNNING: u32 = 1 << 20;
@@ -69,19 +69,19 @@ impl Tenure {
     pub(crate) fn next_consumer(&self) -> String {
         let mut consumer = self.consumer();
         *consumer = (consumer.0 + 1, None);
-        stream::consumer_name(self.fence, consumer.0)
+        layout::consumer_name(self.fence, consumer.0)
     }
 
     /// The name of the consumer.
     pub(crate) fn consumer_name(&self) -> String {
-        stream::consumer_name(self.fence, self.consumer().0)
+        layout::consumer_name(self.fence, self.consumer().0)
     }
 
     /// An acknowledgement is sent to this subject.
     pub(crate) fn acknowledges(&self, subject: &Subject) {
         let mut consumer = self.consumer();
         if consumer.1.is_none() {
-            let name = stream::consumer_name(self.fence, consumer.0);
+            let name = layout::consumer_name(self.fence, consumer.0);
             // It may be of a former consumer, which confirms nothing.
             if subject.split('.').any(|token| token == name) {
                 consumer.1 = Some(subject.clone());

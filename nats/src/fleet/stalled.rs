@@ -1,0 +1,38 @@
+//! The partitions whose messages do not come to their owner: told once, and counted.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Shared;
+use crate::{Event, Fence};
+
+#[derive(Default)]
+pub(super) struct Stalled(Mutex<BTreeSet<Fence>>);
+
+impl Stalled {
+    fn fences(&self) -> MutexGuard<'_, BTreeSet<Fence>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Tells that the messages of a partition do not come, and why, or that they come again: once.
+    pub(super) fn stalled(&self, fence: Fence, reason: Option<String>) {
+        let mut stalled = self.stalled.fences();
+        let event = match reason {
+            Some(reason) if stalled.insert(fence) => Event::Stalled { fence, reason },
+            None if stalled.remove(&fence) => Event::Receiving(fence),
+            _ => return,
+        };
+        self.series.stalled(stalled.len());
+        drop(stalled);
+        self.tell(event);
+    }
+
+    /// The partition is not ours any more.
+    pub(super) fn forget_stalled(&self, fence: Fence) {
+        let mut stalled = self.stalled.fences();
+        stalled.remove(&fence);
+        self.series.stalled(stalled.len());
+    }
+}
