@@ -232,9 +232,8 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
     let owned = replica.fleet.owned();
     server.kill();
     let reason = loop {
-        match events.next().await.unwrap() {
-            Event::Suspended { reason } => break reason,
-            _ => {}
+        if let Event::Suspended { reason } = events.next().await.unwrap() {
+            break reason;
         }
     };
     assert_eq!(reason, "the server does not answer in time");

@@ -119,7 +119,9 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
                 return Err(format!("the consumer {name} has a higher epoch").into());
             }
             // The connection has broken, and its deletion was lost.
-            Some(other) if other == fence => drop(stream.delete_consumer(&name).await?),
+            Some(other) if other == fence => {
+                stream.delete_consumer(&name).await?;
+            }
             Some(_) => {
                 tracing::info!(%fence, consumer = name, "deletes the former owner's consumer");
                 // It has not handed over.
