@@ -60,7 +60,14 @@ impl Driver {
     pub(super) async fn run(mut self, leaves: &mut mpsc::Receiver<Leave>) {
         let mut leaving: Option<(Instant, Leave)> = None;
         while self.drive(leaves, &mut leaving).await {
-            self.begin_again().await;
+            let wait = self.begin_again();
+            tokio::select! {
+                () = sleep(wait) => self.shared.tell(Event::Resumed),
+                Some(leave) = leaves.recv() => {
+                    leaving = Some((Instant::now(), leave));
+                    break;
+                }
+            }
         }
         let abandoned = self.shared.abandon();
         if let Some((_, leave)) = leaving {
@@ -121,8 +128,8 @@ impl Driver {
         }
     }
 
-    /// Forgets everything, and waits for a lease: by then no replica begins anything by what was in the former bucket.
-    async fn begin_again(&mut self) {
+    /// Forgets everything, and returns how long to wait: for a lease. By then no replica begins anything by what was in the former bucket.
+    fn begin_again(&mut self) -> Duration {
         self.shared.abandon();
         self.shared.lease.set(Duration::ZERO);
         self.tasks.abort_all();
@@ -130,9 +137,8 @@ impl Driver {
         self.shared.tell(Event::Suspended {
             reason: format!("the bucket {} was made again", self.bucket.store.name),
         });
-        sleep(self.shared.config.lease).await;
-        self.shared.tell(Event::Resumed);
         self.member = member(&self.shared);
+        self.shared.config.lease
     }
 
     /// Spawns the task that watches the bucket.

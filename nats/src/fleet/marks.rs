@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::load::Message;
 
-/// How many notes are made before the server is asked to confirm out of turn.
+/// How many notes are made before the server is asked to confirm at the next look.
 const MANY: usize = 50_000;
 
 /// Of one partition.

@@ -153,19 +153,13 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     // What the server has delivered, when it last counted messages as delivered and there were none here.
     let mut lost = None;
     loop {
-        let next = Instant::now() + LOOK;
-        while Instant::now() < next && !marks.unconfirmed().1 {
-            sleep(LOOK / 20).await;
-        }
+        sleep(LOOK).await;
         let (some, many) = marks.unconfirmed();
         if is_again && (many || some && confirmed.elapsed() >= CONFIRM) {
             if shared.acks.settled(&shared.client, tenure).await {
                 marks.confirmed();
             }
             confirmed = Instant::now();
-        }
-        if Instant::now() < next {
-            continue;
         }
         let info = match timeout(2 * LOOK, consumer.get_info()).await {
             Ok(Ok(info)) => info,

@@ -66,7 +66,12 @@ where
     let suspect = !load.proven && load.messages[0].sequence <= tenure.suspects.load(Relaxed);
     let failures = tenure.attempts.of(&token);
     let _alone = if suspect && failures > 0 {
-        Some(shared.suspects.lock().await)
+        // Waiting would take a task from other keys.
+        let Ok(alone) = shared.suspects.try_lock() else {
+            load.park();
+            return Verdict::Ok(Outcome::Later(PAUSE / 10));
+        };
+        Some(alone)
     } else {
         None
     };
