@@ -3,7 +3,6 @@ package main
 import (
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -35,8 +34,6 @@ func newLimiter(name string) workqueue.TypedRateLimiter[uint64] {
 	switch name {
 	case "exponential":
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[uint64](base, most)
-	case "bucket":
-		return &workqueue.TypedBucketRateLimiter[uint64]{Limiter: rate.NewLimiter(10, 100)}
 	case "controller":
 		return workqueue.DefaultTypedControllerRateLimiter[uint64]()
 	}

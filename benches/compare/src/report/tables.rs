@@ -38,7 +38,7 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
     ]
 }
 
-/// The medians with least and most, the ratios to keyqueue's, and the targets. What is bold is
+/// Of the rows with a target: the medians with least and most, the ratios to keyqueue's, and the targets. What is bold is
 /// faster than keyqueue, or is a target that is short.
 pub(super) fn results(report: &Report) -> String {
     let header = "workload|unit|>keyqueue|>client-go|>priorityqueue|>single-lock|>to client-go\
@@ -55,7 +55,8 @@ pub(super) fn results(report: &Report) -> String {
         cells.push(joined(targets));
         cells
     };
-    table(header, report.rows.iter().map(cells))
+    let rows = report.rows.iter().filter(|row| !row.of.3.is_empty());
+    table(header, rows.map(cells))
 }
 
 /// How often keyqueue's time is that of its read-modify-writes.
@@ -117,8 +118,8 @@ pub(super) fn summary(report: &Report) -> String {
         count(Some(false)),
         count(None),
     );
-    // Time for each key, add or event; an interval is set from outside.
-    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.id.ends_with("interval");
+    // Time for each key, add or event.
+    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.of.3.is_empty();
     for rival in RIVALS {
         let rows = report.rows.iter().filter(is_of_speed);
         let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
@@ -149,9 +150,7 @@ fn table(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
 /// The median of a contender, bold if it is below keyqueue's and the contender is a rival.
 fn median(row: &Row, contender: &str) -> String {
     let (ours, median) = (row.median(OURS), row.median(contender));
-    // A shorter interval is a heavier load.
-    let counts = !LIMITS.contains(&contender) && !row.id.ends_with("interval");
-    let is_ahead = counts && median < ours;
+    let is_ahead = !LIMITS.contains(&contender) && median < ours;
     median.map_or(String::new(), |median| bold(number(median), is_ahead))
 }
 

@@ -14,7 +14,6 @@ pub(crate) fn run<C: Queue<u64, Key = u64>>(
     let add = |queue: &C, _level: usize, key: u64| queue.add(key);
     let figure = match round.kind {
         Kind::Groups100Cycle => levels::cycle(round.count, &new(100), add),
-        Kind::Groups100kCycle => levels::cycle(round.count, &new(100_000), add),
         Kind::Groups100 => levels::flow(round, &new(100), &add),
         Kind::Groups100k => levels::flow(round, &new(100_000), &add),
         _ => return None,

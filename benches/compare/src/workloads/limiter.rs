@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use keyqueue::limiter::{Bucket, ItemExponentialFailure, MaxOf, RateLimiter, default_controller};
+use keyqueue::limiter::{ItemExponentialFailure, MaxOf, RateLimiter, default_controller};
 use keyqueue::{Clock, DefaultHasher};
 use parking_lot::Mutex;
 
@@ -24,10 +24,8 @@ const BURST: u32 = 100;
 /// The crate's limiters.
 pub(crate) fn keyqueue(round: &Round<'_>) -> Option<Vec<f64>> {
     let exponential = ItemExponentialFailure::new(BASE, MAX).expect("in range");
-    let bucket = Bucket::new(f64::from(PER_SECOND), BURST).expect("in range");
     Some(match round.kind {
         Kind::LimiterExponential => measure(round, exponential),
-        Kind::LimiterBucket => measure(round, bucket),
         Kind::LimiterController => measure(round, default_controller()),
         _ => return None,
     })
@@ -39,7 +37,6 @@ pub(crate) fn locked(round: &Round<'_>) -> Option<Vec<f64>> {
     let bucket = LockedBucket::default();
     Some(match round.kind {
         Kind::LimiterExponential => measure(round, exponential),
-        Kind::LimiterBucket => measure(round, bucket),
         Kind::LimiterController => {
             let both: [Box<dyn RateLimiter<u64>>; 2] = [Box::new(exponential), Box::new(bucket)];
             measure(round, MaxOf::new(both))
