@@ -5,7 +5,8 @@
 //! `<stream>-dead` for them (`WORK-dead` by default). All keys have this one subject: the key is in a header, and
 //! [`key`] returns it.
 //!
-//! The stream has no limit, and nobody but you deletes from it. To read it, make a consumer. This program prints each dead
+//! The stream has no limit, and nobody but you deletes from it. [`list`], [`put_back`] and [`drop_letter`] are for a page or a
+//! tool that looks at it now and then. A program that handles each letter once makes a consumer. This one prints each dead
 //! letter, adds its key again, and then deletes the letter:
 //!
 //! ```no_run
@@ -40,6 +41,8 @@
 //! A letter is an old message. Unless the configuration has [`Coalesce::Never`](crate::Coalesce::Never), adding it again
 //! replaces a later message of its key that still waits. If your payloads are states, add the present state of the key instead.
 
+mod list;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 
@@ -47,6 +50,8 @@ use crate::Fence;
 use crate::fleet::Shared;
 use crate::fleet::load::{Load, Message};
 use crate::key as token;
+pub(crate) use list::count_in;
+pub use list::{Letter, count, drop_letter, get, list, put_back};
 
 /// The header with the key of a dead letter, encoded as a token of a subject: [`key`] decodes it.
 pub const KEY: &str = "Keyqueue-Key";

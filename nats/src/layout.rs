@@ -141,3 +141,49 @@ pub(crate) async fn check_layout(store: &Store, config: &Config) -> Result<bool,
         wanted,
     })
 }
+
+/// The number of partitions that a fleet has now, which may differ from that of a configuration.
+pub(crate) struct Layout {
+    /// The number of partitions whose messages are handled.
+    pub(crate) now: u16,
+    /// The number that takes new messages, while the number is changed.
+    pub(crate) next: Option<u16>,
+}
+
+impl Layout {
+    /// Reads the record.
+    pub(crate) async fn read(store: &Store, config: &Config) -> Result<Self, Error> {
+        let (found, _) = layout(store, config).await?.unwrap_or_default();
+        parse(&found).ok_or_else(|| Error::Mismatch {
+            what: config.layout(),
+            found: match &*found {
+                "" => "unknown (`create` writes it)".into(),
+                _ => format!("{found:?}"),
+            },
+            wanted: config.partitions.to_string(),
+        })
+    }
+}
+
+/// Reads `16` or `16 64`.
+fn parse(text: &str) -> Option<Layout> {
+    let (now, next) = match text.split_once(' ') {
+        Some((now, next)) => (now, Some(next.parse().ok()?)),
+        None => (text, None),
+    };
+    let now = now.parse().ok()?;
+    Some(Layout { now, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_has_one_number_or_two() {
+        let read = |text| parse(text).map(|layout| (layout.now, layout.next));
+        assert_eq!(read("16"), Some((16, None)));
+        assert_eq!(read("16 64"), Some((16, Some(64))));
+        assert_eq!((read(""), read("16 "), read("x")), (None, None, None));
+    }
+}

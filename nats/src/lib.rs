@@ -10,6 +10,8 @@ mod layout;
 mod ownership;
 mod producer;
 mod repartition;
+mod scan;
+pub mod status;
 mod stream;
 
 pub use config::{Coalesce, Config};
@@ -20,4 +22,5 @@ pub use fleet::{Delivery, Event, Fence, Fleet, Left, Message};
 pub use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 pub use producer::Producer;
 pub use repartition::repartition;
+pub use status::status;
 pub use stream::create;

@@ -25,7 +25,7 @@ use crate::{Coalesce, Config, Error};
 /// all ids of this time in memory, about 200 bytes each.
 pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
 /// How many requests about streams are sent at once.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// The first version of the server that has schedules.
 const OLDEST: (u32, u32) = (2, 12);
