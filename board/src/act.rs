@@ -149,19 +149,15 @@ async fn try_to(context: &Context, name: &str, fields: &Fields) -> Result<(Actio
         log_refused("", &why);
         return Err(Problem::forbidden(why));
     }
-    let Some(queue) = context.board.queue(name) else {
-        return Err(Problem::no_queue(name));
+    let Some(place) = context.board.place(context.kind, name) else {
+        return Err(Problem::not_on_board(context.kind, name));
     };
     let Some(who) = context.who(name, action) else {
         log_refused("", &"not allowed");
         return Err(Problem::forbidden("this is not allowed for you"));
     };
     let task = fields.task(action)?;
-    let done = blocking(move || {
-        let done = queue.source.act(&task);
-        queue.forget_census();
-        done
-    });
+    let done = blocking(move || place.act(&task));
     let done = done.await.ok_or_else(Problem::panicked)?;
     match &done {
         Ok(done) => tracing::info!(

@@ -1,4 +1,4 @@
-//! The registry of queues, and what a look at one of them is worth to the next.
+//! The registry of queues and fleets, and what a look at one of them is worth to the next.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,10 @@ use keyqueue::limiter::RateLimiter;
 
 use crate::error::NameError;
 use crate::events::FIRST;
+#[cfg(feature = "nats")]
+use crate::fleet::Fleet;
 use crate::history::{History, INTERVAL, Sample};
+use crate::place::{Kind, Place};
 use crate::policy::{Asked, Policy};
 use crate::rows::{Census, Summary};
 use crate::shown::Shown;
@@ -34,10 +37,39 @@ const STALE: Duration = Duration::from_secs(30);
 pub struct Board(pub(crate) Arc<Registry>);
 
 pub(crate) struct Registry {
-    queues: RwLock<BTreeMap<String, Arc<Entry>>>,
+    names: RwLock<Names>,
     policy: RwLock<Option<Arc<Policy>>>,
     /// Live pages that are open now.
     pub(crate) viewers: std::sync::atomic::AtomicUsize,
+}
+
+/// What was added. No two have the same name.
+#[derive(Default)]
+struct Names {
+    queues: BTreeMap<String, Arc<Entry>>,
+    #[cfg(feature = "nats")]
+    fleets: BTreeMap<String, Arc<Fleet>>,
+}
+
+impl Names {
+    /// Checks a name under which something is to be added.
+    fn check(&self, name: &str) -> Result<(), NameError> {
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(NameError::new("must have 1 to 200 bytes", name));
+        }
+        if name.chars().any(char::is_control) || matches!(name, "." | "..") {
+            let rule = "must have no control characters, and not be a relative path";
+            return Err(NameError::new(rule, name));
+        }
+        let is_queue = |known: &Arc<Entry>| known.source.summary().is_some();
+        let is_taken = self.queues.get(name).is_some_and(is_queue);
+        #[cfg(feature = "nats")]
+        let is_taken = is_taken || self.fleets.contains_key(name);
+        match is_taken {
+            true => Err(NameError::new("must be that of no other queue", name)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A queue, with what was last seen of it.
@@ -56,7 +88,7 @@ struct Seen {
 }
 
 /// What is under these locks is valid after a panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,7 +97,7 @@ impl Board {
     #[must_use]
     pub fn new() -> Self {
         Board(Arc::new(Registry {
-            queues: RwLock::default(),
+            names: RwLock::default(),
             policy: RwLock::default(),
             viewers: Default::default(),
         }))
@@ -88,40 +120,65 @@ impl Board {
         S: BuildHasher + Send + Sync + 'static,
     {
         let name = name.into();
-        if name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(NameError::new("must have 1 to 200 bytes", &name));
-        }
-        if name.chars().any(char::is_control) || matches!(&*name, "." | "..") {
-            let rule = "must have no control characters, and not be a relative path";
-            return Err(NameError::new(rule, &name));
-        }
-        let mut queues = self
-            .0
-            .queues
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let known = queues.get(&name);
-        if known.is_some_and(|known| known.source.summary().is_some()) {
-            return Err(NameError::new("must be that of no other queue", &name));
-        }
+        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.check(&name)?;
         let entry = Entry {
             name: name.clone(),
             source: Box::new(shown),
             seen: Mutex::default(),
             history: Mutex::default(),
         };
-        queues.insert(name, Arc::new(entry));
+        names.queues.insert(name, Arc::new(entry));
         Ok(self)
     }
 
-    /// Takes a queue off the board. Returns whether there was one with this name.
+    /// Adds a fleet of replicas of [`keyqueue_nats`] under a name, as [`add`](Self::add) does: its partitions, their owners, what waits
+    /// in them, and its dead letters. The board reads all of it from the server, so this process need not be one of the replicas.
+    ///
+    /// It is not checked here: a page of a fleet that is not on the server, or whose server does not respond within 2 s, says so.
+    /// Of the actions it has those on dead letters. A policy gets the name as [`Asked::queue`].
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add): queues and fleets have no name in common.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+    /// use keyqueue_board::Board;
+    /// use keyqueue_nats::Config;
+    ///
+    /// let client = async_nats::connect("localhost").await?;
+    /// let board = Board::new();
+    /// board.add_fleet("webhooks", client, Config::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "nats")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "nats")))]
+    pub fn add_fleet(
+        &self,
+        name: impl Into<String>,
+        client: async_nats::Client,
+        config: keyqueue_nats::Config,
+    ) -> Result<&Self, NameError> {
+        let name = name.into();
+        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.check(&name)?;
+        let fleet = Fleet::new(name.clone(), client, config);
+        // The queue of this name that may be there is gone.
+        names.queues.remove(&name);
+        names.fleets.insert(name, Arc::new(fleet));
+        Ok(self)
+    }
+
+    /// Takes a queue or a fleet off the board. Returns whether there was one with this name.
     pub fn remove(&self, name: &str) -> bool {
-        let mut queues = self
-            .0
-            .queues
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        queues.remove(name).is_some()
+        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "nats")]
+        if names.fleets.remove(name).is_some() {
+            return true;
+        }
+        names.queues.remove(name).is_some()
     }
 
     /// Lets those act for whom `policy` returns who they are: what is asked for, and by which request, is its argument.
@@ -177,13 +234,34 @@ impl Board {
     }
 
     pub(crate) fn queues(&self) -> Vec<Arc<Entry>> {
-        let queues = self.0.queues.read().unwrap_or_else(PoisonError::into_inner);
-        queues.values().cloned().collect()
+        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.queues.values().cloned().collect()
     }
 
     pub(crate) fn queue(&self, name: &str) -> Option<Arc<Entry>> {
-        let queues = self.0.queues.read().unwrap_or_else(PoisonError::into_inner);
-        queues.get(name).cloned()
+        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.queues.get(name).cloned()
+    }
+
+    #[cfg(feature = "nats")]
+    pub(crate) fn fleets(&self) -> Vec<Arc<Fleet>> {
+        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.fleets.values().cloned().collect()
+    }
+
+    #[cfg(feature = "nats")]
+    pub(crate) fn fleet(&self, name: &str) -> Option<Arc<Fleet>> {
+        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.fleets.get(name).cloned()
+    }
+
+    /// Returns what has this name, of this kind.
+    pub(crate) fn place(&self, kind: Kind, name: &str) -> Option<Arc<dyn Place>> {
+        match kind {
+            Kind::Queue => Some(self.queue(name)?),
+            #[cfg(feature = "nats")]
+            Kind::Fleet => Some(self.fleet(name)?),
+        }
     }
 
     /// Returns who asks, if that is allowed.

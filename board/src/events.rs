@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::Board;
 use crate::pages::{Problem, View};
+use crate::place::Kind;
 use crate::web::{Context, blocking};
 
 /// The most live pages that are open at a time. Further ones ask now and then instead.
@@ -27,6 +28,16 @@ const SHARE: u32 = 150;
 /// What a look is taken to need at first. It is taken to need twice as long as before at most, so that one that other threads
 /// have held up does not count as work.
 pub(crate) const FIRST: Duration = Duration::from_millis(10);
+
+/// Returns how long a live page waits until it looks again.
+fn pause(kind: Kind, usual: Duration) -> Duration {
+    match kind {
+        Kind::Queue => INTERVAL.max(usual * SHARE),
+        // A look waits for the server, so its time says nothing about the work. A page of letters may have megabytes.
+        #[cfg(feature = "nats")]
+        Kind::Fleet => 5 * INTERVAL,
+    }
+}
 
 /// Counts a live page while it is open.
 struct Viewer(Board);
@@ -73,7 +84,7 @@ pub(crate) fn stream(
         return Problem::no_runtime().into_response();
     };
     let (to, events) = mpsc::channel(1);
-    let view = Arc::new(view);
+    let (view, kind) = (Arc::new(view), context.kind);
     runtime.spawn(async move {
         let _viewer = viewer;
         let (mut before, mut sent) = (String::new(), Instant::now());
@@ -85,6 +96,9 @@ pub(crate) fn stream(
             usual = began.elapsed().min(2 * usual);
             let (name, html) = match seen {
                 Some(Ok(html)) => ("live", html),
+                Some(Err(problem)) if problem.is_passing() => {
+                    ("live", problem.note().into_string())
+                }
                 // What the page was about is gone.
                 Some(Err(problem)) => ("end", problem.note().into_string()),
                 None => ("end", Problem::panicked().note().into_string()),
@@ -102,7 +116,7 @@ pub(crate) fn stream(
                 break;
             }
             tokio::select! {
-                () = tokio::time::sleep(INTERVAL.max(usual * SHARE)) => {}
+                () = tokio::time::sleep(pause(kind, usual)) => {}
                 () = to.closed() => break,
             }
         }

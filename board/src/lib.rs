@@ -53,11 +53,14 @@ mod board;
 mod csrf;
 mod error;
 mod events;
+#[cfg(feature = "nats")]
+mod fleet;
 mod history;
 mod letters;
 mod live;
 mod pages;
 mod picture;
+mod place;
 mod policy;
 mod rows;
 mod shown;

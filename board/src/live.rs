@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use keyqueue::limiter::RateLimiter;
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
 
-use crate::letters::LetterStore;
-use crate::rows::{Census, Keys, Letter, Letters, Row, Summary, Wanted};
+use crate::letters::{self, LetterStore};
+use crate::rows::{Census, Keys, Row, Summary, Wanted};
 use crate::shown::Shown;
-use crate::source::{Done, KeyId, Refused, Source, Task, Totals, Which};
+use crate::source::{Done, KeyId, Refused, Source, Task, Totals};
 use crate::text;
 
 /// The keys that are looked at before the time is checked.
@@ -90,82 +90,12 @@ where
     fn store(&self) -> Result<&dyn LetterStore, Refused> {
         self.letters.as_deref().ok_or(Refused::NoLetters)
     }
-
-    /// Does something to one letter, or to all that match.
-    fn each_letter(
-        &self,
-        which: &Which,
-        act: impl Fn(&dyn LetterStore, u64) -> Result<(), Refused>,
-    ) -> Result<Done, Refused> {
-        let store = self.store()?;
-        let (search, within) = match which {
-            Which::One(id) => {
-                let subject = self.letter(*id).map(|letter| letter.key);
-                act(store, *id)?;
-                return Ok(Done::one(text::cut(
-                    &subject.unwrap_or_default(),
-                    text::IN_TABLE,
-                )));
-            }
-            Which::All(search, within) => (search, *within),
-        };
-        let end = Instant::now() + within;
-        let (mut done, mut from) = (Done::default(), 0);
-        done.subject = format!("all with {:?}", text::cut(search, text::IN_TABLE));
-        // Those that come meanwhile, such as a key that fails again, are not meant.
-        let mut left = store.len();
-        while left > 0 {
-            let page = store.page(from, STEP.min(left), text::WHOLE);
-            let Some(newest) = page.last() else { break };
-            from = newest.id.saturating_add(1);
-            left -= page.len();
-            for letter in page.iter().filter(|letter| matches(letter, search)) {
-                match act(store, letter.id) {
-                    Ok(()) => done.count += 1,
-                    // Another thread has it.
-                    Err(Refused::NoLetter(_)) => {}
-                    Err(refused) if done.count == 0 => return Err(refused),
-                    Err(_) => {
-                        return Ok(Done {
-                            is_partial: true,
-                            ..done
-                        });
-                    }
-                }
-            }
-            if Instant::now() >= end {
-                return Ok(Done {
-                    is_partial: true,
-                    ..done
-                });
-            }
-        }
-        Ok(done)
-    }
 }
 
 /// Keeps the keys that are held for the longest time, those first.
 fn keep_longest<K>(in_hand: &mut Vec<(KeySnapshot<'_, K>, Cursor)>) {
     in_hand.sort_by_key(|(key, _)| std::cmp::Reverse(key.held()));
     in_hand.truncate(IN_HAND);
-}
-
-fn matches(letter: &Letter, search: &str) -> bool {
-    let value = letter.value.as_deref().unwrap_or_default();
-    [&letter.key, &letter.error, value]
-        .iter()
-        .any(|text| text.contains(search))
-}
-
-/// Cuts the texts of a letter for a table.
-fn brief(letter: Letter) -> Letter {
-    let cut = |text: String| text::cut(&text, text::IN_TABLE);
-    Letter {
-        key: cut(letter.key),
-        value: letter.value.map(cut),
-        error: cut(letter.error),
-        ..letter
-    }
 }
 
 impl<K, L, S> Source for Shown<K, L, S>
@@ -187,7 +117,7 @@ where
                 Summary::OPEN
             },
             pausable: queue.is_pausable(),
-            dead_letters: self.letters.as_ref().map(|letters| letters.len()),
+            dead_letters: (self.letters.as_ref()).and_then(|letters| letters.len().ok()),
         })
     }
 
@@ -281,49 +211,15 @@ where
         self.with_key(&queue, key, |key, at| self.row(key, at, text::WHOLE))
     }
 
-    fn letters(&self, from: u64, max: usize, search: &str, within: Duration) -> Option<Letters> {
-        let store = self.letters.as_deref()?;
-        let end = Instant::now() + within;
-        let mut letters = Letters {
-            len: store.len(),
-            capacity: store.capacity(),
-            lost: store.lost(),
-            ..Letters::default()
-        };
-        let mut next = Some(from);
-        while let Some(from) = next
-            && letters.rows.len() < max
-            && Instant::now() < end
-        {
-            let page = store.page(from, max, text::WHOLE);
-            let last = page.last().filter(|_| page.len() == max);
-            next = last.and_then(|letter| letter.id.checked_add(1));
-            let is_meant = |letter: &Letter| search.is_empty() || matches(letter, search);
-            letters
-                .rows
-                .extend(page.into_iter().filter(is_meant).map(brief));
-        }
-        letters.next = next;
-        Some(letters)
-    }
-
-    fn letter(&self, id: u64) -> Option<Letter> {
-        let mut page = self.letters.as_deref()?.page(id, 1, text::WHOLE);
-        page.pop().filter(|letter| letter.id == id)
+    fn letter_store(&self) -> Option<&dyn LetterStore> {
+        self.letters.as_deref()
     }
 
     fn act(&self, task: &Task) -> Result<Done, Refused> {
         let queue = self.queue.upgrade().ok_or(Refused::Gone)?;
         match task {
-            Task::PutBack(which) => self.each_letter(which, |store, id| match store.put_back(id) {
-                Some(Added::ShutDown) => Err(Refused::ShutDown),
-                Some(_) => Ok(()),
-                None => Err(Refused::NoLetter(id)),
-            }),
-            Task::DropLetter(which) => self.each_letter(which, |store, id| {
-                let dropped = store.remove(id).then_some(());
-                dropped.ok_or(Refused::NoLetter(id))
-            }),
+            Task::PutBack(which) => letters::put_back(self.store()?, which),
+            Task::DropLetter(which) => letters::remove(self.store()?, which),
             Task::RunNow(key) => {
                 if queue.is_shutting_down() {
                     return Err(Refused::ShutDown);

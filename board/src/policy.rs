@@ -83,7 +83,7 @@ impl FromStr for Action {
 pub struct Asked<'r> {
     /// What is to be done.
     pub action: Action,
-    /// The name of the queue.
+    /// The name of the queue, or of the fleet.
     pub queue: &'r str,
     /// The request, without its body: headers, and the extensions that a layer before the board has set, such as the
     /// user who has logged in. It is also called with the request of a page, to decide which buttons that shows.

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use keyqueue::{Cursor, Listed};
 use serde::{Serialize, Serializer};
 
+use crate::text;
+
 /// A queue, without a look at its keys.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Summary {
@@ -92,12 +94,33 @@ pub(crate) struct Letter {
     pub(crate) key: String,
     pub(crate) value: Option<String>,
     pub(crate) error: String,
-    pub(crate) reason: String,
+    /// `None` of a fleet, as is `first`.
+    pub(crate) reason: Option<String>,
     pub(crate) attempts: u64,
-    #[serde(serialize_with = "unix")]
-    pub(crate) first: SystemTime,
+    #[serde(serialize_with = "maybe_unix")]
+    pub(crate) first: Option<SystemTime>,
     #[serde(serialize_with = "unix")]
     pub(crate) last: SystemTime,
+}
+
+impl Letter {
+    pub(crate) fn matches(&self, search: &str) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        [&self.key, &self.error, value]
+            .iter()
+            .any(|text| text.contains(search))
+    }
+
+    /// Cuts its texts for a table.
+    pub(crate) fn brief(self) -> Self {
+        let cut = |text: String| text::cut(&text, text::IN_TABLE);
+        Letter {
+            key: cut(self.key),
+            value: self.value.map(cut),
+            error: cut(self.error),
+            ..self
+        }
+    }
 }
 
 /// A page of dead letters.
@@ -106,7 +129,8 @@ pub(crate) struct Letters {
     pub(crate) rows: Vec<Letter>,
     pub(crate) next: Option<u64>,
     pub(crate) len: usize,
-    pub(crate) capacity: usize,
+    /// `None`: the store has no limit.
+    pub(crate) capacity: Option<usize>,
     pub(crate) lost: u64,
 }
 
@@ -121,12 +145,19 @@ pub(crate) struct Wanted {
     pub(crate) within: Duration,
 }
 
-fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(time.as_secs_f64())
 }
 
 fn maybe_seconds<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     time.map(|time| time.as_secs_f64()).serialize(to)
+}
+
+fn maybe_unix<S: Serializer>(time: &Option<SystemTime>, to: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => unix(time, to),
+        None => to.serialize_none(),
+    }
 }
 
 fn unix<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {

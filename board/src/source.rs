@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use thiserror::Error;
 
-use crate::rows::{Census, Keys, Letter, Letters, Row, Summary, Wanted};
+use crate::letters::LetterStore;
+use crate::rows::{Census, Keys, Row, Summary, Wanted, seconds};
 
 /// What was counted since the queue was built; all 0 for a queue that counts nothing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Totals {
     pub(crate) delivered: u64,
     pub(crate) ended: u64,
     pub(crate) failed: u64,
+    #[serde(serialize_with = "seconds")]
     pub(crate) queue_time: Duration,
+    #[serde(serialize_with = "seconds")]
     pub(crate) work_time: Duration,
 }
 
@@ -32,11 +36,8 @@ pub(crate) trait Source: Send + Sync {
     /// Returns a key with all of its text; `None` if the queue does not have it any more.
     fn key(&self, key: &KeyId) -> Option<Row>;
 
-    /// Returns a page of dead letters; `None` if the board was not told where they are.
-    fn letters(&self, from: u64, max: usize, search: &str, within: Duration) -> Option<Letters>;
-
-    /// Returns a dead letter with all of its text.
-    fn letter(&self, id: u64) -> Option<Letter>;
+    /// Returns the dead letters; `None` if the board was not told where they are.
+    fn letter_store(&self) -> Option<&dyn LetterStore>;
 
     /// Does what somebody may do who has been checked. Returns how many keys, letters, groups or queues it was done to.
     fn act(&self, task: &Task) -> Result<Done, Refused>;
@@ -118,4 +119,16 @@ pub(crate) enum Refused {
     NotPausable(String),
     #[error("no thread can be started to wait for the drain: {0}")]
     NoThread(String),
+    #[cfg(feature = "nats")]
+    #[error("this cannot be done with a fleet")]
+    NotOfFleet,
+    #[cfg(feature = "nats")]
+    #[error(
+        "no producer has published the message of this dead letter, so it has no key: drop it instead"
+    )]
+    Keyless,
+    /// The server of a fleet does not respond, or refuses.
+    #[cfg(feature = "nats")]
+    #[error("{0}")]
+    Server(String),
 }

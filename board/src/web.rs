@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use crate::act::act;
 use crate::csrf::Token;
 use crate::pages::{self, Problem, View};
+use crate::place::Kind;
 use crate::policy::{Action, Asked};
 use crate::{Board, events};
 
@@ -31,7 +32,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<St> {
-    Router::new()
+    let routes = Router::new();
+    #[cfg(feature = "nats")]
+    let routes = routes
+        .route("/f/{fleet}", get(fleet))
+        .route("/f/{fleet}/dead", get(letters))
+        .route("/f/{fleet}/dead/{id}", get(letter))
+        .route("/f/{fleet}/do", post(act));
+    routes
         .route("/", get(index))
         .route("/board.css", get(css))
         .route("/board.js", get(js))
@@ -84,7 +92,9 @@ pub(crate) struct Context {
     pub(crate) home: String,
     pub(crate) token: Token,
     pub(crate) params: Params,
-    /// What is allowed, by action. A page is about one queue.
+    /// What the page is about.
+    pub(crate) kind: Kind,
+    /// What is allowed, by action. A page is about one queue, or one fleet.
     allowed: [OnceLock<bool>; Action::ALL.len()],
 }
 
@@ -92,6 +102,7 @@ impl Context {
     pub(crate) fn new(board: Board, parts: Parts, params: Params) -> Result<Self, Problem> {
         let token = Token::of(&parts.headers).ok_or_else(Problem::no_token)?;
         let (root, home) = paths(&parts);
+        let kind = Kind::of(parts.uri.path());
         Ok(Context {
             board,
             parts,
@@ -99,6 +110,7 @@ impl Context {
             home,
             token,
             params,
+            kind,
             allowed: Default::default(),
         })
     }
@@ -230,6 +242,14 @@ async fn index((State(board), Query(params), parts): Asks) -> Response {
 async fn queue(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
     respond(board, parts, params, move |at| {
         pages::queue::view(at, &name)
+    })
+    .await
+}
+
+#[cfg(feature = "nats")]
+async fn fleet(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
+    respond(board, parts, params, move |at| {
+        pages::fleet::view(at, &name)
     })
     .await
 }

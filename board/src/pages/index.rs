@@ -1,10 +1,19 @@
-//! All queues.
+//! All queues and fleets.
 
-use maud::html;
+use maud::{Markup, html};
+use serde::Serialize;
 
 use super::{Problem, View, json, path};
 use crate::rows::Summary;
 use crate::web::Context;
+
+/// A fleet, without a request to its server.
+#[derive(Serialize)]
+struct Fleet<'a> {
+    name: &'a str,
+    stream: &'a str,
+    server: &'static str,
+}
 
 pub(crate) fn view(at: &Context) -> Result<View, Problem> {
     let queues = at.board.queues();
@@ -21,10 +30,23 @@ pub(crate) fn view(at: &Context) -> Result<View, Problem> {
             }
         })
         .collect();
+    #[cfg(feature = "nats")]
+    let fleets = at.board.fleets();
+    #[cfg(feature = "nats")]
+    let fleets: Vec<_> = (fleets.iter())
+        .map(|fleet| Fleet {
+            name: &fleet.name,
+            stream: fleet.stream(),
+            server: fleet.connection(),
+        })
+        .collect();
+    #[cfg(not(feature = "nats"))]
+    let fleets: Vec<Fleet<'_>> = Vec::new();
     let live = html! {
-        @if summaries.is_empty() {
+        @if summaries.is_empty() && fleets.is_empty() {
             p { "No queue was added to the board." }
-        } @else {
+        }
+        @if !summaries.is_empty() {
             div.scroll {
                 table {
                     caption { "Queues of this process" }
@@ -47,12 +69,35 @@ pub(crate) fn view(at: &Context) -> Result<View, Problem> {
                 }
             }
         }
+        @if !fleets.is_empty() { (table(at, &fleets)) }
     };
     Ok(View {
         title: "Queues".into(),
         queue: None,
         still: html! {},
         live,
-        json: json(&summaries),
+        json: serde_json::json!({ "queues": json(&summaries), "fleets": json(&fleets) }),
     })
+}
+
+fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
+    html! {
+        div.scroll { table {
+            caption { "Fleets of replicas" }
+            thead { tr {
+                th scope="col" { "Fleet" }
+                th scope="col" { "Streams" }
+                th scope="col" { "Server" }
+            } }
+            tbody {
+                @for fleet in fleets {
+                    tr {
+                        td data-label="Fleet" { a href={ (at.root) "f/" (path(fleet.name)) } { bdi { (fleet.name) } } }
+                        td data-label="Streams" { (fleet.stream) }
+                        td data-label="Server" { span.state { (fleet.server) } }
+                    }
+                }
+            }
+        } }
+    }
 }

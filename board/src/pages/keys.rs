@@ -24,7 +24,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = at
         .board
         .queue(name)
-        .ok_or_else(|| Problem::no_queue(name))?;
+        .ok_or_else(|| Problem::not_on_board(at.kind, name))?;
     let params = &at.params;
     let state = match &*params.state {
         "" => "all",
@@ -179,7 +179,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = at
         .board
         .queue(name)
-        .ok_or_else(|| Problem::no_queue(name))?;
+        .ok_or_else(|| Problem::not_on_board(at.kind, name))?;
     let id = KeyId {
         id: at.params.id.clone(),
         at: number("at", &at.params.at)?,

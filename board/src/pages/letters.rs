@@ -1,8 +1,12 @@
 //! Dead letters, a page at a time, and one of them.
 
+use std::sync::Arc;
+
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, ago, button, foreign, form, json, path};
+use super::{Problem, Tab, View, ago, button, foreign, form, json, link, path};
+use crate::letters;
+use crate::place::Place;
 use crate::policy::Action;
 use crate::rows::{Letter, Letters};
 use crate::source::Refused;
@@ -12,15 +16,16 @@ use crate::web::{Context, LOOK, number};
 const ROWS: usize = 50;
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
-    let queue = at
-        .board
-        .queue(name)
-        .ok_or_else(|| Problem::no_queue(name))?;
+    let place = place(at, name)?;
     let search = &*at.params.search;
     let from = number("from", &at.params.from)?;
-    let letters = queue.source.letters(from, ROWS, search, LOOK);
+    let store = place.letter_store();
+    let letters = store.map(|store| letters::page(store, from, ROWS, search, LOOK));
+    let letters = letters.transpose()?;
     let live = match &letters {
-        None => html! { p { "The board does not know the dead letters of this queue." } },
+        None => {
+            html! { p { "The board does not know the dead letters of this " (at.kind.name()) "." } }
+        }
         Some(letters) => live(at, name, search, letters),
     };
     Ok(View {
@@ -43,7 +48,9 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
 fn live(at: &Context, name: &str, search: &str, letters: &Letters) -> Markup {
     html! {
         p {
-            (letters.len) " of at most " (letters.capacity) " letters"
+            (letters.len)
+            @if let Some(capacity) = letters.capacity { " of at most " (capacity) }
+            " letters"
             @if letters.lost > 0 { "; " (letters.lost) " more were not kept" }
         }
         @if letters.rows.is_empty() {
@@ -63,7 +70,7 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters) -> Markup {
                 tbody {
                     @for letter in &letters.rows {
                         tr {
-                            td data-label="Key" { a href={ (at.root) "q/" (path(name)) "/dead/" (letter.id) } { (foreign(&letter.key)) } }
+                            td data-label="Key" { a href={ (link(at, name)) "/dead/" (letter.id) } { (foreign(&letter.key)) } }
                             td data-label="Error" { (foreign(&letter.error)) }
                             td.n data-label="Attempts" { (letter.attempts) }
                             td.n data-label="Last" { (ago(letter.last)) }
@@ -112,14 +119,17 @@ fn actions(at: &Context, name: &str, letter: &Letter) -> Markup {
     }
 }
 
+fn place(at: &Context, name: &str) -> Result<Arc<dyn Place>, Problem> {
+    let place = at.board.place(at.kind, name);
+    place.ok_or_else(|| Problem::not_on_board(at.kind, name))
+}
+
 /// The page of one letter.
 pub(crate) fn one(at: &Context, name: &str, id: &str) -> Result<View, Problem> {
-    let queue = at
-        .board
-        .queue(name)
-        .ok_or_else(|| Problem::no_queue(name))?;
+    let place = place(at, name)?;
     let id = number("id", id)?;
-    let letter = queue.source.letter(id).ok_or(Refused::NoLetter(id))?;
+    let store = place.letter_store().ok_or(Refused::NoLetters)?;
+    let letter = letters::one(store, id)?;
     let live = html! {
         h2 { "Key" }
         pre { (foreign(&letter.key)) }
@@ -132,8 +142,11 @@ pub(crate) fn one(at: &Context, name: &str, id: &str) -> Result<View, Problem> {
         h2 { "History" }
         ul {
             li { (letter.attempts) " attempts" }
-            li { "given up for the first time " (ago(letter.first)) }
-            li { "given up the last time " (ago(letter.last)) ": " (letter.reason) }
+            @if let Some(first) = letter.first { li { "given up for the first time " (ago(first)) } }
+            li {
+                "given up the last time " (ago(letter.last))
+                @if let Some(reason) = &letter.reason { ": " (reason) }
+            }
         }
         p { (actions(at, name, &letter)) }
     };

@@ -1,5 +1,7 @@
 //! The pages: their frame, and what several of them show.
 
+#[cfg(feature = "nats")]
+pub(crate) mod fleet;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod letters;
@@ -13,13 +15,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(crate) use problem::Problem;
 
+use crate::place::Kind;
 use crate::policy::Action;
 use crate::web::Context;
 
 /// A page, or what is on it.
 pub(crate) struct View {
     pub(crate) title: String,
-    /// The queue that it is about, and its tab.
+    /// The queue or the fleet that it is about, and its tab.
     pub(crate) queue: Option<(String, Tab)>,
     /// What does not change while somebody looks, such as a form that is filled in.
     pub(crate) still: Markup,
@@ -43,6 +46,27 @@ pub(crate) fn path(text: &str) -> String {
 pub(crate) fn json(of: &impl serde::Serialize) -> serde_json::Value {
     // All of it is text and numbers, which can be written.
     serde_json::to_value(of).unwrap_or_default()
+}
+
+/// Returns the path of the page of a queue, or of the fleet that the page is about.
+fn link(at: &Context, name: &str) -> String {
+    format!("{}{}/{}", at.root, at.kind.segment(), path(name))
+}
+
+/// Returns the pages of a queue or a fleet, with their texts and the ends of their paths.
+fn tabs(kind: Kind) -> &'static [(Tab, &'static str, &'static str)] {
+    match kind {
+        Kind::Queue => &[
+            (Tab::Queue, "Overview", ""),
+            (Tab::Keys, "Keys", "/keys"),
+            (Tab::Letters, "Dead letters", "/dead"),
+        ],
+        #[cfg(feature = "nats")]
+        Kind::Fleet => &[
+            (Tab::Queue, "Partitions", ""),
+            (Tab::Letters, "Dead letters", "/dead"),
+        ],
+    }
 }
 
 /// The whole page around a view.
@@ -74,13 +98,9 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                         ul {
                             li { a href=(at.home) aria-current=[view.queue.is_none().then_some("page")] { "All queues" } }
                             @if let Some((name, tab)) = &view.queue {
-                                @for (to, text, end) in [
-                                    (Tab::Queue, "Overview", ""),
-                                    (Tab::Keys, "Keys", "/keys"),
-                                    (Tab::Letters, "Dead letters", "/dead"),
-                                ] {
+                                @for (to, text, end) in tabs(at.kind) {
                                     li {
-                                        a href={ (root) "q/" (path(name)) (end) } aria-current=[(to == *tab).then_some("page")] { (text) }
+                                        a href={ (link(at, name)) (end) } aria-current=[(to == tab).then_some("page")] { (text) }
                                     }
                                 }
                             }
@@ -176,7 +196,7 @@ pub(crate) fn form(
     inside: Markup,
 ) -> Markup {
     html! {
-        form method="post" action={ (at.root) "q/" (path(queue)) "/do" } {
+        form method="post" action={ (link(at, queue)) "/do" } {
             input type="hidden" name="token" value=(at.token.text);
             input type="hidden" name="action" value=(action.name());
             @for (name, value) in fields {
@@ -185,6 +205,11 @@ pub(crate) fn form(
             (inside)
         }
     }
+}
+
+/// One of the numbers at the head of a page.
+fn number(what: &str, number: &str) -> Markup {
+    html! { div { dt { (what) } dd { (number) } } }
 }
 
 /// Writes a time as a person would: `3.2 s`, `5 min 20 s`.

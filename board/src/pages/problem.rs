@@ -5,6 +5,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::{View, page};
+use crate::place::Kind;
 use crate::source::Refused;
 use crate::text;
 use crate::web::Context;
@@ -34,12 +35,15 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "There is no such page.")
     }
 
-    pub(crate) fn no_queue(name: &str) -> Self {
-        let name = text::cut(name, text::IN_TABLE);
-        Self::new(
-            StatusCode::NOT_FOUND,
-            format!("There is no queue {name:?} on the board."),
-        )
+    pub(crate) fn not_on_board(kind: Kind, name: &str) -> Self {
+        let (kind, name) = (kind.name(), text::cut(name, text::IN_TABLE));
+        let text = format!("There is no {kind} {name:?} on the board.");
+        Self::new(StatusCode::NOT_FOUND, text)
+    }
+
+    /// Whether what the page is about is still there, and may be shown later.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.status == StatusCode::BAD_GATEWAY
     }
 
     pub(crate) fn no_token() -> Self {
@@ -83,11 +87,16 @@ impl Problem {
             .canonical_reason()
             .unwrap_or("Problem")
             .to_owned();
+        // A live page replaces it by what it finds later.
+        let (still, live) = match self.is_passing() {
+            true => (html! {}, self.note()),
+            false => (self.note(), html! {}),
+        };
         let view = View {
             title,
             queue: None,
-            still: self.note(),
-            live: html! {},
+            still,
+            live,
             json: serde_json::Value::Null,
         };
         (self.status, Html(page(at, &view).into_string())).into_response()
@@ -112,6 +121,10 @@ impl From<Refused> for Problem {
             | Refused::NothingToDrop
             | Refused::NotPausable(_) => StatusCode::CONFLICT,
             Refused::NoThread(_) => StatusCode::SERVICE_UNAVAILABLE,
+            #[cfg(feature = "nats")]
+            Refused::NotOfFleet | Refused::Keyless => StatusCode::CONFLICT,
+            #[cfg(feature = "nats")]
+            Refused::Server(_) => StatusCode::BAD_GATEWAY,
         };
         Problem::new(status, format!("Refused: {refused}."))
     }

@@ -15,7 +15,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = at
         .board
         .queue(name)
-        .ok_or_else(|| Problem::no_queue(name))?;
+        .ok_or_else(|| Problem::not_on_board(at.kind, name))?;
     let (summary, census) = queue.look().ok_or(Refused::Gone)?;
     let now = Instant::now();
     let (pictures, rates) =
@@ -49,12 +49,13 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
             "queue": json(&summary),
             "keys": json(&*census),
             "rates": json(&rates),
+            "totals": json(&queue.source.totals()),
         }),
     })
 }
 
 fn numbers(summary: &Summary, census: &Census) -> Markup {
-    let number = |what: &str, number: usize| html! { div { dt { (what) } dd { (number) } } };
+    let number = |what: &str, count: usize| super::number(what, &count.to_string());
     html! {
         p { "State: " span.state { (summary.state) } }
         dl.numbers {

@@ -151,14 +151,18 @@ impl Site {
         response.json()
     }
 
-    /// Posts a form as a browser does that has loaded a page before.
     pub(crate) async fn post_as(&self, user: &str, fields: &[(&str, &str)]) -> Answer {
+        self.post_to("/queues/q/mails/do", user, fields).await
+    }
+
+    /// Posts a form as a browser does that has loaded a page before.
+    pub(crate) async fn post_to(&self, path: &str, user: &str, fields: &[(&str, &str)]) -> Answer {
         let page = self.get_as(user, "/queues").await;
         let cookie = page.headers[SET_COOKIE].to_str().unwrap();
         let cookie = cookie.split(';').next().unwrap();
         let token = cookie.split_once('=').unwrap().1;
         let fields: Vec<_> = [("token", token)].iter().chain(fields).copied().collect();
-        let request = Request::post("/queues/q/mails/do")
+        let request = Request::post(path)
             .header("x-user", user)
             .header(COOKIE, cookie)
             .header("sec-fetch-site", "same-origin")
