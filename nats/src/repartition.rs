@@ -56,20 +56,23 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
     let new = config.partitions.to_string();
     let (found, revision) = layout::layout(&store, config).await?.unwrap_or_default();
     let (now, next) = found.split_once(' ').unwrap_or((&found, &new));
-    let mismatch = || Error::Mismatch {
+    let mismatch = |found: &str| Error::Mismatch {
         what: format!("partitions of the fleet {}", config.stream),
-        found: found.clone(),
+        found: found.to_owned(),
         wanted: new.clone(),
     };
     if next != new {
-        return Err(mismatch());
+        return Err(mismatch(&found));
     }
     let old = Config {
-        partitions: now.parse().map_err(|_| mismatch())?,
+        partitions: now.parse().map_err(|_| mismatch(&found))?,
         ..config.clone()
     };
     if old.partitions != config.partitions {
+        stream::check_streams(&context, &old).await?;
         if found == now {
+            // What a change to this number has left: the new streams may have the same names.
+            delete_others(&context, &old).await?;
             layout::write_layout(&context, &store, format!("{now} {new}"), revision).await?;
             // It may have been another process's.
             return Box::pin(repartition(client, config)).await;
@@ -83,7 +86,12 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
                 sleep(LOOK).await;
             }
         }
-        layout::write_layout(&context, &store, new, revision).await?;
+        layout::write_layout(&context, &store, new.clone(), revision).await?;
+        // It may have been another process's, and the number may have been changed once more.
+        let (found, _) = layout::layout(&store, config).await?.unwrap_or_default();
+        if found != new {
+            return Err(mismatch(&found));
+        }
     }
     delete_others(&context, config).await
 }
@@ -91,11 +99,19 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
 /// Lets a stream take no new messages.
 async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
     let closed = old.stream_config(partition, false);
-    let name = closed.name.clone();
-    match context.update_stream(closed).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::server(format!("closing the stream {name}"))(error)),
+    let doing = || format!("closing the stream {}", closed.name);
+    let mut config = match context.get_stream(&closed.name).await {
+        Ok(stream) => stream.cached_info().config.clone(),
+        // Another process has ended the change.
+        Err(error) if is_missing(&error.kind()) => return Ok(()),
+        Err(error) => return Err(Error::server(doing())(error)),
+    };
+    if config.subjects == closed.subjects {
+        return Ok(());
     }
+    config.subjects.clone_from(&closed.subjects);
+    let updated = context.update_stream(config).await;
+    updated.map(drop).map_err(Error::server(doing()))
 }
 
 async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
@@ -108,10 +124,24 @@ async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
     }
 }
 
-/// Deletes the streams of other numbers of partitions. They were drained before the layout was written.
+/// Deletes the streams of other numbers of partitions. They were drained before the layout was written. One that takes messages, or has
+/// some, is of a change that has begun meanwhile.
 async fn delete_others(context: &Context, config: &Config) -> Result<(), Error> {
     for (name, partitions) in stream::streams_of(context, config).await? {
-        if partitions != config.partitions {
+        if partitions == config.partitions {
+            continue;
+        }
+        let there = match context.get_stream(&name).await {
+            Ok(there) => there,
+            Err(error) if is_missing(&error.kind()) => continue,
+            Err(error) => {
+                return Err(Error::server(format!("looking for the stream {name}"))(
+                    error,
+                ));
+            }
+        };
+        let info = there.cached_info();
+        if info.config.subjects.len() == 1 && info.state.messages == 0 {
             let deleted = context.delete_stream(&name).await;
             deleted.map_err(Error::server(format!("deleting the stream {name}")))?;
         }

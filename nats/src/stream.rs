@@ -296,6 +296,14 @@ async fn find_all(
     Ok((context.clone(), streams.try_collect().await?, store))
 }
 
+/// Compares the partitions' streams with the configuration. Some may be closed.
+pub(crate) async fn check_streams(context: &Context, config: &Config) -> Result<(), Error> {
+    let streams = futures_util::stream::iter(0..config.partitions)
+        .map(|partition| partition_stream(context, config, partition, true))
+        .buffered(AT_ONCE);
+    streams.try_for_each(async |_| Ok(())).await
+}
+
 /// Finds a partition's stream, and compares it with the configuration.
 async fn partition_stream(
     context: &Context,
