@@ -123,7 +123,8 @@ pub(crate) async fn publish_one(
     let letter = PublishMessage::build()
         .payload(message.payload.clone())
         .headers(headers)
-        .message_id(format!("{stream}-{}", message.sequence));
+        // With the time: a stream that was made again has the same sequences.
+        .message_id(format!("{stream}-{}-{}", message.sequence, message.stored));
     let publish = async {
         shared
             .context
