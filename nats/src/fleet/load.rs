@@ -26,6 +26,8 @@ pub struct Message {
     pub(crate) reply: Subject,
     /// When the server has stored it, in nanoseconds since 1970.
     pub(crate) stored: i128,
+    /// When its stream was made, as well.
+    pub(crate) made: i128,
     pub(crate) held: Held,
     /// It has no payload: that is in the stream.
     pub(crate) parked: bool,
@@ -58,6 +60,8 @@ pub(crate) struct Load {
     pub(crate) covered: usize,
     /// The handler has asked that the key is not tried before this instant.
     pub(crate) not_before: Option<Instant>,
+    /// Unless a new message comes.
+    pub(crate) until_new: bool,
     /// The handler is not called any more, unless a new message comes.
     pub(crate) given_up: Option<GivenUp>,
     /// A delivery in this tenure has come to an end: the key does not kill the process.
@@ -71,6 +75,7 @@ impl Load {
             messages: Arc::new(vec![message]),
             covered: 1,
             not_before: None,
+            until_new: false,
             given_up: None,
             proven: false,
         }
@@ -96,8 +101,22 @@ impl Load {
         if epochs.1 < epochs.0 {
             return 0;
         }
+        let made = |load: &Load| load.messages.last().map_or(0, |message| message.made);
+        if made(self) != made(&newer) {
+            // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
+            if made(self) < made(&newer) {
+                self.messages = newer.messages;
+                self.covered = newer.covered;
+                self.given_up = None;
+                if self.until_new {
+                    (self.not_before, self.until_new) = (None, false);
+                }
+            }
+            return 0;
+        }
         let messages = Arc::make_mut(&mut self.messages);
         self.covered += newer.covered;
+        let mut is_new = false;
         for message in Arc::unwrap_or_clone(newer.messages) {
             match messages.binary_search_by_key(&message.sequence, |held| held.sequence) {
                 // The server delivered it again, since `ack_wait` has passed.
@@ -108,8 +127,12 @@ impl Load {
                 Err(place) => {
                     messages.insert(place, message);
                     self.given_up = None;
+                    is_new = true;
                 }
             }
+        }
+        if is_new && self.until_new {
+            (self.not_before, self.until_new) = (None, false);
         }
         if coalesce == Coalesce::Never {
             return 0;
@@ -135,6 +158,7 @@ mod tests {
                 sequence,
                 reply: "".into(),
                 stored,
+                made: 0,
                 held: Held::default(),
                 parked: false,
             }

@@ -7,7 +7,8 @@
 //!
 //! A note is kept until the server has confirmed the acknowledgement and for one confirmation more (`Acks::settled`,
 //! each [`CONFIRM`](super::receive::CONFIRM)), because a server that is killed loses what it has written in the last
-//! moments; and with a new consumer until that has sent again all that was noted. The notes outlive the tenure, because this replica may own
+//! moments; as long as the consumer has not sent as much as was noted, because it is a new one that sends it again; and as long as the key
+//! is in the queue, because a copy may wait there. The notes outlive the tenure, because this replica may own
 //! the partition again.
 //!
 //! That a later message is handled says nothing of an earlier one that has never come. So `receive` takes the messages of a consumer only
@@ -33,11 +34,11 @@ pub(crate) struct Marks {
 #[derive(Default)]
 struct Notes {
     /// Since the last confirmation.
-    recent: HashMap<Box<str>, Mark>,
+    recent: HashMap<String, Mark>,
     /// Between the last two.
-    confirmed: HashMap<Box<str>, Mark>,
-    /// The highest sequence that was noted.
-    highest: u64,
+    confirmed: HashMap<String, Mark>,
+    /// The highest sequences of both.
+    highest: [u64; 2],
 }
 
 /// The last message of a key that was handled.
@@ -59,13 +60,14 @@ impl Marks {
             stored: last.stored,
         };
         let mut notes = self.notes();
-        notes.highest = notes.highest.max(mark.sequence);
+        notes.highest[0] = notes.highest[0].max(mark.sequence);
         notes.recent.insert(key.into(), mark);
     }
 
-    /// The highest sequence that is handled.
+    /// The highest sequence that is handled, of those that are not confirmed twice.
     pub(crate) fn highest(&self) -> u64 {
-        self.notes().highest
+        let [recent, confirmed] = self.notes().highest;
+        recent.max(confirmed)
     }
 
     /// Whether this message of the key, or a later one, is handled.
@@ -82,10 +84,17 @@ impl Marks {
     }
 
     /// The server has processed the acknowledgements of all notes that were there when it was asked. What was noted since is
-    /// confirmed by the next time.
-    pub(crate) fn confirmed(&self) {
+    /// confirmed by the next time. Keys for which this returns true are kept.
+    pub(crate) fn confirmed(&self, is_queued: impl Fn(&String) -> bool) {
         let mut notes = self.notes();
-        notes.confirmed = std::mem::take(&mut notes.recent);
+        let recent = std::mem::take(&mut notes.recent);
+        let twice = std::mem::replace(&mut notes.confirmed, recent);
+        for (key, mark) in twice {
+            if is_queued(&key) {
+                notes.confirmed.entry(key).or_insert(mark);
+            }
+        }
+        notes.highest = [0, notes.highest[0]];
     }
 }
 
@@ -106,8 +115,13 @@ mod tests {
             assert!(!marks.covers("a", &at(6, 60)));
             assert!(!marks.covers("a", &at(4, 60)), "of a stream made again");
             assert!(!marks.covers("b", &at(4, 40)));
-            marks.confirmed();
+            marks.confirmed(|_| false);
         }
         assert!(!marks.covers("a", &at(4, 40)));
+        marks.note("b", &at(7, 70));
+        for _ in 0..5 {
+            marks.confirmed(|key| key == "b");
+        }
+        assert!(marks.covers("b", &at(7, 70)), "a copy may be in the queue");
     }
 }

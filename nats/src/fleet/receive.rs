@@ -56,7 +56,12 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
                 attempts.read(&shared.store, &shared, tenure.fence).await?;
                 is_read = true;
             }
-            consumer(&shared, &tenure).await
+            let consumer = consumer(&shared, &tenure).await?;
+            let made = shared.stream(tenure.fence).get_info().await?.created;
+            let made = i64::try_from(made.unix_timestamp_nanos()).unwrap_or(i64::MAX);
+            // Relaxed: only this task reads it.
+            tenure.made.store(made, Relaxed);
+            Ok::<_, async_nats::Error>(consumer)
         };
         let reason = match began.await {
             Ok(consumer) => {
@@ -147,8 +152,8 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     };
     let first = leader(consumer.cached_info());
     let marks = &shared.marks[usize::from(tenure.fence.partition)];
-    let again = marks.highest();
-    let mut is_again = again == 0;
+    // What was handled, and may come again, has come.
+    let mut is_again = marks.highest() == 0;
     let mut confirmed = Instant::now();
     // What the server has delivered, when it last counted messages as delivered and there were none here.
     let mut lost = None;
@@ -157,7 +162,7 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
         let (some, many) = marks.unconfirmed();
         if is_again && (many || some && confirmed.elapsed() >= CONFIRM) {
             if shared.acks.settled(&shared.client, tenure).await {
-                marks.confirmed();
+                marks.confirmed(|key| shared.queue.contains(key));
             }
             confirmed = Instant::now();
         }
@@ -166,8 +171,8 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
             Ok(Err(error)) => return format!("the consumer cannot be looked at: {error}"),
             Err(_) => return "the server does not say how the consumer is".to_owned(),
         };
-        // What was handled, and may come again, has come.
-        is_again |= info.num_pending == 0 || info.delivered.stream_sequence >= again;
+        // Also what has come with a former consumer, and was handled since.
+        is_again = info.num_pending == 0 || info.delivered.stream_sequence >= marks.highest();
         let now = leader(&info);
         if now != first && now.is_some() {
             return format!("the consumer has a new leader, {}", now.unwrap_or_default());
@@ -224,11 +229,18 @@ fn put(
         sequence,
         reply,
         stored,
+        // Relaxed: it was set by this task.
+        made: tenure.made.load(Relaxed).into(),
         parked: false,
     };
     // It was not published by a `Producer`, and it would come again and again.
     let reason = match decoded {
         Some(key) if partition == tenure.fence.partition => {
+            // It would be known for too short a time, if its key waits for long.
+            if shared.marks[usize::from(partition)].covers(&key, &message) {
+                shared.acks.send(tenure, message.reply);
+                return Ok(());
+            }
             let load = Load::new(tenure, message);
             shared.queue.entry_ref(&*key).put(load);
             return Ok(());

@@ -12,7 +12,7 @@
 //! Messages that were received and whose delivery has not begun stay unacknowledged: the next owner
 //! gets them. Their keys are skipped when they come out of the queue.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
@@ -42,6 +42,8 @@ pub(crate) struct Tenure {
     pub(crate) attempts: Attempts,
     /// The last sequence that a former owner has received which has not handed over: it may have died of a message up to there.
     pub(crate) suspects: AtomicU64,
+    /// When the stream was made, in nanoseconds since 1970.
+    pub(crate) made: AtomicI64,
 }
 
 impl Tenure {
@@ -58,6 +60,7 @@ impl Tenure {
             alive: Arc::new(()),
             attempts: Attempts::default(),
             suspects: AtomicU64::new(0),
+            made: AtomicI64::new(0),
         }
     }
 
