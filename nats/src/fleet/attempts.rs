@@ -52,6 +52,17 @@ impl Attempts {
         write(shared, fence, token, count, kept).await;
     }
 
+    /// Takes back a count: it was no failure.
+    pub(crate) async fn uncount(&self, shared: &Shared, fence: Fence, token: &str) {
+        let count = self.of(token).saturating_sub(1);
+        if count == 0 {
+            return self.forget(shared, fence, token).await;
+        }
+        self.counts().insert(token.to_owned(), count);
+        let kept = KEPT + 2 * shared.config.max_backoff;
+        write(shared, fence, token, count, kept).await;
+    }
+
     /// Forgets the failures of a key.
     pub(crate) async fn forget(&self, shared: &Shared, fence: Fence, token: &str) {
         let counted = self.counts().remove(token).is_some();

@@ -3,10 +3,12 @@
 //! ```text
 //!     in time?        a later message has cut a wait short: the key waits on
 //!     older?          messages that are handled (marks) are acknowledged again
+//!     suspect?        it may have killed the former owner: it waits for other such keys
 //!     parked?         payloads that were dropped while the key was in back-off are read from the stream
+//!     lease, permit
 //!     given up?       only the dead letter is left to store
-//!     suspect?        it may have killed the former owner: it is counted before it begins (attempts)
-//!     lease, permit   the handler
+//!     suspect?        it is counted before it begins (attempts)
+//!     handler
 //! ```
 
 use std::any::Any;
@@ -27,6 +29,8 @@ use crate::{Event, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two looks of a suspect whether another one is delivered.
+const ALONE: Duration = Duration::from_millis(200);
 
 /// The function of the workers. Its verdict is the queue's: a key that is retried keeps its messages.
 pub(super) async fn work<F, R>(
@@ -44,13 +48,30 @@ where
         .and_then(|at| at.checked_duration_since(Instant::now()))
         && !left.is_zero()
     {
-        // A later message has cut the wait short. The handler has asked for the wait.
+        // A later message, or a copy, has cut the wait short. The handler has asked for the wait.
+        load.park();
         return Verdict::Ok(Outcome::Later(left));
     }
     let name = key.key().key();
     let token = token::encode(name).expect("it was decoded").into_owned();
     let tenure = Arc::clone(&load.tenure);
     drop_older(&shared, name, &mut load);
+    let first = load.messages.first().map_or(0, |message| message.sequence);
+    // Relaxed: it was set before the message was received.
+    let suspect = !load.proven && first <= tenure.suspects.load(Relaxed);
+    let failures = tenure.attempts.of(&token);
+    let _alone = if suspect && failures > 0 && !load.messages.is_empty() {
+        match shared.suspects.try_lock() {
+            Ok(alone) => Some(alone),
+            // Healthy keys need the task.
+            Err(_) => {
+                load.park();
+                return Verdict::Ok(Outcome::Later(ALONE));
+            }
+        }
+    } else {
+        None
+    };
     if let Err(error) = fetch(&shared, &mut load).await {
         tracing::debug!(key = name, %error, "a message cannot be read again yet");
         return Verdict::Ok(Outcome::Later(PAUSE));
@@ -59,22 +80,6 @@ where
         drop(load.into_inner());
         return Verdict::Ok(Outcome::Done);
     }
-    if let Some(given_up) = load.given_up.clone() {
-        return give_up(&shared, name, &token, load, given_up).await;
-    }
-    // Relaxed: it was set before the message was received.
-    let suspect = !load.proven && load.messages[0].sequence <= tenure.suspects.load(Relaxed);
-    let failures = tenure.attempts.of(&token);
-    let _alone = if suspect && failures > 0 {
-        // Waiting would take a task from other keys.
-        let Ok(alone) = shared.suspects.try_lock() else {
-            load.park();
-            return Verdict::Ok(Outcome::Later(PAUSE / 10));
-        };
-        Some(alone)
-    } else {
-        None
-    };
     // The permit is taken last, so a hand-over does not wait for keys that wait for the lease.
     let permit = loop {
         shared.lease.held().await;
@@ -86,6 +91,9 @@ where
     let Some(_running) = permit else {
         return skip(&shared, load);
     };
+    if let Some(given_up) = load.given_up.clone() {
+        return give_up(&shared, name, &token, load, given_up).await;
+    }
     let attempt = failures.saturating_add(1);
     if suspect {
         if shared
@@ -123,7 +131,12 @@ where
     let verdict = tokio::select! {
         verdict = work => verdict,
         // The partition is handed over without it.
-        () = tenure.cancelled() => return skip(&shared, load),
+        () = tenure.cancelled() => {
+            if suspect {
+                tenure.attempts.uncount(&shared, tenure.fence, &token).await;
+            }
+            return skip(&shared, load);
+        }
     };
     if tenure.is_lost() {
         // Acknowledgements would reach nobody.
@@ -168,7 +181,9 @@ async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<(), async_nats:
     while let Some(message) = load.messages.get(index) {
         if message.parked {
             let stored = match stream.get_raw_message(message.sequence).await {
-                Ok(stored) => Some(stored),
+                // Otherwise the stream was made again.
+                Ok(stored) if stored.time.unix_timestamp_nanos() == message.stored => Some(stored),
+                Ok(_) => None,
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
                 Err(error) => return Err(error.into()),
             };
@@ -214,11 +229,18 @@ async fn settle(
                 Outcome::RequeueRateLimited => Outcome::Later(shared.backoff(attempt)),
                 other => other,
             };
-            if let Outcome::RequeueAfter(_) = outcome {
+            if let Outcome::RequeueAfter(delay) = outcome {
                 tenure.attempts.forget(shared, tenure.fence, token).await;
+                // A copy of a message, which a new consumer sends, is not a new one.
+                load.not_before = Instant::now().checked_add(delay);
+                load.until_new = true;
             }
             if let Outcome::Later(delay) = outcome {
+                if counted {
+                    tenure.attempts.uncount(shared, tenure.fence, token).await;
+                }
                 load.not_before = Instant::now().checked_add(delay);
+                load.until_new = false;
             }
             load.park();
             return Verdict::Ok(outcome);
@@ -241,6 +263,7 @@ async fn settle(
     }
     tracing::debug!(key, attempt, ?delay, error, "the key is retried");
     load.not_before = Instant::now().checked_add(delay);
+    load.until_new = false;
     load.park();
     Verdict::RetryAfter(error, delay)
 }
