@@ -48,7 +48,7 @@ use async_nats::jetstream::message::PublishMessage;
 
 use crate::Fence;
 use crate::fleet::Shared;
-use crate::fleet::load::{Load, Message};
+use crate::fleet::load::Message;
 use crate::key as token;
 pub(crate) use list::count_in;
 pub use list::{Letter, count, drop_letter, get, list, put_back};
@@ -82,21 +82,18 @@ pub fn key(headers: &HeaderMap) -> Option<String> {
     token::decode(encoded.as_str()).map(Into::into)
 }
 
-/// Publishes the messages of a key that is given up, and waits until they are stored. Without a
+/// Publishes messages of a key that is given up, and waits until they are stored. Without a
 /// subject for them there is nothing to do: the event and the series report the key.
 pub(crate) async fn publish(
     shared: &Shared,
-    key: &str,
-    load: &Load,
+    fence: Fence,
+    token: &str,
+    messages: &[Message],
     attempts: u32,
     error: &str,
 ) -> Result<(), async_nats::Error> {
-    if shared.config.dead_letters.is_none() {
-        return Ok(());
-    }
-    let token = token::encode(key)?;
-    for message in load.messages.iter() {
-        publish_one(shared, load.tenure.fence, &token, message, attempts, error).await?;
+    for message in messages {
+        publish_one(shared, fence, token, message, attempts, error).await?;
     }
     Ok(())
 }

@@ -17,7 +17,8 @@ use super::tenure::Tenure;
 /// How many messages a request asks for.
 const BATCH: usize = 500;
 const EXPIRES: Duration = Duration::from_secs(30);
-const HEARTBEAT: Duration = Duration::from_secs(5);
+/// A request whose bytes are used up to the last one ends without a word: then this is how long nothing comes.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What a message has beside its payload and headers.
 const SUBJECTS: usize = 4096;
 

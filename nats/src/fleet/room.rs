@@ -92,6 +92,14 @@ impl Held {
         }
     }
 
+    /// Takes room again, for a payload that was read again.
+    pub(crate) fn unpark(&mut self, messages: &Arc<Room>, memory: &Arc<Room>, bytes: usize) {
+        self.park();
+        messages.take(1);
+        memory.take(bytes);
+        self.room = Some((Arc::clone(messages), Arc::clone(memory), bytes));
+    }
+
     /// Gives back the room.
     pub(crate) fn park(&mut self) {
         if let Some((messages, memory, bytes)) = self.room.take() {

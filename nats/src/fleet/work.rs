@@ -72,11 +72,14 @@ where
     } else {
         None
     };
-    if let Err(error) = fetch(&shared, &mut load).await {
-        tracing::debug!(key = name, %error, "a message cannot be read again yet");
-        return Verdict::Ok(Outcome::Later(PAUSE));
-    }
-    if load.messages.is_empty() {
+    let ready = match fetch(&shared, &mut load).await {
+        Ok(ready) => ready,
+        Err(error) => {
+            tracing::debug!(key = name, %error, "a message cannot be read again yet");
+            return Verdict::Ok(Outcome::Later(PAUSE));
+        }
+    };
+    if ready == 0 {
         drop(load.into_inner());
         return Verdict::Ok(Outcome::Done);
     }
@@ -92,7 +95,7 @@ where
         return skip(&shared, load);
     };
     if let Some(given_up) = load.given_up.clone() {
-        return give_up(&shared, name, &token, load, given_up).await;
+        return give_up(&shared, name, &token, load, ready, given_up).await;
     }
     let attempt = failures.saturating_add(1);
     if suspect {
@@ -105,14 +108,18 @@ where
                 error: format!("the process has ended each time: {failures} times"),
                 attempts: failures,
             };
-            return give_up(&shared, name, &token, load, given_up).await;
+            return give_up(&shared, name, &token, load, ready, given_up).await;
         }
         tenure.attempts.count(&shared, tenure.fence, &token).await;
     }
     let delivery = Delivery {
         key: key.clone(),
         tenure: Arc::clone(&tenure),
-        messages: Arc::clone(&load.messages),
+        messages: if ready == load.messages.len() {
+            Arc::clone(&load.messages)
+        } else {
+            Arc::new(load.messages[..ready].to_vec())
+        },
         covered: load.covered,
         lease: Arc::clone(&shared.lease),
         attempt,
@@ -144,7 +151,21 @@ where
         return Verdict::Ok(Outcome::Done);
     }
     load.proven = true;
-    settle(&shared, name, &token, load, attempt, suspect, verdict).await
+    let tried = Tried {
+        ready,
+        attempt,
+        counted: suspect,
+    };
+    settle(&shared, name, &token, load, tried, verdict).await
+}
+
+/// A delivery that has ended.
+struct Tried {
+    /// How many of the messages the handler got: the first ones.
+    ready: usize,
+    attempt: u32,
+    /// It was counted as a failure before it began.
+    counted: bool,
 }
 
 /// The partition is not ours any more. Its next owner delivers the messages.
@@ -174,12 +195,17 @@ fn drop_older(shared: &Shared, key: &str, load: &mut Lent<Load>) {
     });
 }
 
-/// Reads the payloads of messages that have none. One that is not in the stream any more is dropped: a later one has replaced it.
-async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<(), async_nats::Error> {
+/// Reads the payloads of messages that have none, as many as the server may send at once, and returns how many of the messages have theirs: the first
+/// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
+async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<usize, async_nats::Error> {
     let stream = &shared.streams[usize::from(load.tenure.fence.partition)];
-    let mut index = 0;
-    while let Some(message) = load.messages.get(index) {
+    let most = shared.client.server_info().max_payload;
+    let (mut ready, mut bytes) = (0, 0);
+    while let Some(message) = load.messages.get(ready) {
         if message.parked {
+            if bytes >= most {
+                break;
+            }
             let stored = match stream.get_raw_message(message.sequence).await {
                 // Otherwise the stream was made again.
                 Ok(stored) if stored.time.unix_timestamp_nanos() == message.stored => Some(stored),
@@ -190,16 +216,20 @@ async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<(), async_nats:
             let load = &mut **load;
             let messages = Arc::make_mut(&mut load.messages);
             let Some(stored) = stored else {
-                messages.remove(index);
+                messages.remove(ready);
                 continue;
             };
-            messages[index].payload = stored.payload;
-            messages[index].headers = (!stored.headers.is_empty()).then_some(stored.headers);
-            messages[index].parked = false;
+            let message = &mut messages[ready];
+            let size = stored.payload.len();
+            bytes += size;
+            message.held.unpark(&load.tenure.room, &shared.memory, size);
+            message.payload = stored.payload;
+            message.headers = (!stored.headers.is_empty()).then_some(stored.headers);
+            message.parked = false;
         }
-        index += 1;
+        ready += 1;
     }
-    Ok(())
+    Ok(ready)
 }
 
 /// Acknowledges what is done, gives up what is to be given up, and keeps the rest.
@@ -208,21 +238,24 @@ async fn settle(
     key: &str,
     token: &str,
     mut load: Lent<Load>,
-    attempt: u32,
-    counted: bool,
+    tried: Tried,
     verdict: Verdict<String>,
 ) -> Verdict<String> {
+    let Tried {
+        ready,
+        attempt,
+        counted,
+    } = tried;
     let tenure = Arc::clone(&load.tenure);
     let (error, delay) = match verdict {
         Verdict::Ok(Outcome::Done) => {
-            let load = load.into_inner();
-            shared.mark(key, &load);
-            for message in load.messages.iter() {
+            shared.mark(key, &load, ready);
+            for message in &load.messages[..ready] {
                 shared.acks.send(&tenure, message.reply.clone());
             }
-            shared.series.acknowledged(load.messages.len());
+            shared.series.acknowledged(ready);
             tenure.attempts.forget(shared, tenure.fence, token).await;
-            return Verdict::Ok(Outcome::Done);
+            return Verdict::Ok(rest(load, ready));
         }
         Verdict::Ok(outcome) => {
             let outcome = match outcome {
@@ -256,7 +289,8 @@ async fn settle(
     let limit = shared.config.max_retries.unwrap_or(u32::MAX);
     let Some(delay) = delay.filter(|_| attempt <= limit) else {
         let attempts = attempt;
-        return give_up(shared, key, token, load, GivenUp { error, attempts }).await;
+        let given_up = GivenUp { error, attempts };
+        return give_up(shared, key, token, load, ready, given_up).await;
     };
     if !counted {
         tenure.attempts.count(shared, tenure.fence, token).await;
@@ -268,16 +302,32 @@ async fn settle(
     Verdict::RetryAfter(error, delay)
 }
 
-/// Writes the messages to the dead letters, and removes them. Until that has succeeded the key is kept, without other tries.
+/// What follows when the first messages are handled: the key is done, or its other messages are delivered.
+fn rest(mut load: Lent<Load>, handled: usize) -> Outcome {
+    if handled == load.messages.len() {
+        drop(load.into_inner());
+        return Outcome::Done;
+    }
+    Arc::make_mut(&mut load.messages).drain(..handled);
+    load.given_up = None;
+    load.not_before = None;
+    Outcome::RequeueAfter(Duration::ZERO)
+}
+
+/// Writes the first messages to the dead letters, and removes them. Until that has succeeded the key is kept, without other tries.
 async fn give_up(
     shared: &Shared,
     key: &str,
     token: &str,
     mut load: Lent<Load>,
+    ready: usize,
     given_up: GivenUp,
 ) -> Verdict<String> {
     let GivenUp { error, attempts } = given_up.clone();
-    if let Err(failed) = dead_letter::publish(shared, key, &load, attempts, &error).await {
+    let fence = load.tenure.fence;
+    let letters = &load.messages[..ready];
+    if let Err(failed) = dead_letter::publish(shared, fence, token, letters, attempts, &error).await
+    {
         if load.given_up.is_none() {
             shared.tell(Event::DeadLetterRefused {
                 key: key.to_owned(),
@@ -288,28 +338,27 @@ async fn give_up(
         load.park();
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
-    let load = load.into_inner();
-    shared.mark(key, &load);
-    for message in load.messages.iter() {
+    shared.mark(key, &load, ready);
+    for message in &load.messages[..ready] {
         shared.acks.terminate(&load.tenure, message.reply.clone());
     }
-    load.tenure
-        .attempts
-        .forget(shared, load.tenure.fence, token)
-        .await;
+    load.tenure.attempts.forget(shared, fence, token).await;
     shared.series.given_up();
     shared.tell(Event::GivenUp {
         key: key.to_owned(),
         error: error.clone(),
         attempts,
     });
-    Verdict::GiveUp(error)
+    match rest(load, ready) {
+        Outcome::Done => Verdict::GiveUp(error),
+        more => Verdict::Ok(more),
+    }
 }
 
 impl Shared {
-    /// Notes that the key is handled up to the last message of this.
-    fn mark(&self, key: &str, load: &Load) {
-        if let Some(last) = load.messages.last() {
+    /// Notes that the first messages of this are handled.
+    fn mark(&self, key: &str, load: &Load, handled: usize) {
+        if let Some(last) = load.messages[..handled].last() {
             self.marks[usize::from(load.tenure.fence.partition)].note(key, last);
         }
     }
