@@ -23,6 +23,9 @@
 //! the longest time first, delayed keys with due time, attempt and last error, dead letters with value and error; a search;
 //! and the last five minutes as pictures. Each page is JSON, too: `?format=json`, or `Accept: application/json`.
 //!
+//! With feature `nats` a board also shows fleets of `keyqueue-nats`: partitions, owners, lag and dead letters, from any
+//! process that has a client. The program `keyqueue-top` (feature `top`) shows the queues of a board in the terminal.
+//!
 //! Ages need a queue that is [timed](keyqueue::Builder::timing), as each one with a name is. Rates need feature `metrics`
 //! and a name.
 //!

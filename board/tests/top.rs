@@ -123,3 +123,33 @@ async fn an_address_without_a_board_is_named() {
     let arguments = [&*closed, "--once", "--header", "no colon"];
     assert_eq!(top(&arguments).await.status.code(), Some(2));
 }
+
+/// `script` is a terminal.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_drawn_in_a_terminal_until_q_is_pressed() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let site = Site::new();
+    site.queue().add("a/held".into());
+    let _held = site.queue().try_get().unwrap();
+    let address = serve(site.app.clone()).await + "/queues";
+    let program = env!("CARGO_BIN_EXE_keyqueue-top");
+    let drawn = format!("stty rows 24 columns 100; {program:?} {address}");
+    let mut script = Command::new("timeout")
+        .args(["60", "script", "-q", "-e", "-c", &drawn, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keyboard, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("a/held") {
+        let byte = screen.read_u8().await;
+        shown.push(byte.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&shown))));
+    }
+    keyboard.write_all(b"q").await.unwrap();
+    screen.read_to_end(&mut shown).await.unwrap();
+    let ended = script.wait().await.unwrap();
+    assert!(ended.success(), "{}", String::from_utf8_lossy(&shown));
+}
