@@ -3,16 +3,20 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keyqueue_nats::{Config, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Outcome, Producer, Verdict, create};
+use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
 use tokio::time::{Instant, sleep};
 
-use common::{Replica, config, drained, messages};
+use common::{
+    DONE, Log, Replica, Seen, config, count, drained, messages, one, replica, seen, stored,
+};
 
 /// 500 of 1000 keys always fail, and each partition has more of them than `window`. When they can succeed, they do.
 #[tokio::test]
@@ -87,4 +91,213 @@ async fn a_poison_crowd() {
     cured.store(true, Relaxed);
     drained(&server, &config).await;
     replica.leave().await;
+}
+
+/// A crowd that is in back-off for a minute, more than `window`, and a handler that serves other keys.
+async fn crowd(server: &Server, proxy: &Proxy, log: &Log) -> (Config, Producer, Replica) {
+    let config = Config {
+        window: 50,
+        ..one()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    stored(
+        &producer,
+        (0..100).map(|n| (format!("poison-{n}"), String::new())),
+    )
+    .await;
+    let client = async_nats::connect(proxy.address().to_string())
+        .await
+        .unwrap();
+    let replica = replica(client, &config, "a", {
+        let log = Arc::clone(log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            ready(if delivery.key().starts_with("poison") {
+                Verdict::RetryAfter("poison".to_owned(), Duration::from_secs(60))
+            } else {
+                DONE
+            })
+        }
+    })
+    .await;
+    until("the crowd has failed", async || count(log, "poison") == 100).await;
+    (config, producer, replica)
+}
+
+async fn healthy_key_comes(producer: &Producer, log: &Log) {
+    producer.add("healthy", "").await.unwrap();
+    let began = Instant::now();
+    while count(log, "healthy") == 0 && began.elapsed() < Duration::from_secs(15) {
+        sleep(Duration::from_millis(20)).await;
+    }
+    println!("after {:?}", began.elapsed());
+    assert_eq!(count(log, "healthy"), 1, "after {:?}", began.elapsed());
+    assert_eq!(count(log, "poison"), 100, "none is tried early");
+}
+
+/// N8: the copies of messages whose keys are in back-off, which come when the connection is back, take no room.
+#[tokio::test]
+async fn a_crowd_in_back_off_and_a_new_connection() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let log = Log::default();
+    let (_config, producer, _replica) = crowd(&server, &proxy, &log).await;
+    proxy.break_all();
+    sleep(Duration::from_secs(3)).await;
+    healthy_key_comes(&producer, &log).await;
+}
+
+/// N8: neither do new messages of such keys.
+#[tokio::test]
+async fn a_crowd_in_back_off_gets_new_messages() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let log = Log::default();
+    let (_config, producer, _replica) = crowd(&server, &proxy, &log).await;
+    stored(
+        &producer,
+        (0..100).map(|n| (format!("poison-{n}"), "new".to_owned())),
+    )
+    .await;
+    healthy_key_comes(&producer, &log).await;
+}
+
+/// N8: keys that may have killed the former owner wait for one another, and not healthy keys for them.
+#[tokio::test]
+async fn suspects_do_not_keep_healthy_keys_from_a_task() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    stored(
+        &producer,
+        (0..40).map(|n| (format!("poison-{n}"), String::new())),
+    )
+    .await;
+    let log = Log::default();
+    let killed = replica(server.client().await, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            ready(Verdict::RetryAfter(
+                "bad".to_owned(),
+                Duration::from_secs(60),
+            ))
+        }
+    })
+    .await;
+    until("they have failed", async || count(&log, "poison") == 40).await;
+    sleep(Duration::from_millis(200)).await;
+    killed.running.abort();
+    let _next = replica(server.client().await, &config, "b", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async move {
+                if delivery.key().starts_with("healthy") {
+                    return DONE;
+                }
+                sleep(Duration::from_secs(1)).await;
+                Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(60))
+            }
+        }
+    })
+    .await;
+    until("it was taken over", async || count(&log, "poison") > 41).await;
+    producer.add("healthy", "").await.unwrap();
+    let began = Instant::now();
+    until("the healthy key is delivered", async || {
+        count(&log, "healthy") == 1
+    })
+    .await;
+    let took = began.elapsed();
+    println!("after {took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    until("the others are tried, too", async || {
+        count(&log, "poison") == 80
+    })
+    .await;
+}
+
+/// A key that is not failing has no failures, also if its delivery may have killed the former owner.
+#[tokio::test]
+async fn a_suspect_that_asks_for_time_has_not_failed() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    producer.add("key", "").await.unwrap();
+    let log = Log::default();
+    let killed = replica(server.client().await, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            std::future::pending()
+        }
+    })
+    .await;
+    until("it runs", async || seen(&log).len() == 1).await;
+    killed.running.abort();
+    let _next = replica(server.client().await, &config, "b", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            ready(Verdict::Ok(Outcome::Later(Duration::from_millis(100))))
+        }
+    })
+    .await;
+    until("it is delivered again", async || seen(&log).len() >= 4).await;
+    let attempts: Vec<_> = seen(&log).iter().map(|seen| seen.attempt).collect();
+    assert!(attempts.iter().all(|attempt| *attempt == 1), "{attempts:?}");
+}
+
+/// N11: the payloads of a key that has failed are bounded, too.
+#[tokio::test]
+async fn what_is_read_again_is_bounded() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        coalesce: Coalesce::Never,
+        max_held_bytes: 1 << 20,
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let log: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
+    let _replica = replica(server.client().await, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            let bytes = delivery.messages().iter().map(|m| m.payload.len()).sum();
+            log.lock().unwrap().push((delivery.messages().len(), bytes));
+            ready(if delivery.attempt() < 12 {
+                Verdict::RetryAfter("bad".to_owned(), Duration::from_millis(500))
+            } else {
+                DONE
+            })
+        }
+    })
+    .await;
+    let large = "x".repeat(250_000);
+    stored(
+        &producer,
+        (0..60).map(|_| ("key".to_owned(), large.clone())),
+    )
+    .await;
+    drained(&server, &config).await;
+    let log = log.lock().unwrap().clone();
+    // What is on its way: twice 1 MiB.
+    assert!(log.iter().all(|(_, bytes)| *bytes < 4 << 20), "{log:?}");
 }

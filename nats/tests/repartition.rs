@@ -3,15 +3,18 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::jetstream::{self, Context};
+use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create, repartition};
+use servers::Proxy;
 use servers::nats::{Server, streams_of};
 use servers::until;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use common::{Log, Replica, config, drained, seen};
+use common::{Log, Replica, config, drained, messages, one, seen, stored};
 
 /// N1, N4, N7: the change is killed again and again. Producers go over from the old number to the new one, and so do replicas.
 #[tokio::test]
@@ -135,4 +138,135 @@ async fn a_change_needs_a_fleet() {
     };
     let bad = repartition(&client, &bad).await.unwrap_err();
     assert!(matches!(bad, Error::Config { .. }), "{bad:?}");
+}
+
+async fn names(context: &Context) -> Vec<String> {
+    let names = context.stream_names();
+    let names = names.map(Result::unwrap);
+    names
+        .filter(|name| ready(name.starts_with("WORK-") && !name.ends_with("dead")))
+        .collect()
+        .await
+}
+
+/// A change of the number of partitions with another `coalesce` deletes nothing.
+#[tokio::test]
+async fn a_change_with_another_coalesce_is_refused() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    for n in 0..10 {
+        producer.add("key", n.to_string()).await.unwrap();
+    }
+    let new = Config {
+        partitions: 3,
+        coalesce: Coalesce::Server,
+        ..config.clone()
+    };
+    let changed = timeout(Duration::from_secs(2), repartition(&client, &new)).await;
+    let left = messages(&server, &config).await;
+    assert_eq!(left, 10, "{changed:?}");
+    assert!(
+        matches!(changed, Ok(Err(Error::Mismatch { .. }))),
+        "{changed:?}"
+    );
+}
+
+/// A change that was killed before it deleted can be followed by one back.
+#[tokio::test]
+async fn a_change_that_was_killed_at_its_end_and_one_back() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let with = |partitions| Config {
+        partitions,
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &with(2)).await.unwrap();
+    let context = jetstream::new(client.clone());
+    let producer = Producer::new(client.clone(), &with(2)).unwrap();
+    producer.add("key", "").await.unwrap();
+    let change = tokio::spawn({
+        let client = client.clone();
+        async move { repartition(&client, &with(3)).await }
+    });
+    let mut closed = None;
+    until("it drains", async || {
+        let stream = context.get_stream("WORK-2-1").await.unwrap();
+        closed = Some(stream.cached_info().config.clone());
+        closed.as_ref().unwrap().subjects.len() == 1
+    })
+    .await;
+    let log = Log::default();
+    let replica = Replica::logging(&server, &with(2), "a", &log).await;
+    change.await.unwrap().unwrap();
+    replica.running.abort();
+    // As if it had been killed before it has deleted this one.
+    context.create_stream(closed.unwrap()).await.unwrap();
+    repartition(&client, &with(2)).await.unwrap();
+    let producer = Producer::new(client.clone(), &with(2)).unwrap();
+    let producer = producer.patience(Duration::from_secs(3));
+    let batch = (0..50).map(|key| (format!("key-{key}"), String::new()));
+    let refused = producer.add_batch(batch).await.into_iter();
+    let refused: Vec<_> = refused.filter_map(Result::err).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    let log = Log::default();
+    let replica = Replica::logging(&server, &with(2), "a", &log).await;
+    drained(&server, &with(2)).await;
+    replica.leave().await;
+}
+
+/// N1: two run the same change; one of them is stopped for a while, in which the other ends and the number is changed once more.
+#[tokio::test]
+async fn a_change_that_wakes_late_deletes_nothing() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let with = |partitions| Config {
+        partitions,
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &with(2)).await.unwrap();
+    let context = jetstream::new(client.clone());
+    // It keeps the change from ending.
+    let producer = Producer::new(client.clone(), &with(2)).unwrap();
+    producer.add("key", "").await.unwrap();
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let late = tokio::spawn({
+        let client = async_nats::connect(proxy.address().to_string())
+            .await
+            .unwrap();
+        let new = with(3);
+        async move { repartition(&client, &new).await }
+    });
+    until("it drains", async || {
+        names(&context).await.contains(&"WORK-3-2".to_owned())
+    })
+    .await;
+    sleep(Duration::from_secs(1)).await;
+    proxy.stall(true);
+    let log = Log::default();
+    let replica = Replica::logging(&server, &with(2), "a", &log).await;
+    repartition(&client, &with(3)).await.unwrap();
+    replica.running.abort();
+    repartition(&client, &with(5)).await.unwrap();
+    let producer = Producer::new(client.clone(), &with(5)).unwrap();
+    stored(
+        &producer,
+        (0..50).map(|key| (format!("key-{key}"), String::new())),
+    )
+    .await;
+    proxy.stall(false);
+    let late = late.await.unwrap();
+    assert_eq!(messages(&server, &with(5)).await, 50, "{late:?}");
+    assert!(matches!(late, Err(Error::Mismatch { .. })), "{late:?}");
 }

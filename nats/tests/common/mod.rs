@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Verdict};
+use async_nats::Client;
+use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Producer, Verdict};
 use tokio::task::JoinHandle;
 
 use servers::nats::{Server, messages_of};
@@ -109,4 +110,43 @@ pub(crate) async fn drained(server: &Server, config: &Config) {
         messages(server, config).await == 0
     })
     .await;
+}
+
+pub(crate) const DONE: Verdict<String> = Verdict::Ok(Outcome::Done);
+
+/// One partition, so that all keys are in it.
+pub(crate) fn one() -> Config {
+    Config {
+        partitions: 1,
+        ..config()
+    }
+}
+
+pub(crate) async fn replica<F, R>(
+    client: Client,
+    config: &Config,
+    name: &str,
+    handler: F,
+) -> Replica
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output = Verdict<String>> + Send + 'static,
+{
+    let fleet = Fleet::join(client, config.clone(), name).await.unwrap();
+    let running: JoinHandle<Result<(), Error>> = tokio::spawn({
+        let fleet = fleet.clone();
+        async move { fleet.run(8, handler).await }
+    });
+    Replica { fleet, running }
+}
+
+pub(crate) async fn stored(producer: &Producer, batch: impl IntoIterator<Item = (String, String)>) {
+    for stored in producer.add_batch(batch).await {
+        stored.unwrap();
+    }
+}
+
+pub(crate) fn count(log: &Log, prefix: &str) -> usize {
+    let seen = seen(log).into_iter();
+    seen.filter(|seen| seen.key.starts_with(prefix)).count()
 }

@@ -1,0 +1,194 @@
+//! What comes again with a new connection or another owner, and requests for messages that end.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use futures_util::StreamExt;
+use keyqueue_nats::{Coalesce, Config, Event, Outcome, Producer, Verdict, create};
+use servers::Proxy;
+use servers::nats::Server;
+use servers::until;
+use tokio::time::{Instant, sleep};
+
+use common::{DONE, Log, Replica, Seen, config, count, drained, one, replica, seen, stored};
+
+/// A key that is to be delivered again later is not delivered sooner because the connection was lost.
+#[tokio::test]
+async fn a_requeue_after_outlasts_a_connection() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let config = one();
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    producer.add("key", "").await.unwrap();
+    let log = Log::default();
+    let client = async_nats::connect(proxy.address().to_string())
+        .await
+        .unwrap();
+    let _replica = replica(client, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            ready(Verdict::Ok(Outcome::RequeueAfter(Duration::from_secs(60))))
+        }
+    })
+    .await;
+    until("it is delivered", async || count(&log, "key") == 1).await;
+    proxy.break_all();
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(count(&log, "key"), 1, "{:?}", seen(&log));
+    producer.add("key", "new").await.unwrap();
+    until("a new message comes at once", async || {
+        count(&log, "key") == 2
+    })
+    .await;
+}
+
+/// N7: what is handled, and comes again because its acknowledgement was lost, is not delivered again, however long it waits for a task.
+#[tokio::test]
+async fn slow_handlers_and_a_new_connection() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..one()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    for round in 0..2 {
+        stored(
+            &producer,
+            (0..80).map(|key| (format!("key-{key}"), round.to_string())),
+        )
+        .await;
+    }
+    let log = Log::default();
+    let client = async_nats::connect(proxy.address().to_string())
+        .await
+        .unwrap();
+    let _replica = replica(client, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async {
+                sleep(Duration::from_secs(1)).await;
+                DONE
+            }
+        }
+    })
+    .await;
+    until("the first are done", async || seen(&log).len() > 16).await;
+    sleep(Duration::from_millis(500)).await;
+    proxy.break_all();
+    drained(&server, &config).await;
+    let mut rounds = BTreeMap::<_, Vec<String>>::new();
+    for seen in seen(&log) {
+        rounds.entry(seen.key).or_default().extend(seen.payloads);
+    }
+    rounds.retain(|_, rounds| *rounds != ["0", "1"]);
+    assert!(rounds.is_empty(), "{rounds:?}");
+}
+
+/// A key that was given up by an owner, and then handled by the next one, is no dead letter.
+#[tokio::test]
+async fn a_key_that_the_next_owner_has_handled_is_no_dead_letter() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        dead_letters: Some("dead".into()),
+        partitions: 2,
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let context = jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    let first = replica(server.client().await, &config, "a", |_| {
+        ready(Verdict::GiveUp("bad".to_owned()))
+    })
+    .await;
+    let mut events = first.fleet.events();
+    for key in 0..20 {
+        producer.add(&format!("key-{key}"), "").await.unwrap();
+    }
+    while !matches!(
+        events.next().await.unwrap(),
+        Event::DeadLetterRefused { .. }
+    ) {}
+    let (log, well) = (Log::default(), Arc::new(AtomicBool::new(false)));
+    let second = replica(server.client().await, &config, "b", {
+        let (log, well) = (Arc::clone(&log), Arc::clone(&well));
+        move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            ready(if well.load(Relaxed) {
+                DONE
+            } else {
+                Verdict::RetryAfter("not yet".to_owned(), Duration::from_millis(100))
+            })
+        }
+    })
+    .await;
+    until("a partition moves", async || {
+        second.fleet.owned().len() == 1 && first.fleet.owned().len() == 1
+    })
+    .await;
+    sleep(Duration::from_secs(2)).await;
+    create(&client, &config).await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    well.store(true, Relaxed);
+    drained(&server, &config).await;
+    let handled: BTreeSet<_> = seen(&log).into_iter().map(|seen| seen.key).collect();
+    assert!(!handled.is_empty());
+    let dead = context.get_stream("WORK-dead").await.unwrap();
+    let letters = dead.cached_info().state.messages;
+    assert_eq!(
+        letters,
+        20 - handled.len() as u64,
+        "{handled:?} were handled"
+    );
+}
+
+/// A request whose bytes are over with the last byte of a message ends without a word of the server.
+#[tokio::test]
+async fn a_request_that_is_used_up_to_the_last_byte() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let context = jetstream::new(client.clone());
+    let publish = async |key: &str, bytes: usize| {
+        let payload = vec![b'x'; bytes].into();
+        let stored = context.publish(format!("work.1.0.in.{key}"), payload).await;
+        stored.unwrap().await.unwrap();
+    };
+    let most = client.server_info().max_payload + 4096;
+    let reply = "$JS.ACK.WORK-1-0.p0-e1732600000000-1.1.1.1.1732600000000000000.2";
+    let beside = "work.1.0.key.a".len() + reply.len();
+    publish("a", 600_000).await;
+    publish("b", most - 600_000 - 2 * beside).await;
+    publish("c", 10).await;
+    let log = Log::default();
+    let replica = Replica::logging(&server, &config, "a", &log).await;
+    until("two have come", async || seen(&log).len() >= 2).await;
+    let began = Instant::now();
+    until("the third has come", async || seen(&log).len() >= 3).await;
+    let took = began.elapsed();
+    println!("after {took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    drop(replica);
+}
