@@ -4,14 +4,14 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::StreamExt;
-use keyqueue_nats::{Coalesce, Config, Event, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Delivery, Event, Outcome, Producer, Verdict, create};
 use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
@@ -191,4 +191,30 @@ async fn a_request_that_is_used_up_to_the_last_byte() {
     println!("after {took:?}");
     assert!(took < Duration::from_secs(3), "{took:?}");
     drop(replica);
+}
+
+/// Room is for messages that are not acknowledged: a handler that keeps its deliveries does not stop its partition.
+#[tokio::test]
+async fn a_handler_that_keeps_its_deliveries() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        window: 20,
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let kept: Arc<Mutex<Vec<Delivery>>> = Arc::default();
+    let _replica = replica(server.client().await, &config, "a", {
+        let kept = Arc::clone(&kept);
+        move |delivery| {
+            kept.lock().unwrap().push(delivery);
+            ready(DONE)
+        }
+    })
+    .await;
+    stored(&producer, (0..50).map(|n| (n.to_string(), String::new()))).await;
+    until("all come", async || kept.lock().unwrap().len() == 50).await;
 }

@@ -179,7 +179,7 @@ async fn suspects_do_not_keep_healthy_keys_from_a_task() {
     let producer = Producer::new(client.clone(), &config).unwrap();
     stored(
         &producer,
-        (0..40).map(|n| (format!("poison-{n}"), String::new())),
+        (0..12).map(|n| (format!("poison-{n}"), String::new())),
     )
     .await;
     let log = Log::default();
@@ -194,7 +194,7 @@ async fn suspects_do_not_keep_healthy_keys_from_a_task() {
         }
     })
     .await;
-    until("they have failed", async || count(&log, "poison") == 40).await;
+    until("they have failed", async || count(&log, "poison") == 12).await;
     sleep(Duration::from_millis(200)).await;
     killed.running.abort();
     let _next = replica(server.client().await, &config, "b", {
@@ -205,13 +205,13 @@ async fn suspects_do_not_keep_healthy_keys_from_a_task() {
                 if delivery.key().starts_with("healthy") {
                     return DONE;
                 }
-                sleep(Duration::from_secs(1)).await;
+                sleep(Duration::from_millis(500)).await;
                 Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(60))
             }
         }
     })
     .await;
-    until("it was taken over", async || count(&log, "poison") > 41).await;
+    until("it was taken over", async || count(&log, "poison") > 13).await;
     producer.add("healthy", "").await.unwrap();
     let began = Instant::now();
     until("the healthy key is delivered", async || {
@@ -222,7 +222,7 @@ async fn suspects_do_not_keep_healthy_keys_from_a_task() {
     println!("after {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
     until("the others are tried, too", async || {
-        count(&log, "poison") == 80
+        count(&log, "poison") == 24
     })
     .await;
 }
@@ -282,8 +282,8 @@ async fn what_is_read_again_is_bounded() {
         move |delivery| {
             let bytes = delivery.messages().iter().map(|m| m.payload.len()).sum();
             log.lock().unwrap().push((delivery.messages().len(), bytes));
-            ready(if delivery.attempt() < 12 {
-                Verdict::RetryAfter("bad".to_owned(), Duration::from_millis(500))
+            ready(if delivery.attempt() < 3 {
+                Verdict::RetryAfter("bad".to_owned(), Duration::from_millis(100))
             } else {
                 DONE
             })

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::TryStreamExt;
 use tokio::time::timeout;
 
@@ -91,9 +92,13 @@ impl Attempts {
             else {
                 continue;
             };
-            let message = store.stream.get_last_raw_message_by_subject(&subject).await;
-            // An error: its time was over.
-            let Ok(message) = message else { continue };
+            let message = store.stream.get_last_raw_message_by_subject(&subject);
+            let message = match message.await {
+                Ok(message) => message,
+                // Its time was over.
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => continue,
+                Err(error) => return Err(error.into()),
+            };
             let count = std::str::from_utf8(&message.payload)
                 .ok()
                 .and_then(|text| text.parse().ok());

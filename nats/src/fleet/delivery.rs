@@ -75,7 +75,7 @@ pub(super) type Key = KeyHandle<Valued<String, Load>>;
 pub struct Delivery {
     pub(super) key: Key,
     pub(super) tenure: Arc<Tenure>,
-    pub(super) messages: Arc<Vec<Message>>,
+    pub(super) messages: Vec<Message>,
     pub(super) covered: usize,
     pub(super) lease: Arc<Lease>,
     pub(super) attempt: u32,

@@ -55,7 +55,7 @@ pub(crate) struct Load {
     /// Under which they were received.
     pub(crate) tenure: Arc<Tenure>,
     /// In the order of their sequences. Only the last one, unless every payload counts.
-    pub(crate) messages: Arc<Vec<Message>>,
+    pub(crate) messages: Vec<Message>,
     /// How many messages it stands for, of those that this replica has received.
     pub(crate) covered: usize,
     /// The handler has asked that the key is not tried before this instant.
@@ -72,7 +72,7 @@ impl Load {
     pub(crate) fn new(tenure: &Arc<Tenure>, message: Message) -> Self {
         Load {
             tenure: Arc::clone(tenure),
-            messages: Arc::new(vec![message]),
+            messages: vec![message],
             covered: 1,
             not_before: None,
             until_new: false,
@@ -83,9 +83,7 @@ impl Load {
 
     /// Keeps no payloads while the key is in back-off.
     pub(crate) fn park(&mut self) {
-        Arc::make_mut(&mut self.messages)
-            .iter_mut()
-            .for_each(Message::park);
+        self.messages.iter_mut().for_each(Message::park);
     }
 
     /// Merges what came later into this. A message that a later one stands for is acknowledged: the
@@ -114,10 +112,10 @@ impl Load {
             }
             return 0;
         }
-        let messages = Arc::make_mut(&mut self.messages);
+        let messages = &mut self.messages;
         self.covered += newer.covered;
         let mut is_new = false;
-        for message in Arc::unwrap_or_clone(newer.messages) {
+        for message in newer.messages {
             match messages.binary_search_by_key(&message.sequence, |held| held.sequence) {
                 // The server delivered it again, since `ack_wait` has passed.
                 Ok(same) => {

@@ -115,11 +115,8 @@ where
     let delivery = Delivery {
         key: key.clone(),
         tenure: Arc::clone(&tenure),
-        messages: if ready == load.messages.len() {
-            Arc::clone(&load.messages)
-        } else {
-            Arc::new(load.messages[..ready].to_vec())
-        },
+        // Without their room, which a handler that keeps them would keep, too.
+        messages: load.messages[..ready].to_vec(),
         covered: load.covered,
         lease: Arc::clone(&shared.lease),
         attempt,
@@ -186,7 +183,7 @@ fn drop_older(shared: &Shared, key: &str, load: &mut Lent<Load>) {
         return;
     }
     let load = &mut **load;
-    Arc::make_mut(&mut load.messages).retain(|message| {
+    load.messages.retain(|message| {
         let is_older = marks.covers(key, message);
         if is_older {
             shared.acks.send(&load.tenure, message.reply.clone());
@@ -214,7 +211,7 @@ async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<usize, async_na
                 Err(error) => return Err(error.into()),
             };
             let load = &mut **load;
-            let messages = Arc::make_mut(&mut load.messages);
+            let messages = &mut load.messages;
             let Some(stored) = stored else {
                 messages.remove(ready);
                 continue;
@@ -308,7 +305,7 @@ fn rest(mut load: Lent<Load>, handled: usize) -> Outcome {
         drop(load.into_inner());
         return Outcome::Done;
     }
-    Arc::make_mut(&mut load.messages).drain(..handled);
+    load.messages.drain(..handled);
     load.given_up = None;
     load.not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
