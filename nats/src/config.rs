@@ -55,7 +55,7 @@ pub struct Config {
     /// The first token of all subjects: letters, digits, `-` and `_`. Default: `work`.
     pub subject: String,
     /// The number of partitions, 1 to 1024. A fleet has at most as many replicas that work, and each partition is a stream with its
-    /// consumer on the server. [`repartition`](crate::repartition) changes the number of a fleet. Default: 16.
+    /// consumer on the server. [`repartition`](crate::repartition()) changes the number of a fleet. Default: 16.
     pub partitions: u16,
     /// On how many servers the stream and the bucket are, 1 to 5. Default: 1; use 3 in production.
     pub replicas: usize,

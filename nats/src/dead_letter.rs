@@ -5,7 +5,7 @@
 //! `<stream>-dead` for them (`WORK-dead` by default). All keys have this one subject: the key is in a header, and
 //! [`key`] returns it.
 //!
-//! The stream has no limit, and nobody but you deletes from it. [`list`], [`put_back`] and [`drop_letter`] are for a page or a
+//! The stream has no limit, and nobody but you deletes from it. [`list()`], [`put_back`] and [`drop_letter`] are for a page or a
 //! tool that looks at it now and then. A program that handles each letter once makes a consumer. This one prints each dead
 //! letter, adds its key again, and then deletes the letter:
 //!

@@ -1,4 +1,4 @@
-//! What a fleet is doing, as its server has it: [`status`] works in any process that has a client.
+//! What a fleet is doing, as its server has it: [`status()`] works in any process that has a client.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -17,13 +17,13 @@ use crate::scan::scan;
 use crate::stream::{self, AT_ONCE, is_missing};
 use crate::{Config, Error};
 
-/// A fleet, as it was while [`status`] looked at it.
+/// A fleet, as it was while [`status()`] looked at it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
     /// Its partitions, by number. There are as many as the fleet has now, which may differ from [`Config::partitions`].
     pub partitions: Vec<Partition>,
-    /// The number of partitions that it will have, while [`repartition`](crate::repartition) changes the number: those of
+    /// The number of partitions that it will have, while [`repartition`](crate::repartition()) changes the number: those of
     /// [`partitions`](Self::partitions) take no new messages then.
     pub changes_to: Option<u16>,
     /// The number of dead letters. `None`: the configuration has none, or there is no stream for them.

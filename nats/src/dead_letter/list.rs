@@ -127,7 +127,7 @@ pub async fn list(
 ///
 /// # Errors
 ///
-/// As [`list`].
+/// As [`list()`].
 pub async fn get(client: &Client, config: &Config, sequence: u64) -> Result<Option<Letter>, Error> {
     get_in(&letters(client, config).await?, config, sequence).await
 }
@@ -140,7 +140,7 @@ pub async fn get(client: &Client, config: &Config, sequence: u64) -> Result<Opti
 ///
 /// # Errors
 ///
-/// [`Error::Key`] if the letter has no key. Otherwise as [`list`] and [`Producer::add`]: then the letter is still there.
+/// [`Error::Key`] if the letter has no key. Otherwise as [`list()`] and [`Producer::add`]: then the letter is still there.
 ///
 /// # Cancel safety
 ///
@@ -171,7 +171,7 @@ pub async fn put_back(client: &Client, config: &Config, sequence: u64) -> Result
 ///
 /// # Errors
 ///
-/// As [`list`].
+/// As [`list()`].
 pub async fn drop_letter(client: &Client, config: &Config, sequence: u64) -> Result<bool, Error> {
     delete(&letters(client, config).await?, config, sequence).await
 }
