@@ -12,7 +12,9 @@ use serde::{Serialize, Serializer};
 use tokio::try_join;
 
 use crate::dead_letter;
+use crate::fleet::bucket;
 use crate::layout::{Layout, consumer_fence};
+use crate::ownership::{Key, Value};
 use crate::scan::scan;
 use crate::stream::{self, AT_ONCE, is_missing};
 use crate::{Config, Error};
@@ -202,31 +204,33 @@ impl Records {
     /// Takes in a record, whose form [`ownership`](crate::ownership) has, or that counts the failures of a key. A deleted one has no
     /// value.
     fn add(&mut self, name: &str, value: &[u8], revision: u64, age: Duration) {
-        let value = std::str::from_utf8(value).unwrap_or_default();
-        let (word, rest) = value.split_once(' ').unwrap_or((value, ""));
-        match name.split_once('.') {
-            Some(("s", session)) => {
-                let state = match word {
-                    "live" => Some(SessionState::Live),
-                    "leaving" => Some(SessionState::Leaving),
-                    "ended" => Some(SessionState::Ended),
+        match bucket::key(name) {
+            Some(Key::Session(session)) => {
+                let state = match bucket::decode(value) {
+                    Some(Value::Live { .. }) => Some(SessionState::Live),
+                    Some(Value::Leaving { .. }) => Some(SessionState::Leaving),
+                    Some(Value::Ended) => Some(SessionState::Ended),
                     _ => None,
                 };
-                self.sessions.insert(session.to_owned(), (state, age));
+                self.sessions.insert(session, (state, age));
             }
-            Some(("p", partition)) if word == "owned" => {
-                if let Ok(partition) = partition.parse() {
-                    self.owners.insert(partition, (rest.to_owned(), revision));
+            Some(Key::Partition(partition)) => {
+                if let Some(Value::Owned { session }) = bucket::decode(value) {
+                    self.owners.insert(partition, (session, revision));
                 }
             }
             // A key that has succeeded has 0 for a second, and is then deleted.
-            Some(("a", of)) if value.parse().is_ok_and(|count: u32| count > 0) => {
-                let partition = of.split_once('.').and_then(|(of, _)| of.parse().ok());
-                if let Some(partition) = partition {
+            None => {
+                let count = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
+                let mut parts = name.split('.');
+                let kind = parts.next();
+                let partition = parts.next().and_then(|partition| partition.parse().ok());
+                if let (Some("a"), Some(partition), Some(1_u32..)) = (kind, partition, count) {
                     *self.failed.entry(partition).or_default() += 1;
                 }
             }
-            _ => {}
         }
     }
 

@@ -198,10 +198,12 @@ fn name(partitions: u16, key: &Key) -> String {
 /// `None`: another record, or one of another number of partitions.
 fn parse(partitions: u16, name: &str) -> Option<Key> {
     let (of, rest) = name.split_once('.')?;
-    match rest
-        .split_once('.')
-        .filter(|_| of == partitions.to_string())?
-    {
+    key(rest).filter(|_| of == partitions.to_string())
+}
+
+/// The key of a record by its name without the number of partitions.
+pub(crate) fn key(name: &str) -> Option<Key> {
+    match name.split_once('.')? {
         ("s", session) => Some(Key::Session(session.into())),
         ("p", partition) => Some(Key::Partition(partition.parse().ok()?)),
         _ => None,
@@ -220,7 +222,7 @@ fn encode(value: &Value) -> String {
 }
 
 /// A value of an unknown form is like a record that is missing: its session is observed for a lease.
-fn decode(text: &[u8]) -> Option<Value> {
+pub(crate) fn decode(text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text).ok()?;
     match text.split_once(' ').unwrap_or((text, "")) {
         ("live", beat) => Some(Value::Live {

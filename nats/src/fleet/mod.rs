@@ -10,7 +10,7 @@
 
 mod acks;
 mod attempts;
-mod bucket;
+pub(crate) mod bucket;
 mod delivery;
 mod driver;
 mod event;
