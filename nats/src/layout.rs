@@ -11,6 +11,8 @@
 //! The number of partitions is a part of all names, so that a message can be in no partition that another number would
 //! have given it. The record `layout` of the bucket has the number, and while it is changed both.
 
+use std::fmt;
+
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::kv::Store;
@@ -82,97 +84,95 @@ pub(crate) fn consumer_fence(name: &str) -> Option<Fence> {
     })
 }
 
-impl Config {
-    pub(crate) fn layout(&self) -> String {
-        format!("partitions of the fleet {}", self.stream)
-    }
-}
-
-/// The record with the number of partitions, and its revision.
-pub(crate) async fn layout(store: &Store, config: &Config) -> Result<Option<(String, u64)>, Error> {
-    let doing = format!(
-        "reading the record {LAYOUT} of the bucket {}",
-        config.bucket()
-    );
-    let entry = store.entry(LAYOUT).await.map_err(Error::server(doing))?;
-    Ok(entry.map(|entry| {
-        (
-            String::from_utf8_lossy(&entry.value).into_owned(),
-            entry.revision,
-        )
-    }))
-}
-
-/// Writes it if its revision is still this one; otherwise another process has written it.
-pub(crate) async fn write_layout(
-    context: &Context,
-    store: &Store,
-    value: String,
-    revision: u64,
-) -> Result<(), Error> {
-    let record = PublishMessage::build()
-        .payload(value.into())
-        .expected_last_subject_sequence(revision);
-    let subject = format!("{}{LAYOUT}", store.prefix);
-    let write = async { context.send_publish(subject, record).await?.await };
-    match write.await {
-        Err(error) if error.kind() != PublishErrorKind::WrongLastSequence => Err(Error::server(
-            format!("writing the record {LAYOUT} of a bucket"),
-        )(error)),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the fleet has this number of partitions. One whose number is being changed has both, `16 64`: then this returns
-/// that its streams may be closed.
-pub(crate) async fn check_layout(store: &Store, config: &Config) -> Result<bool, Error> {
-    let (found, _) = layout(store, config).await?.unwrap_or_default();
-    let wanted = config.partitions.to_string();
-    if found.split(' ').next() == Some(&wanted) {
-        return Ok(found != wanted);
-    }
-    Err(Error::Mismatch {
-        what: config.layout(),
-        found: match found.split_once(' ') {
-            Some((now, next)) => format!("{now}, to be {next} as soon as what is there is done"),
-            None if found.is_empty() => "unknown (`create` writes it)".into(),
-            None => found,
-        },
-        wanted,
-    })
-}
-
-/// The number of partitions that a fleet has now, which may differ from that of a configuration.
+/// The record with the number of partitions of a fleet, which may differ from that of a configuration: `16`, or while it is changed
+/// `16 64`.
 pub(crate) struct Layout {
     /// The number of partitions whose messages are handled.
     pub(crate) now: u16,
     /// The number that takes new messages, while the number is changed.
     pub(crate) next: Option<u16>,
+    /// Of the record; 0: there is none.
+    pub(crate) revision: u64,
 }
 
 impl Layout {
-    /// Reads the record.
+    /// Reads the record. `None`: there is none.
+    pub(crate) async fn find(store: &Store, config: &Config) -> Result<Option<Self>, Error> {
+        let doing = format!("reading the record {LAYOUT} of the bucket {}", store.name);
+        let entry = store.entry(LAYOUT).await.map_err(Error::server(doing))?;
+        let Some(entry) = entry else { return Ok(None) };
+        let found = String::from_utf8_lossy(&entry.value);
+        let (now, next) = parse(&found).ok_or_else(|| config.other_partitions(&*found))?;
+        Ok(Some(Layout {
+            now,
+            next,
+            revision: entry.revision,
+        }))
+    }
+
+    /// Reads the record of a fleet that has one.
     pub(crate) async fn read(store: &Store, config: &Config) -> Result<Self, Error> {
-        let (found, _) = layout(store, config).await?.unwrap_or_default();
-        parse(&found).ok_or_else(|| Error::Mismatch {
-            what: config.layout(),
-            found: match &*found {
-                "" => "unknown (`create` writes it)".into(),
-                _ => format!("{found:?}"),
-            },
-            wanted: config.partitions.to_string(),
-        })
+        let found = Self::find(store, config).await?;
+        found.ok_or_else(|| config.other_partitions("unknown (`create` writes it)"))
+    }
+
+    /// Writes it if the record's revision is still this one; otherwise another process has written it.
+    pub(crate) async fn write(&self, context: &Context, store: &Store) -> Result<(), Error> {
+        let record = PublishMessage::build()
+            .payload(self.to_string().into())
+            .expected_last_subject_sequence(self.revision);
+        let subject = format!("{}{LAYOUT}", store.prefix);
+        let write = async { context.send_publish(subject, record).await?.await };
+        match write.await {
+            Err(error) if error.kind() != PublishErrorKind::WrongLastSequence => {
+                let doing = format!("writing the record {LAYOUT} of the bucket {}", store.name);
+                Err(Error::server(doing)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the fleet has the configuration's number of partitions. Returns whether their streams may be closed, because the number is
+    /// being changed.
+    pub(crate) fn check(&self, config: &Config) -> Result<bool, Error> {
+        if self.now == config.partitions {
+            return Ok(self.next.is_some());
+        }
+        Err(config.other_partitions(match self.next {
+            Some(next) => format!(
+                "{}, to be {next} as soon as what is there is done",
+                self.now
+            ),
+            None => self.now.to_string(),
+        }))
     }
 }
 
-/// Reads `16` or `16 64`.
-fn parse(text: &str) -> Option<Layout> {
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.now)?;
+        self.next.map_or(Ok(()), |next| write!(f, " {next}"))
+    }
+}
+
+/// The numbers of a record.
+fn parse(text: &str) -> Option<(u16, Option<u16>)> {
     let (now, next) = match text.split_once(' ') {
         Some((now, next)) => (now, Some(next.parse().ok()?)),
         None => (text, None),
     };
-    let now = now.parse().ok()?;
-    Some(Layout { now, next })
+    Some((now.parse().ok()?, next))
+}
+
+impl Config {
+    /// The error of a fleet whose number of partitions is another one.
+    pub(crate) fn other_partitions(&self, found: impl Into<String>) -> Error {
+        Error::Mismatch {
+            what: format!("partitions of the fleet {}", self.stream),
+            found: found.into(),
+            wanted: self.partitions.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -181,9 +181,20 @@ mod tests {
 
     #[test]
     fn a_layout_has_one_number_or_two() {
-        let read = |text| parse(text).map(|layout| (layout.now, layout.next));
-        assert_eq!(read("16"), Some((16, None)));
-        assert_eq!(read("16 64"), Some((16, Some(64))));
-        assert_eq!((read(""), read("16 "), read("x")), (None, None, None));
+        for (text, numbers) in [("16", (16, None)), ("16 64", (16, Some(64)))] {
+            assert_eq!(parse(text), Some(numbers));
+            let (now, next) = numbers;
+            let revision = 0;
+            assert_eq!(
+                Layout {
+                    now,
+                    next,
+                    revision
+                }
+                .to_string(),
+                text
+            );
+        }
+        assert_eq!((parse(""), parse("16 "), parse("x")), (None, None, None));
     }
 }

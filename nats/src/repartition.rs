@@ -15,8 +15,9 @@ use async_nats::Client;
 use async_nats::jetstream::{self, Context};
 use tokio::time::sleep;
 
+use crate::layout::Layout;
 use crate::stream::{self, is_missing};
-use crate::{Config, Error, layout};
+use crate::{Config, Error};
 
 /// Between two looks at the streams that are drained.
 const LOOK: Duration = Duration::from_millis(200);
@@ -53,27 +54,21 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
     config.check()?;
     let context = jetstream::new(client.clone());
     let store = stream::bucket(&context, config).await?;
-    let new = config.partitions.to_string();
-    let (found, revision) = layout::layout(&store, config).await?.unwrap_or_default();
-    let (now, next) = found.split_once(' ').unwrap_or((&found, &new));
-    let mismatch = |found: &str| Error::Mismatch {
-        what: format!("partitions of the fleet {}", config.stream),
-        found: found.to_owned(),
-        wanted: new.clone(),
-    };
-    if next != new {
-        return Err(mismatch(&found));
+    let layout = Layout::read(&store, config).await?;
+    if layout.next.unwrap_or(config.partitions) != config.partitions {
+        return Err(config.other_partitions(layout.to_string()));
     }
     let old = Config {
-        partitions: now.parse().map_err(|_| mismatch(&found))?,
+        partitions: layout.now,
         ..config.clone()
     };
     if old.partitions != config.partitions {
         stream::check_streams(&context, &old).await?;
-        if found == now {
+        if layout.next.is_none() {
             // What a change to this number has left: the new streams may have the same names.
             delete_others(&context, &old).await?;
-            layout::write_layout(&context, &store, format!("{now} {new}"), revision).await?;
+            let next = Some(config.partitions);
+            Layout { next, ..layout }.write(&context, &store).await?;
             // It may have been another process's.
             return Box::pin(repartition(client, config)).await;
         }
@@ -86,11 +81,16 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
                 sleep(LOOK).await;
             }
         }
-        layout::write_layout(&context, &store, new.clone(), revision).await?;
+        let done = Layout {
+            now: config.partitions,
+            next: None,
+            ..layout
+        };
+        done.write(&context, &store).await?;
         // It may have been another process's, and the number may have been changed once more.
-        let (found, _) = layout::layout(&store, config).await?.unwrap_or_default();
-        if found != new {
-            return Err(mismatch(&found));
+        let found = Layout::read(&store, config).await?;
+        if found.check(config)? {
+            return Err(config.other_partitions(found.to_string()));
         }
     }
     delete_others(&context, config).await

@@ -18,7 +18,7 @@ use async_nats::jetstream::stream::{
 use async_nats::jetstream::{self, Context, ErrorCode};
 use futures_util::{StreamExt, TryStreamExt};
 
-use crate::layout::{check_layout, layout, write_layout};
+use crate::layout::Layout;
 use crate::{Coalesce, Config, Error};
 
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
@@ -140,14 +140,21 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
     let context = jetstream::new(client.clone());
     create_stream(&context, config.bucket_config()).await?;
     let store = bucket(&context, config).await?;
-    if layout(&store, config).await?.is_none() {
+    if Layout::find(&store, config).await?.is_none() {
         // It is lost if the bucket was deleted. A second set of streams would deliver new messages before old ones.
         for (_, found) in streams_of(&context, config).await? {
-            same(config.layout(), &found, &config.partitions)?;
+            if found != config.partitions {
+                return Err(config.other_partitions(found.to_string()));
+            }
         }
-        write_layout(&context, &store, config.partitions.to_string(), 0).await?;
+        let first = Layout {
+            now: config.partitions,
+            next: None,
+            revision: 0,
+        };
+        first.write(&context, &store).await?;
     }
-    check_layout(&store, config).await?;
+    Layout::read(&store, config).await?.check(config)?;
     create_streams(&context, config).await?;
     if let Some(subject) = &config.dead_letters {
         let dead = config.dead_config(subject);
@@ -289,7 +296,7 @@ async fn find_all(
     same(of("replicas"), &found.num_replicas, &wanted.num_replicas)?;
     let ttl = (found.allow_message_ttl, wanted.allow_message_ttl);
     same(of("allow_message_ttl"), &ttl.0, &ttl.1)?;
-    let closes = check_layout(&store, config).await?;
+    let closes = Layout::read(&store, config).await?.check(config)?;
     let streams = futures_util::stream::iter(0..config.partitions)
         .map(|partition| partition_stream(&context, config, partition, closes))
         .buffered(AT_ONCE);
