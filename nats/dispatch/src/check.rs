@@ -65,6 +65,8 @@ pub struct Evidence<'a> {
 /// How long the acknowledgement of a call takes at most to reach the server, in nanoseconds. A replica that is killed
 /// sooner may not have sent it, and its successor cannot know of the call.
 const UNACKNOWLEDGED: u64 = 1_000_000_000;
+/// How long a call takes at most to reach the receiver, in nanoseconds: much less than a process is stopped.
+const ARRIVING: u64 = 1_000_000_000;
 
 /// What happened. `violations` should be empty.
 #[derive(Debug, Default)]
@@ -199,9 +201,9 @@ impl Verdict {
             for later in
                 overlapping.filter(|other| other.epoch != call.epoch || call.end != End::Fenced)
             {
-                // It ran when its process was stopped, and its fence is lower.
+                // It ran when its process was stopped, or was on its way to the receiver, and its fence is lower.
                 let stopped = disturbed.get(&call.replica);
-                let ran = stopped.is_some_and(|stopped| call.began <= *stopped);
+                let ran = stopped.is_some_and(|stopped| call.began <= stopped + ARRIVING);
                 if ran && call.epoch < later.epoch {
                     self.excused += 1;
                 } else {
