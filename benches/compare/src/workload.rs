@@ -75,6 +75,7 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("duplicate-4", Duplicate, 4, 4 * M, &[Figure("", "ns/add", 0, &[Less(3.0, GO), Less(1.5, LOCK)])]),
     Workload("duplicate-4-handle", DuplicateHandle, 4, 4 * M, &[Figure("", "ns/add", 0, &[Less(8.0, GO)])]),
     Workload("unique-1x1", Unique, 1, M, &[Figure("", "ns/key", 0, &[Less(6.0, GO), Less(1.5, LOCK)])]),
+    Workload("unique-2x2", Unique, 2, M, &[Figure("", "ns/key", 0, &[Less(6.0, GO), Less(1.3, LOCK)])]),
     Workload("unique-8x8", Unique, 8, M, &[Figure("", "ns/key", 0, &[Less(8.0, GO), Less(2.5, LOCK)])]),
     Workload("work-8x8", Work, 8, M, WORK),
     Workload("string-8x8", UniqueString, 8, M, STRING),
