@@ -48,7 +48,9 @@ run() {
     [[ $found -eq 1 && $failed -eq 0 ]]
 }
 
-[[ $1 == build || -e $built ]] || build
+# Two jobs that run beside each other build once.
+mkdir -p "$target/ci"
+[[ $1 == build || -e $built ]] || (flock 9 && { [[ -e $built ]] || build; }) 9>"$built.lock"
 case $1 in
 build)
     build
