@@ -351,7 +351,8 @@ async fn step_down() -> Result<()> {
     let verdict = lab.check_within(Duration::from_secs(10)).await?;
     println!("step down: leaders of consumers {consumers} times, of streams {streams} times");
     sound("step down", &verdict);
-    assert!(consumers > 20 && streams > 0);
+    // Each partition, at least once.
+    assert!(consumers >= 8 && streams > 0, "{consumers}, {streams}");
     Ok(())
 }
 
