@@ -38,7 +38,7 @@ pub(super) enum Whereabouts {
     /// Among those that wait for this time, because it is held, or has no token. Without keys, until its
     /// hold is over and its bucket full, so that neither is forgotten.
     Waits(u64),
-    /// In the line of groups that may be forgotten.
+    /// In no line: it may be forgotten.
     Idle,
 }
 

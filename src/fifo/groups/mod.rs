@@ -118,11 +118,21 @@ impl<K, G> Groups<K, G> {
         let is_ready = schedule.is_ready();
         // Ordering: Relaxed, here and below; written under the lock. See the header for who reads it.
         if is_ready != copies.is_ready.load(Ordering::Relaxed) {
-            // Ordering: Relaxed; as above.
-            copies.is_ready.swap(is_ready, Ordering::Relaxed);
-            // Ordering: SeqCst, after the read-modify-write; pairs with the fence of a getter's registration:
-            // a getter that has read the old value is on the list for whoever notifies after this.
-            fence_after_rmw();
+            match is_ready {
+                // Ordering: Relaxed; a getter that reads the old value finds nothing under the lock.
+                false => copies.is_ready.store(false, Ordering::Relaxed),
+                true => {
+                    // Ordering: Relaxed; as above.
+                    copies.is_ready.swap(true, Ordering::Relaxed);
+                    // Ordering: SeqCst, after the read-modify-write; pairs with the fence of a getter's
+                    // registration: a getter that has read the old value is on the list for whoever notifies
+                    // after this.
+                    fence_after_rmw();
+                }
+            }
+        }
+        if !schedule.waits {
+            return result;
         }
         // Ordering: Relaxed; as above.
         let (before, next) = (copies.next.load(Ordering::Relaxed), schedule.next());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::NEVER;
 use super::cooling::Cooling;
-use super::group::{Rules, Whereabouts};
+use super::group::{Group, Rules, Whereabouts};
 use super::settings::Parts;
 use super::table::{Line, Table};
 use crate::Clock;
@@ -18,8 +18,11 @@ use crate::time::rate::Rate;
 
 /// The number of idle groups that are always kept.
 const RESIDENTS: usize = 1024;
-/// The most groups that one look forgets.
+/// The most slots of the table of groups that one look sweeps.
 const PORTION: usize = 1024;
+/// The most slots that are swept for a new group. More than two: of the groups at least half are idle then, but they
+/// may be side by side.
+const SWEPT_FOR_NEW: usize = 8;
 /// A group that has been idle for this long, in nanoseconds, is forgotten; or a little longer.
 const REST: u64 = 100_000_000;
 
@@ -44,6 +47,8 @@ pub(super) struct Schedule<K, G> {
     /// Whether there is only the group without a name. It waits for nothing (limits, rates and holds need
     /// names), so it is always in the line of those that are ready, also without keys.
     is_one: bool,
+    /// Whether anything may wait for a time: a group, a key or a token.
+    pub(super) waits: bool,
     /// Whether keys have become ready for which no getter was notified. Then each getter that takes a key
     /// and leaves others notifies one more.
     catches_up: bool,
@@ -53,12 +58,15 @@ pub(super) struct Schedule<K, G> {
     pub(super) groups: Table<K, G>,
     rules: Rules,
     clock: Clock,
-    idle: Line,
+    /// The number of idle groups. They are in no line.
+    idle: usize,
+    /// The slot at which the next sweep of the table begins.
+    next_swept: u32,
     /// The groups that wait for a time, by time.
     waiting: BTreeSet<(u64, u32)>,
     cooling: Option<Cooling<K>>,
     pace: Option<Pace>,
-    /// Counts the times at which idle groups were looked at, and when that is due again.
+    /// Counts the ends of sweeps that are due by time, and when one is due again.
     epoch: u32,
     next_look: u64,
 }
@@ -93,9 +101,11 @@ impl<K, G> Schedule<K, G> {
             seated,
             clock,
             is_one,
+            waits: !is_one || interval.is_some() || pace.is_some(),
             groups,
             ready,
-            idle: Line::new(),
+            idle: 0,
+            next_swept: 0,
             waiting: BTreeSet::new(),
             cooling: interval.map(|interval| Cooling::new(interval, seated)),
             pace: pace.map(|rate| Pace {
@@ -122,12 +132,9 @@ impl<K, G> Schedule<K, G> {
     /// Creates a group. Returns also the names of some that were forgotten for it.
     pub(super) fn create(&mut self, hash: u32, name: G, weight: u32) -> (GroupId, Names<G>) {
         let mut forgotten = Names::new();
-        // Two for each new one, so that most groups are not idle ones.
-        for _ in 0..2 {
-            if self.idle.len > RESIDENTS.max(self.groups.len() / 2) {
-                forgotten.extend(self.forget_first());
-            }
-        }
+        // So that most groups are not idle ones.
+        let most = RESIDENTS.max(self.groups.len() / 2);
+        self.sweep(SWEPT_FOR_NEW, most, |_| true, &mut forgotten);
         let id = self.groups.insert(Some((hash, name)), weight, &self.rules);
         self.relocate(id.number);
         (id, forgotten)
@@ -167,7 +174,7 @@ impl<K, G> Schedule<K, G> {
             }
             Whereabouts::Busy => {}
             Whereabouts::Waits(until) => _ = self.waiting.remove(&(until, number)),
-            Whereabouts::Idle => self.idle.remove(&mut self.groups, number),
+            Whereabouts::Idle => self.idle -= 1,
         }
         match to {
             Whereabouts::Ready => self.ready.push_back(&mut self.groups, number),
@@ -175,7 +182,7 @@ impl<K, G> Schedule<K, G> {
             Whereabouts::Waits(until) => _ = self.waiting.insert((until, number)),
             Whereabouts::Idle => {
                 self.groups.get(number).idle_since = self.epoch;
-                self.idle.push_back(&mut self.groups, number);
+                self.idle += 1;
             }
         }
         to == Whereabouts::Ready
@@ -238,14 +245,15 @@ impl<K, G> Schedule<K, G> {
         let entry = group.take(&self.rules, || clock.nanos(), &self.seated);
         let entry = entry.expect("a group that is ready has a key");
         self.queued -= 1;
-        let goes_on = group.goes_on();
-        self.relocate(number);
-        let others = self.is_ready();
-        if !goes_on && self.ready.len > 1 && self.ready.first() == Some(number) {
-            self.ready.remove(&mut self.groups, number);
-            self.ready.push_back(&mut self.groups, number);
+        if !self.is_one {
+            let goes_on = group.goes_on();
+            self.relocate(number);
+            if !goes_on && self.ready.len > 1 && self.ready.first() == Some(number) {
+                self.ready.remove(&mut self.groups, number);
+                self.ready.push_back(&mut self.groups, number);
+            }
         }
-        self.catches_up &= others;
+        self.catches_up &= self.is_ready();
         Some((entry, self.catches_up))
     }
 
@@ -457,23 +465,16 @@ impl<K, G> Schedule<K, G> {
         if let Some(cooling) = &mut self.cooling {
             cooling.forget(self.clock.nanos(), usize::MAX);
         }
-        if self.idle.len <= RESIDENTS {
+        if self.idle <= RESIDENTS {
             return (false, forgotten);
         }
         let now = self.clock.rough_nanos();
         if now < self.next_look {
             return (false, forgotten);
         }
-        while forgotten.len() < PORTION && self.idle.len > RESIDENTS {
-            let Some(first) = self.idle.first() else {
-                break;
-            };
-            if self.groups.get(first).idle_since == self.epoch {
-                break;
-            }
-            forgotten.extend(self.forget_first());
-        }
-        if forgotten.len() == PORTION {
+        let epoch = self.epoch;
+        let is_old = |group: &Group<K, G>| group.idle_since != epoch;
+        if !self.sweep(PORTION, RESIDENTS, is_old, &mut forgotten) {
             return (true, forgotten);
         }
         self.groups.shrink();
@@ -484,7 +485,7 @@ impl<K, G> Schedule<K, G> {
 
     /// Returns when groups are to be looked at, if there are many idle ones.
     pub(super) fn next_look(&self) -> Option<u64> {
-        (self.idle.len > RESIDENTS).then_some(self.next_look)
+        (self.idle > RESIDENTS).then_some(self.next_look)
     }
 
     /// Forgets all idle groups, and all intervals that are over, and with `ended` the others, too.
@@ -496,9 +497,8 @@ impl<K, G> Schedule<K, G> {
             }
         }
         let mut forgotten = Names::new();
-        while self.idle.len > 0 {
-            forgotten.extend(self.forget_first());
-        }
+        self.next_swept = 0;
+        self.sweep(usize::MAX, 0, |_| true, &mut forgotten);
         self.groups.shrink();
         forgotten
     }
@@ -512,9 +512,30 @@ impl<K, G> Schedule<K, G> {
         names
     }
 
-    fn forget_first(&mut self) -> Option<Arc<G>> {
-        let number = self.idle.first()?;
-        self.idle.remove(&mut self.groups, number);
-        self.groups.remove(number)
+    /// Sweeps this many slots of the table at most, up to its end, and forgets the idle groups there for which
+    /// `is_old` holds, as long as there are more than `most` idle ones. Returns whether nothing is left to sweep.
+    fn sweep(
+        &mut self,
+        slots: usize,
+        most: usize,
+        is_old: impl Fn(&Group<K, G>) -> bool,
+        forgotten: &mut Names<G>,
+    ) -> bool {
+        for _ in 0..slots {
+            if self.idle <= most {
+                return true;
+            }
+            let number = self.next_swept;
+            self.next_swept = self.groups.slot_after(number);
+            let group = self.groups.find(number);
+            if group.is_some_and(|group| group.whereabouts == Whereabouts::Idle && is_old(group)) {
+                forgotten.extend(self.groups.remove(number));
+                self.idle -= 1;
+            }
+            if self.next_swept == 0 {
+                return true;
+            }
+        }
+        false
     }
 }

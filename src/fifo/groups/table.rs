@@ -84,9 +84,27 @@ impl<K, G> Table<K, G> {
     /// Returns the number of a group, unless it was forgotten.
     #[inline]
     pub(super) fn number_of(&self, id: GroupId) -> Option<u32> {
-        let at = id.number as usize;
-        let group = self.chunks.get(at / CHUNK)?.as_ref()?[at % CHUNK].as_ref()?;
-        (group.stamp == id.stamp).then_some(id.number)
+        (self.find(id.number)?.stamp == id.stamp).then_some(id.number)
+    }
+
+    /// Returns the group with this number, if there is one.
+    #[inline]
+    pub(super) fn find(&self, number: u32) -> Option<&Group<K, G>> {
+        let at = number as usize;
+        self.chunks.get(at / CHUNK)?.as_ref()?[at % CHUNK].as_ref()
+    }
+
+    /// Returns the slot after this one, without those of a chunk that has no group; 0 after the last.
+    pub(super) fn slot_after(&self, number: u32) -> u32 {
+        let at = number as usize;
+        let after = match self.chunks.get(at / CHUNK) {
+            Some(Some(_)) => at + 1,
+            _ => (at / CHUNK + 1) * CHUNK,
+        };
+        match after < self.chunks.len() * CHUNK {
+            true => after as u32,
+            false => 0,
+        }
     }
 
     /// Returns the first group of this hash, with its name.
@@ -102,8 +120,7 @@ impl<K, G> Table<K, G> {
     }
 
     fn named(&self, number: u32) -> Option<(GroupId, Arc<G>)> {
-        let at = number as usize;
-        let group = self.chunks.get(at / CHUNK)?.as_ref()?[at % CHUNK].as_ref()?;
+        let group = self.find(number)?;
         let id = GroupId {
             number,
             stamp: group.stamp,
