@@ -204,7 +204,7 @@ impl<K> Core<K> {
 
     /// Adds a key of this shard, if `share` has or gets room for it. Cancels its pending delay first, if
     /// adds supersede delays, and records the add, if the queue is timed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_found(
         &self,
         _locked: &Shard<'_, K>,
@@ -392,6 +392,7 @@ impl<K> Core<K> {
     }
 
     /// Like [`after_add`](Self::after_add), for a queue that may have extras.
+    #[inline]
     pub(super) fn after_add_slow(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {

@@ -118,7 +118,7 @@ impl<K> Core<K> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_or_nothing(&self, entry: Option<Queued<K>>) -> Taken<K> {
         match entry {
             Some(entry) => self.begin(entry),

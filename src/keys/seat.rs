@@ -83,6 +83,7 @@ impl Seat {
         (stamp != 0).then_some(GroupId { number, stamp })
     }
 
+    #[inline]
     pub(crate) fn set_group(&self, id: GroupId) {
         // Ordering: Relaxed; see the fields.
         self.number.store(id.number, Ordering::Relaxed);
@@ -91,6 +92,7 @@ impl Seat {
     }
 
     /// Notes the level of a delivery that begins, and whether it counted for other levels.
+    #[inline]
     pub(crate) fn deliver(&self, level: Level, counted: bool) {
         let counted = if counted { COUNTED } else { 0 };
         // Ordering: Relaxed; see the fields.
@@ -107,12 +109,14 @@ impl Seat {
         self.delivered.load(Ordering::Relaxed) & COUNTED != 0
     }
 
+    #[inline]
     pub(crate) fn listed(&self) -> Option<Level> {
         // Ordering: Relaxed; see the fields.
         let level = self.listed.load(Ordering::Relaxed);
         (level != NOWHERE).then_some(level)
     }
 
+    #[inline]
     pub(crate) fn set_listed(&self, level: Option<Level>) {
         // Ordering: Relaxed; see the fields.
         self.listed

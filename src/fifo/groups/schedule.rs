@@ -198,6 +198,7 @@ impl<K, G> Schedule<K, G> {
 
     /// Puts the entry of a key into its group, or keeps it until its interval is over. Returns whether it
     /// may be delivered now, or the entry if its group is not known.
+    #[inline(always)]
     pub(super) fn push(&mut self, entry: Queued<K>) -> Result<bool, Queued<K>> {
         let entry = match &mut self.cooling {
             None => entry,
@@ -213,6 +214,7 @@ impl<K, G> Schedule<K, G> {
         }
     }
 
+    #[inline(always)]
     fn push_to(&mut self, number: u32, entry: Queued<K>) -> bool {
         let group = self.groups.get(number);
         group.push(entry, &self.seated);
