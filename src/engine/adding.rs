@@ -392,7 +392,7 @@ impl<K> Core<K> {
     }
 
     /// Like [`after_add`](Self::after_add), for a queue that may have extras.
-    #[inline]
+    #[inline(always)]
     pub(super) fn after_add_slow(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => {

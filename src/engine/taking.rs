@@ -4,6 +4,7 @@
 //! inlined for everything else.
 
 use super::Core;
+use crate::engine::values::Extras;
 use crate::fifo::groups::grouping::{Grouping, Ordered};
 use crate::fifo::ring::Missed;
 use crate::keys::node::{Held, Queued};
@@ -70,7 +71,7 @@ impl<K> Core<K> {
     }
 
     /// Continues where [`take_fast`](Self::take_fast) stopped.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
             Unfinished::Pop(missed) => self.begin_or_nothing(self.fifo.pop_missed(missed)),
@@ -233,18 +234,13 @@ impl<K> Core<K> {
     pub(crate) fn finish(&self, held: Held<K>) {
         match &self.extras {
             None => self.finished(held.finish()),
-            Some(extras) => {
-                let (entry, closed, more) = extras.finish(held);
-                self.finished_extras((entry, closed));
-                if more {
-                    self.getters.notify(1);
-                }
-            }
+            Some(extras) => self.finish_extras(extras, held),
         }
     }
 
-    #[inline(never)]
-    fn finished_extras(&self, (entry, closed): (Option<Queued<K>>, bool)) {
+    #[cold]
+    fn finish_extras(&self, extras: &Extras<K>, held: Held<K>) {
+        let (entry, closed, more) = extras.finish(held);
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
             Some(entry) => {
@@ -253,6 +249,9 @@ impl<K> Core<K> {
                 }
             }
             None => self.finished((None, closed)),
+        }
+        if more {
+            self.getters.notify(1);
         }
     }
 

@@ -82,7 +82,7 @@ impl<K> Extras<K> {
 
     /// Ends the processing of a key; see [`Held::finish`]. Returns also whether the key's group has
     /// another one to deliver now, so that a getter is to be notified.
-    #[cold]
+    #[inline(always)]
     pub(super) fn finish(&self, mut held: Held<K>) -> (Option<Queued<K>>, bool, bool) {
         if let Some(values) = &self.values {
             values.unload(&mut held);

@@ -34,10 +34,12 @@ struct Interval<K> {
 
 /// Whether the interval of a key was not over when that was last looked at. Whoever queues the key may ask without the
 /// lock: only its next delivery begins another interval.
+#[inline]
 pub(super) fn is_cooling(seat: &Seat) -> bool {
     flags(seat) & COOLING != 0
 }
 
+#[inline]
 fn flags(seat: &Seat) -> u8 {
     // Ordering: Relaxed; changed under the lock of the groups.
     seat.cooling.load(Ordering::Relaxed)

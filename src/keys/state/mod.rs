@@ -358,6 +358,7 @@ impl KeyState {
     }
 
     /// Returns the level of a key that is queued or dirty; `None` if it is neither.
+    #[inline]
     pub(crate) fn level(&self) -> Option<Level> {
         // Ordering: Relaxed; a snapshot.
         let word = Word(self.0.load(Ordering::Relaxed));
