@@ -81,11 +81,11 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("string-8x8", UniqueString, 8, M, STRING),
     Workload("hot-8x8", Hot, 8, 2 * M, HOT),
     Workload("values-distinct-8x8", ValuesDistinct, 8, M, VALUES_DISTINCT),
-    Workload("values-hot-8x8", ValuesHot, 8, 2 * M, &[Figure("", "ns/value", 0, &[Less(3.0, HAND), Less(3.0, LOCK)])]),
-    Workload("values-even-2x2", ValuesEven, 2, M, &[Figure("", "ns/value", 0, &[Less(0.5, SHARDED)])]),
-    Workload("values-skewed-2x2", ValuesSkewed, 2, M, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)])]),
-    Workload("values-even-work-2x2", ValuesEvenWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)])]),
-    Workload("values-skewed-work-2x2", ValuesSkewedWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)])]),
+    Workload("values-hot-8x8", ValuesHot, 8, 2 * M, &[Figure("", "ns/value", 0, &[Less(3.0, HAND), Less(3.0, LOCK)]), EACH]),
+    Workload("values-even-2x2", ValuesEven, 2, M, &[Figure("", "ns/value", 0, &[Less(0.5, SHARDED)]), EACH]),
+    Workload("values-skewed-2x2", ValuesSkewed, 2, M, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)]), EACH]),
+    Workload("values-even-work-2x2", ValuesEvenWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)]), EACH]),
+    Workload("values-skewed-work-2x2", ValuesSkewedWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)]), EACH]),
     Workload("levels-cycle", LevelsCycle, 1, 2 * M, &[Figure("", "ns/key", 5, &[Less(1.0 / 1.3, ONE), Less(1.0, LOCK)])]),
     Workload("levels-8x8", Levels, 8, M, &[Figure("", "ns/key", 0, &[Less(1.0 / 1.3, ONE), Less(1.5, LOCK)])]),
     Workload("levels-backlog", LevelsBacklog, 1, M, &[
@@ -140,12 +140,11 @@ const WORK: &[Figure] = &[
     Figure("overhead", "ns/key", 0, &[Less(3.0, GO), Less(2.0, LOCK)]),
 ];
 const STRING: &[Figure] = &[Figure("", "ns/key", 0, &[Less(3.0, GO), Less(1.5, LOCK)])];
-const VALUES_DISTINCT: &[Figure] = &[Figure(
-    "",
-    "ns/value",
-    0,
-    &[Less(2.0, HAND), Less(2.0, LOCK)],
-)];
+const VALUES_DISTINCT: &[Figure] = &[
+    Figure("", "ns/value", 0, &[Less(2.0, HAND), Less(2.0, LOCK)]),
+    EACH,
+];
+const EACH: Figure = Figure("events of a delivery", "events", 0, &[]);
 const HOT: &[Figure] = &[
     Figure("adds", "ns/add", 0, &[]),
     Figure("delivered", "ns/add", 0, &[Less(1.0, LOCK)]),

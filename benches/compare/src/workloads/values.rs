@@ -39,7 +39,7 @@ pub(crate) fn run<C: Inboxes>(round: &Round<'_>) -> Option<Vec<f64>> {
     };
     let two_us = || (0..4).for_each(|_| round.work.run());
     let no_work = || ();
-    let ns = match round.kind {
+    let figures = match round.kind {
         Kind::ValuesDistinct => {
             flow::<C>(round, no_work, |producer, event| producer * share + event)
         }
@@ -50,17 +50,18 @@ pub(crate) fn run<C: Inboxes>(round: &Round<'_>) -> Option<Vec<f64>> {
         Kind::ValuesSkewedWork => flow::<C>(round, two_us, |_, event| skewed(event)),
         _ => return None,
     };
-    Some(vec![ns])
+    Some(figures.into())
 }
 
-/// Nanoseconds for each event, with as many producers as consumers. `key` is the number of the key of
+/// Nanoseconds for each event, with as many producers as consumers, and the events of each delivery. `key` is the number of the key of
 /// a producer's event, and `work` the work on each.
 fn flow<C: Inboxes>(
     &Round { threads, count, .. }: &Round<'_>,
     work: impl Fn() + Copy + Send + Sync,
     key: impl Fn(usize, usize) -> usize + Copy + Send + Sync,
-) -> f64 {
+) -> [f64; 2] {
     let queue = &C::new(threads);
+    let deliveries = &AtomicU64::new(0);
     let last: Vec<Last> = (0..ORDERED).map(|_| Last::default()).collect();
     let events = 1..=count / threads;
 
@@ -77,7 +78,9 @@ fn flow<C: Inboxes>(
     };
     let consumer = || {
         let mut delivered = Tally::default();
+        let mut times = 0;
         queue.deliver(|key, events| {
+            times += 1;
             for &[of, n, producer, event, ..] in events {
                 assert_eq!(of, key, "an event of another key");
                 delivered.count(&of);
@@ -91,6 +94,7 @@ fn flow<C: Inboxes>(
                 work();
             }
         });
+        deliveries.fetch_add(times, Ordering::Relaxed);
         delivered
     };
     let producers = (0..threads).map(producer).collect();
@@ -104,5 +108,7 @@ fn flow<C: Inboxes>(
             .for_each(|event| expected.count(&u64::nth(key(producer, event - 1))));
     }
     assert_eq!(race.delivered, expected);
-    race.ns / expected.count as f64
+    let events = expected.count as f64;
+    // Ordering: Relaxed; the consumers have ended.
+    [race.ns / events, events / deliveries.load(Ordering::Relaxed) as f64]
 }
