@@ -110,5 +110,8 @@ fn flow<C: Inboxes>(
     assert_eq!(race.delivered, expected);
     let events = expected.count as f64;
     // Ordering: Relaxed; the consumers have ended.
-    [race.ns / events, events / deliveries.load(Ordering::Relaxed) as f64]
+    [
+        race.ns / events,
+        events / deliveries.load(Ordering::Relaxed) as f64,
+    ]
 }

@@ -2,11 +2,13 @@
 //!
 //! No user code runs here: groups come with their numbers, and names leave as reference counts.
 
+mod forget;
+
 use std::collections::BTreeSet;
 
 use super::NEVER;
 use super::cooling::Cooling;
-use super::group::{Group, Rules, Whereabouts};
+use super::group::{Rules, Whereabouts};
 use super::settings::Parts;
 use super::table::{Line, Table};
 use crate::Clock;
@@ -15,16 +17,6 @@ use crate::keys::seat::{GroupId, Seat, Seated};
 use crate::sync::Arc;
 use crate::time::nanos;
 use crate::time::rate::Rate;
-
-/// The number of idle groups that are always kept.
-const RESIDENTS: usize = 1024;
-/// The most slots of the table of groups that one look sweeps.
-const PORTION: usize = 1024;
-/// The most slots that are swept for a new group. More than two: of the groups at least half are idle then, but they
-/// may be side by side.
-const SWEPT_FOR_NEW: usize = 8;
-/// A group that has been idle for this long, in nanoseconds, is forgotten; or a little longer.
-const REST: u64 = 100_000_000;
 
 /// The token bucket of the whole queue (T1).
 struct Pace {
@@ -131,10 +123,7 @@ impl<K, G> Schedule<K, G> {
 
     /// Creates a group. Returns also the names of some that were forgotten for it.
     pub(super) fn create(&mut self, hash: u32, name: G, weight: u32) -> (GroupId, Names<G>) {
-        let mut forgotten = Names::new();
-        // So that most groups are not idle ones.
-        let most = RESIDENTS.max(self.groups.len() / 2);
-        self.sweep(SWEPT_FOR_NEW, most, |_| true, &mut forgotten);
+        let forgotten = self.forget_for_new();
         let id = self.groups.insert(Some((hash, name)), weight, &self.rules);
         self.relocate(id.number);
         (id, forgotten)
@@ -460,51 +449,6 @@ impl<K, G> Schedule<K, G> {
         self.waiting.iter().filter(has_keys).count()
     }
 
-    /// Ends intervals that are over, and forgets some of the groups that have been idle for a while. Returns
-    /// whether there are more, and the names.
-    pub(super) fn look(&mut self) -> (bool, Names<G>) {
-        let mut forgotten = Names::new();
-        if let Some(cooling) = &mut self.cooling {
-            cooling.forget(self.clock.nanos(), usize::MAX);
-        }
-        if self.idle <= RESIDENTS {
-            return (false, forgotten);
-        }
-        let now = self.clock.rough_nanos();
-        if now < self.next_look {
-            return (false, forgotten);
-        }
-        let epoch = self.epoch;
-        let is_old = |group: &Group<K, G>| group.idle_since != epoch;
-        if !self.sweep(PORTION, RESIDENTS, is_old, &mut forgotten) {
-            return (true, forgotten);
-        }
-        self.groups.shrink();
-        self.epoch = self.epoch.wrapping_add(1);
-        self.next_look = now.saturating_add(REST);
-        (false, forgotten)
-    }
-
-    /// Returns when groups are to be looked at, if there are many idle ones.
-    pub(super) fn next_look(&self) -> Option<u64> {
-        (self.idle > RESIDENTS).then_some(self.next_look)
-    }
-
-    /// Forgets all idle groups, and all intervals that are over, and with `ended` the others, too.
-    pub(super) fn shrink(&mut self, ended: bool) -> Names<G> {
-        if let Some(cooling) = &mut self.cooling {
-            match ended {
-                true => cooling.clear(),
-                false => cooling.forget(self.clock.nanos(), usize::MAX),
-            }
-        }
-        let mut forgotten = Names::new();
-        self.next_swept = 0;
-        self.sweep(usize::MAX, 0, |_| true, &mut forgotten);
-        self.groups.shrink();
-        forgotten
-    }
-
     /// Takes all names out, at the end of the queue.
     pub(super) fn take_names(&mut self) -> Names<G> {
         let mut names = Names::new();
@@ -512,32 +456,5 @@ impl<K, G> Schedule<K, G> {
             names.extend(self.groups.get(number).name.take());
         }
         names
-    }
-
-    /// Sweeps this many slots of the table at most, up to its end, and forgets the idle groups there for which
-    /// `is_old` holds, as long as there are more than `most` idle ones. Returns whether nothing is left to sweep.
-    fn sweep(
-        &mut self,
-        slots: usize,
-        most: usize,
-        is_old: impl Fn(&Group<K, G>) -> bool,
-        forgotten: &mut Names<G>,
-    ) -> bool {
-        for _ in 0..slots {
-            if self.idle <= most {
-                return true;
-            }
-            let number = self.next_swept;
-            self.next_swept = self.groups.slot_after(number);
-            let group = self.groups.find(number);
-            if group.is_some_and(|group| group.whereabouts == Whereabouts::Idle && is_old(group)) {
-                forgotten.extend(self.groups.remove(number));
-                self.idle -= 1;
-            }
-            if self.next_swept == 0 {
-                return true;
-            }
-        }
-        false
     }
 }
