@@ -27,7 +27,7 @@ const COUNT: u64 = 1 << 17;
 /// A table may grow at another size of the set than at the last run: its hashes are random.
 const NONE: f64 = 0.001;
 
-const PATHS: [Path; 17] = [
+const PATHS: [Path; 18] = [
     // P5: a queue with one level takes no instruction more for there being levels.
     ("cycle-u64", NONE, cycle_u64),
     ("cycle-string", NONE, cycle_string),
@@ -44,6 +44,7 @@ const PATHS: [Path; 17] = [
     ("limiter", 0.2, limiter),
     ("levels", NONE, levels),
     ("groups", NONE, groups),
+    ("bounded", NONE, bounded),
     ("values", NONE, values),
     ("values-merged", NONE, values_merged),
     ("values-distinct", 0.05, values_distinct),
@@ -186,6 +187,16 @@ fn groups(count: u64) {
     let queue = queue.expect("the settings are valid");
     for key in passes(count) {
         queue.add_ref(&key);
+        finish(&queue);
+    }
+}
+
+/// Adds that need room, and have it.
+fn bounded(count: u64) {
+    let queue = WorkQueue::builder().capacity(KEYS as usize).build();
+    let queue = queue.expect("the settings are valid");
+    for key in passes(count) {
+        assert!(queue.entry(key).refuse().add().is_ok());
         finish(&queue);
     }
 }

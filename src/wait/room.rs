@@ -52,7 +52,7 @@ use std::task::{Context, Poll};
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked};
+use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked, fence_after_rmw};
 use crate::wait::WaitList;
 
 /// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
@@ -141,8 +141,9 @@ impl Room {
 
     /// Grants room that was given back. Runs wakers, which are user code.
     fn offer(&self) {
-        // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header.
-        fence(Ordering::SeqCst);
+        // Ordering: SeqCst, after the read-modify-write of `lower`; pairs with the fence in `Turn::poll`: see the
+        // protocol in the header.
+        fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.grant();
