@@ -10,8 +10,10 @@ const PORTION: usize = 256;
 /// The most slots that are swept for a new group. More than two: of the groups at least half are idle then, but they
 /// may be side by side.
 const SWEPT_FOR_NEW: usize = 8;
-/// A group that has been idle for this long, in nanoseconds, is forgotten; or a little longer.
+/// The time between two sweeps of the whole table, in nanoseconds, and what each group adds to it, so that sweeps take a
+/// few percent of one processor at most. A group that is idle for two such times is forgotten.
 const REST: u64 = 100_000_000;
+const REST_PER_GROUP: u64 = 500;
 
 impl<K, G> Schedule<K, G> {
     /// Forgets some idle groups if there are many, when a group is created: most groups are not idle ones.
@@ -43,7 +45,8 @@ impl<K, G> Schedule<K, G> {
         }
         self.groups.shrink();
         self.epoch = self.epoch.wrapping_add(1);
-        self.next_look = now.saturating_add(REST);
+        let rest = REST + REST_PER_GROUP * self.groups.len() as u64;
+        self.next_look = now.saturating_add(rest);
         (false, forgotten)
     }
 
