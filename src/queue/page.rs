@@ -4,8 +4,6 @@
 //! a tenth of a millisecond at most. Under the lock it reads the state of each key and pins those that it returns; user code
 //! runs after the lock is released.
 
-use std::fmt;
-
 use crate::WorkQueue;
 use crate::engine::timing::Watch;
 use crate::keys::state::State;
@@ -74,6 +72,7 @@ impl Cursor {
 }
 
 /// Some keys of a queue; see [`WorkQueue::page`].
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Page<'q, K> {
     /// The keys, in no particular order.
@@ -86,17 +85,6 @@ pub struct Page<'q, K> {
     pub levels: Vec<usize>,
     /// Where the next page begins; `None` if this is the last.
     pub next: Option<Cursor>,
-}
-
-impl<K: fmt::Debug> fmt::Debug for Page<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page")
-            .field("keys", &self.keys)
-            .field("counts", &self.counts)
-            .field("levels", &self.levels)
-            .field("next", &self.next)
-            .finish()
-    }
 }
 
 impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
