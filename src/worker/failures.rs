@@ -3,19 +3,17 @@
 //! # Protocol
 //!
 //! All failures are behind one mutex, under which no user code runs: a key is kept as a handle to it, an error as text.
-//! A key is found by the address of the interned key, which the handle keeps in its place. A worker that has processed
-//! a key takes the key's failure out while it still holds the key, and puts in the new one if it has failed again.
+//! A worker that has processed a key takes the key's failure out while it still holds the key, and puts in the new one
+//! if it has failed again.
 //!
 //! A failure whose delay was cancelled, or whose key was delivered to a getter that is no worker, is *stale* once the
-//! key is idle without a delay. Each call that changes something also removes one that is stale, in turn, so stale
-//! ones go while workers finish keys.
+//! key is idle without a delay ([`super::by_key`]). Each call that changes something also removes one that is.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hash};
-use std::ptr;
 use std::time::{Duration, SystemTime};
 
+use super::by_key::{ByKey, Entry, Gone, address};
 use super::{Failed, Workers};
 use crate::keys::state::State;
 use crate::sync::catch_panic::catch_panic;
@@ -78,28 +76,16 @@ struct Record<K> {
 }
 
 struct Kept<K> {
-    by_key: BTreeMap<usize, (KeyHandle<K>, LastFailure)>,
-    /// Where to look for the next stale one.
-    next: usize,
+    by_key: ByKey<K, LastFailure>,
     missed: u64,
 }
 
-/// What was taken out, to be dropped without the lock: the last handle of a queue drops its keys.
-type Gone<K> = [Option<(KeyHandle<K>, LastFailure)>; 2];
-
 impl<K> Kept<K> {
-    fn take_stale(&mut self) -> Option<(KeyHandle<K>, LastFailure)> {
-        let seen = self.by_key.range(self.next..).next();
-        let seen = seen.map(|(at, (key, _))| {
+    fn take_stale(&mut self) -> Option<Entry<K, LastFailure>> {
+        self.by_key.take_stale(|(key, _)| {
             let pin = key.pin();
-            (
-                *at,
-                pin.phase() == State::Idle && pin.delay().due().is_none(),
-            )
-        });
-        self.next = seen.map_or(0, |(at, _)| at + 1);
-        let (at, _) = seen.filter(|(_, is_stale)| *is_stale)?;
-        self.by_key.remove(&at)
+            pin.phase() == State::Idle && pin.delay().due().is_none()
+        })
     }
 }
 
@@ -115,8 +101,7 @@ impl<K> Failures<K> {
         Ok(Failures(Arc::new(Record {
             capacity,
             kept: Mutex::new(Kept {
-                by_key: BTreeMap::new(),
-                next: 0,
+                by_key: ByKey::new(),
                 missed: 0,
             }),
         })))
@@ -126,14 +111,14 @@ impl<K> Failures<K> {
     #[must_use]
     pub fn of(&self, key: &KeySnapshot<'_, K>) -> Option<LastFailure> {
         let kept = self.0.kept.lock();
-        let (_, failure) = kept.by_key.get(&address(key.key()))?;
+        let (_, failure) = kept.by_key.entries.get(&address(key.key()))?;
         Some(failure.clone())
     }
 
     /// Returns the number of failures that are kept.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.kept.lock().by_key.len()
+        self.0.kept.lock().by_key.entries.len()
     }
 
     /// Returns whether no failure is kept.
@@ -159,15 +144,15 @@ impl<K> Failures<K> {
             at: SystemTime::now(),
             next,
         };
-        let gone: Gone<K> = {
+        let gone: Gone<_, _> = {
             let mut kept = self.0.kept.lock();
             let stale = kept.take_stale();
-            let at = address(key.key());
-            if kept.by_key.len() >= self.0.capacity && !kept.by_key.contains_key(&at) {
+            let entries = &kept.by_key.entries;
+            if entries.len() >= self.0.capacity && !entries.contains_key(&address(key.key())) {
                 kept.missed += 1;
                 [Some((key, failure)), stale]
             } else {
-                [kept.by_key.insert(at, (key, failure)), stale]
+                [kept.by_key.insert(key, failure), stale]
             }
         };
         drop(gone);
@@ -175,16 +160,12 @@ impl<K> Failures<K> {
 
     /// Takes out the failure of a key that the caller holds.
     pub(super) fn forget(&self, key: &K) {
-        let gone: Gone<K> = {
+        let gone: Gone<_, _> = {
             let mut kept = self.0.kept.lock();
-            [kept.by_key.remove(&address(key)), kept.take_stale()]
+            [kept.by_key.remove(key), kept.take_stale()]
         };
         drop(gone);
     }
-}
-
-fn address<K>(key: &K) -> usize {
-    ptr::from_ref(key).addr()
 }
 
 /// Writes a text until it is too long.

@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::ptr;
 use std::time::SystemTime;
 
 use super::GivenUp;
+use super::by_key::address;
 use super::dead_letters::Letter;
 use crate::engine::timing::LetterCounts;
 use crate::metrics::Event;
@@ -71,14 +71,10 @@ impl<K, V> Letter<K, V> {
     }
 }
 
-fn address<K>(key: &KeyHandle<K>) -> usize {
-    ptr::from_ref(key.key()).addr()
-}
-
 impl<K, V> Letters<K, V> {
     fn remove(&mut self, id: u64) -> Option<Kept<K, V>> {
         let kept = self.by_id.remove(&id)?;
-        let at = address(&kept.letter.key);
+        let at = address(kept.letter.key.key());
         if self.by_key.get(&at) == Some(&id) {
             self.by_key.remove(&at);
         }
@@ -149,7 +145,7 @@ impl<K, V> Store<K, V> {
 
     /// Keeps a key that is given up: `letter`, whose value `take` returns. Runs no user code.
     fn post(&self, letter: Letter<K, V>, take: impl FnOnce() -> Option<V>) -> Post<K, V> {
-        let at = address(&letter.key);
+        let at = address(letter.key.key());
         let since = letter.key.parts().0.timer.clock().rough_nanos();
         // Ordering: Relaxed; a setting.
         let drops_oldest = self.drops_oldest.load(Ordering::Relaxed);

@@ -106,6 +106,7 @@
 //! ```
 
 mod attempt;
+mod by_key;
 mod dead_letters;
 mod failures;
 mod join;

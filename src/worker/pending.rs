@@ -23,13 +23,12 @@
 //!
 //! # Memory
 //!
-//! An entry whose delay was cancelled or has ended elsewhere is *stale*. Each `take` also removes
-//! one entry, in turn, if it is stale, so stale entries go while workers finish keys.
+//! An entry whose delay was cancelled or has ended elsewhere is *stale* ([`super::by_key`]). Each `take` also
+//! removes one that is.
 
-use std::collections::BTreeMap;
-use std::ptr;
 use std::sync::OnceLock;
 
+use super::by_key::{ByKey, Entry, Gone};
 use super::{Failure, GivenUp, Reason};
 use crate::KeyHandle;
 use crate::keys::delay::Stamp;
@@ -37,41 +36,24 @@ use crate::keys::state::State;
 use crate::sync::Mutex;
 
 /// Created at the first retry. Failures are user code, so none is dropped under the lock.
-pub(super) struct Pending<K, E>(OnceLock<Mutex<Entries<K, E>>>);
+pub(super) struct Pending<K, E>(OnceLock<Mutex<ByKey<K, Retry<E>>>>);
 
-struct Entries<K, E> {
-    /// By the address of the interned key, which the handle keeps in its place.
-    by_key: BTreeMap<usize, Entry<K, E>>,
-    /// Where to look for the next stale entry.
-    next: usize,
+/// The stamp of the key's delay, and how the key is given up if that is dropped.
+type Retry<E> = (Stamp, GivenUp<E>);
+
+fn is_stale<K, E>((key, (stamp, _)): &Entry<K, Retry<E>>) -> bool {
+    key.pin().delay().stamp() != Some(*stamp)
 }
 
-pub(super) struct Entry<K, E> {
-    key: KeyHandle<K>,
-    stamp: Stamp,
-    failure: Failure<E>,
-    retries: u32,
-}
-
-impl<K, E> Entry<K, E> {
-    fn is_stale(&self) -> bool {
-        self.key.pin().delay().stamp() != Some(self.stamp)
-    }
-
-    fn claim(&self) -> bool {
-        let pin = self.key.pin();
-        let delay = pin.delay();
-        // In this order: the state counts once the key is closed, and a worker that still holds the
-        // key claims the delay itself, when it ends.
-        delay.is_dropped(self.stamp)
-            && pin.phase() == State::Idle
-            && !pin.state().has_left()
-            && delay.claim_dropped(self.stamp)
-    }
-}
-
-fn address<K>(key: &K) -> usize {
-    ptr::from_ref(key).addr()
+fn claim<K>(key: &KeyHandle<K>, stamp: Stamp) -> bool {
+    let pin = key.pin();
+    let delay = pin.delay();
+    // In this order: the state counts once the key is closed, and a worker that still holds the
+    // key claims the delay itself, when it ends.
+    delay.is_dropped(stamp)
+        && pin.phase() == State::Idle
+        && !pin.state().has_left()
+        && delay.claim_dropped(stamp)
 }
 
 impl<K, E> Pending<K, E> {
@@ -84,50 +66,33 @@ impl<K, E> Pending<K, E> {
         let Some(stamp) = key.pin().delay().stamp() else {
             return;
         };
-        let entry = Entry {
-            stamp,
+        let given_up = GivenUp {
             failure,
             retries,
-            key,
+            reason: Reason::Dropped,
         };
-        let entries = self.0.get_or_init(|| {
-            Mutex::new(Entries {
-                by_key: BTreeMap::new(),
-                next: 0,
-            })
-        });
-        let mut entries = entries.lock();
-        entries.by_key.insert(address(entry.key.key()), entry);
+        let entries = self.0.get_or_init(|| Mutex::new(ByKey::new()));
+        entries.lock().insert(key, (stamp, given_up));
     }
 
     /// Takes out the entry of a key that the caller holds, and perhaps one that is stale.
-    pub(super) fn take(&self, key: &K) -> [Option<Entry<K, E>>; 2] {
+    pub(super) fn take(&self, key: &K) -> Gone<K, Retry<E>> {
         let Some(entries) = self.0.get() else {
             return [None, None];
         };
-        let entries = &mut *entries.lock();
-        let own = entries.by_key.remove(&address(key));
-        let from_next = entries.by_key.range(entries.next..).next();
-        let seen = from_next.map(|(at, entry)| (*at, entry.is_stale()));
-        entries.next = seen.map_or(0, |(at, _)| at + 1);
-        let stale = seen.filter(|(_, is_stale)| *is_stale);
-        [own, stale.and_then(|(at, _)| entries.by_key.remove(&at))]
+        let mut entries = entries.lock();
+        [entries.remove(key), entries.take_stale(is_stale)]
     }
 
     /// Takes out the next retry that a shut-down has dropped, from address `from` on, and moves
     /// `from` behind it.
     pub(super) fn next_dropped(&self, from: &mut usize) -> Option<(KeyHandle<K>, GivenUp<E>)> {
-        let by_key = &mut self.0.get()?.lock().by_key;
-        let (at, _) = by_key.range(*from..).find(|(_, entry)| entry.claim())?;
-        let at = *at;
+        let entries = &mut self.0.get()?.lock().entries;
+        let mut next = entries.range(*from..);
+        let (&at, _) = next.find(|(_, (key, (stamp, _)))| claim(key, *stamp))?;
         *from = at + 1;
-        let entry = by_key.remove(&at)?;
-        let given_up = GivenUp {
-            failure: entry.failure,
-            retries: entry.retries,
-            reason: Reason::Dropped,
-        };
-        Some((entry.key, given_up))
+        let (key, (_, given_up)) = entries.remove(&at)?;
+        Some((key, given_up))
     }
 }
 
