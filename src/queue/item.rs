@@ -227,11 +227,6 @@ where
     #[doc(alias("nack", "reject", "requeue"))]
     #[must_use = "a key that is refused is not delivered again"]
     pub fn retry(mut self) -> Added {
-        self.add_rate_limited()
-    }
-
-    /// Like [`retry`](Self::retry), but keeps the item.
-    pub(crate) fn add_rate_limited(&mut self) -> Added {
         if self.queue.core.is_shutting_down() {
             return self.add_after(Duration::ZERO);
         }
