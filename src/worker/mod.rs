@@ -469,17 +469,6 @@ impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
 }
 
 impl<K, L, S, E> Loop<'_, K, L, S, E> {
-    /// Threads cannot await an async hook.
-    fn refuse_async_hook(&self) -> Result<(), ConfigError> {
-        let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
-        if !matches!(hook, Some(Hook::Async(_))) {
-            return Ok(());
-        }
-        let (field, rule) = ("on_give_up_async", "must not be set for threads");
-        let set = format_args!("set");
-        Err(ConfigError::new("workers", field, rule, set))
-    }
-
     /// Returns the number of workers, or an error if it is 0 or above `most`.
     fn count(&self, most: usize) -> Result<usize, ConfigError> {
         let (field, count) = self.count;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{IntoVerdict, Key, Loop, Running, Workers, attempt};
+use super::{Hook, IntoVerdict, Key, Loop, Running, Workers, attempt};
 use crate::limiter::RateLimiter;
 use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
@@ -141,7 +141,12 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
         started: &OnceLock<bool>,
         mut start: impl FnMut(Builder) -> io::Result<()>,
     ) -> Result<(), ConfigError> {
-        self.refuse_async_hook()?;
+        let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
+        if let Some(Hook::Async(_)) = hook {
+            let (field, rule) = ("on_give_up_async", "must not be set for threads");
+            let set = format_args!("set");
+            return Err(ConfigError::new("workers", field, rule, set));
+        }
         let count = self.count(MOST_THREADS)?;
         // A thread's name must not contain NUL, which a queue's name may.
         let queue = self.queue.name().unwrap_or_default().replace('\0', "");
