@@ -124,30 +124,21 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         };
         self.queue.core.note(event);
         span.outcome(name);
-        match outcome {
-            Outcome::Done => self.forget(item),
-            Outcome::RequeueAfter(delay) => {
-                self.forget(item);
-                self.requeue(item, |item| item.try_add_after(delay));
-            }
-            Outcome::Later(delay) => self.requeue(item, |item| item.try_add_after(delay)),
-            Outcome::RequeueRateLimited => self.requeue(item, |item| item.try_add_after(limited)),
-            Outcome::HoldGroup(hold) => self.requeue(item, |item| item.hold_group(hold)),
+        if matches!(outcome, Outcome::Done | Outcome::RequeueAfter(_)) {
+            self.forget(item);
         }
-        Ok(())
-    }
-
-    /// Adds a key that did not fail again, or leaves it. A drain does not deliver it again: those that are
-    /// requeued for ever would keep it from its end.
-    fn requeue<'q>(
-        &self,
-        item: &mut Item<'q, K, L, S>,
-        add: impl FnOnce(&mut Item<'q, K, L, S>) -> Added,
-    ) {
-        let added = add(item);
+        let added = match outcome {
+            Outcome::Done => return Ok(()),
+            Outcome::RequeueAfter(delay) | Outcome::Later(delay) => item.try_add_after(delay),
+            Outcome::RequeueRateLimited => item.try_add_after(limited),
+            Outcome::HoldGroup(hold) => item.hold_group(hold),
+        };
+        // A key that did not fail and is refused is left. A drain does not deliver it again: those that are
+        // requeued forever would keep it from its end.
         added
             .or_else(|| item.readd(false))
             .or_else(|| item.refuse());
+        Ok(())
     }
 
     fn failed(
