@@ -106,7 +106,7 @@ impl<K, M: Carry<K>> DeadLetters<K, M> {
     /// Returns the letters, the oldest first, with shares of their values.
     #[must_use]
     pub fn list(&self) -> Vec<Letter<K, M::Value>> {
-        self.0.list()
+        self.page(0, usize::MAX)
     }
 
     /// Returns at most `max` letters whose [`id`](Letter::id) is `from` or above, the oldest first (X2): a page of them,
@@ -189,11 +189,6 @@ where
     }
 }
 
-/// Whether the store keeps keys that are given up for this reason.
-fn is_kept(reason: Reason) -> bool {
-    !matches!(reason, Reason::ShutDown | Reason::Dropped)
-}
-
 impl<K, L, S, E> Workers<'_, K, L, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -215,7 +210,7 @@ where
         let store = Arc::clone(&letters.0);
         self.inner.queue.core.watch_letters(&store.counts);
         let keep = move |lost: &mut Lost<'_, '_, K, L, S>, given_up: &GivenUp<E>| {
-            is_kept(given_up.reason) && store.keep(lost.handle(), given_up, || None, |(), ()| ())
+            store.keep(lost.handle(), given_up, || None, |(), ()| ())
         };
         self.inner.dead_letters = Some(Box::new(keep));
         self
@@ -249,9 +244,6 @@ where
         let store = Arc::clone(&letters.0);
         self.inner.queue.core.watch_letters(&store.counts);
         let keep = move |lost: &mut Lost<'_, '_, Valued<K, V>, L, S>, given_up: &GivenUp<E>| {
-            if !is_kept(given_up.reason) {
-                return false;
-            }
             let key = lost.handle();
             let merger = key.clone();
             let merge = |older: &mut V, newer| merger.merge(older, newer);

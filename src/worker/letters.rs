@@ -47,12 +47,10 @@ struct Kept<K, V> {
 
 /// What became of a key that is given up.
 enum Post<K, V> {
-    /// It has a letter now. The oldest one may have been dropped for it.
-    New(Option<Kept<K, V>>),
+    /// It has a letter. The oldest one may have been taken out for it.
+    Kept(Option<Kept<K, V>>),
     /// It has had one, which is busy now, with this value: to be merged with the new one.
     Again(u64, Arc<V>, V),
-    /// It has had one, which lacked a value if there are any.
-    Known,
     Full,
 }
 
@@ -108,12 +106,6 @@ impl<K, V> Store<K, V> {
         self.drops_oldest.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn list(&self) -> Vec<Letter<K, V>> {
-        let letters = self.letters.lock();
-        let kept = letters.by_id.values();
-        kept.map(|kept| kept.letter.share()).collect()
-    }
-
     /// Returns at most `max` letters from this number on.
     pub(super) fn page(&self, from: u64, max: usize) -> Vec<Letter<K, V>> {
         let letters = self.letters.lock();
@@ -144,7 +136,7 @@ impl<K, V> Store<K, V> {
     }
 
     /// Keeps a key that is given up: `letter`, whose value `take` returns. Runs no user code.
-    fn post(&self, letter: Letter<K, V>, take: impl FnOnce() -> Option<V>) -> Post<K, V> {
+    fn post(&self, mut letter: Letter<K, V>, take: impl FnOnce() -> Option<V>) -> Post<K, V> {
         let at = address(letter.key.key());
         let since = letter.key.parts().0.timer.clock().rough_nanos();
         // Ordering: Relaxed; a setting.
@@ -164,7 +156,7 @@ impl<K, V> Store<K, V> {
                     }
                     (older, newer) => {
                         known.value = older.or_else(|| newer.map(Arc::new));
-                        Post::Known
+                        Post::Kept(None)
                     }
                 };
             }
@@ -181,22 +173,16 @@ impl<K, V> Store<K, V> {
             let id = letters.next;
             letters.next += 1;
             letters.by_key.insert(at, id);
-            let value = take().map(Arc::new);
-            let letter = Letter {
-                id,
-                value,
-                ..letter
-            };
+            letter.id = id;
+            letter.value = take().map(Arc::new);
             let busy = false;
-            letters.by_id.insert(
-                id,
-                Kept {
-                    letter,
-                    since,
-                    busy,
-                },
-            );
-            Post::New(dropped)
+            let kept = Kept {
+                letter,
+                since,
+                busy,
+            };
+            letters.by_id.insert(id, kept);
+            Post::Kept(dropped)
         })
     }
 
@@ -226,7 +212,7 @@ impl<K, V> Store<K, V> {
             last: now,
         };
         match self.post(letter, take) {
-            Post::New(dropped) => {
+            Post::Kept(dropped) => {
                 // The drop of a value is user code.
                 let _ = catch_panic(|| drop(dropped));
                 true
@@ -248,7 +234,6 @@ impl<K, V> Store<K, V> {
                 });
                 true
             }
-            Post::Known => true,
             Post::Full => false,
         }
     }
@@ -268,13 +253,12 @@ impl<K, V> Store<K, V> {
         add: impl FnOnce(&Letter<K, V>) -> Option<Added>,
     ) -> Option<Added> {
         let letter = self.begin(id)?;
-        let ended = Busy(self, id);
+        let _busy = Busy(self, id);
         let added = add(&letter)?;
         if added.is_accepted() {
             // The drop of the value is user code.
             drop(self.with(|letters| letters.remove(id)));
         }
-        drop(ended);
         Some(added)
     }
 }

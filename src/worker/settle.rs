@@ -206,6 +206,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         self.forget(lost.key());
         self.trace_given_up(lost.key(), &given_up);
         if let Some(keep) = &self.dead_letters
+            && !matches!(given_up.reason, Reason::ShutDown | Reason::Dropped)
             && keep(&mut lost, &given_up)
         {
             return None;
