@@ -69,7 +69,7 @@ struct List {
     away: VecDeque<u64>,
 }
 
-/// The state that a waiter shares with its notifier.
+/// The state that a waiter, or an add that waits for room, shares with its notifier.
 struct Slot {
     notified: AtomicBool,
     waker: AtomicWaker,
@@ -88,6 +88,13 @@ impl Slot {
     fn notify(&self) {
         // Ordering: Release; pairs with the Acquire in `is_notified`.
         self.notified.store(true, Ordering::Release);
+    }
+
+    fn is_notified(&self, waker: &Waker) -> bool {
+        self.waker.register(waker);
+        // Ordering: Acquire; pairs with the Release in `notify`. The waker is stored first, so a
+        // notifier that sets the flag after this load finds the waker.
+        self.notified.load(Ordering::Acquire)
     }
 }
 
@@ -125,10 +132,7 @@ impl Waiter {
     /// Stores `waker` for the notification, and returns whether the waiter has been notified
     /// already.
     pub(crate) fn is_notified(&self, waker: &Waker) -> bool {
-        self.slot.waker.register(waker);
-        // Ordering: Acquire; pairs with the Release in `notify`. The waker is stored first, so a
-        // notifier that sets the flag after this load finds the waker.
-        self.slot.notified.load(Ordering::Acquire)
+        self.slot.is_notified(waker)
     }
 }
 

@@ -52,8 +52,8 @@ use std::task::{Context, Poll};
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked, fence_after_rmw};
-use crate::wait::WaitList;
+use crate::sync::{Arc, Mutex, assert_unlocked, fence_after_rmw};
+use crate::wait::{Slot, WaitList};
 
 /// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
 /// the sum over 2^24 values fits in 64 bits.
@@ -70,19 +70,15 @@ pub(crate) struct Room {
     used: AtomicU64,
     /// The length of the line.
     waiting: AtomicUsize,
-    line: Mutex<VecDeque<Arc<Request>>>,
+    line: Mutex<VecDeque<Request>>,
     /// Whether the queue is shut down. Then no add waits.
     closed: AtomicBool,
     /// Getters that wait until an add finds no room.
     pub(crate) pressed: WaitList,
 }
 
-/// A request for room, in the line.
-struct Request {
-    weight: usize,
-    granted: AtomicBool,
-    waker: AtomicWaker,
-}
+/// A request for room, in the line: its weight, and where the add is notified that room was granted.
+type Request = (usize, Arc<Slot>);
 
 impl Room {
     pub(crate) fn new(capacity: usize) -> Self {
@@ -156,23 +152,22 @@ impl Room {
             let mut line = self.line.lock();
             // Ordering: Relaxed; written under the line's lock, or before it was locked.
             let closed = self.closed.load(Ordering::Relaxed);
-            let fits = |first: &Arc<Request>| {
+            let fits = |(weight, _): &Request| {
                 if closed {
-                    self.add(first.weight);
+                    self.add(*weight);
                 }
-                closed || self.take(first.weight)
+                closed || self.take(*weight)
             };
             let granted = line.front().is_some_and(fits).then(|| line.pop_front());
             // Ordering: Relaxed; a decrease only spares others the lock.
             self.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
-            let Some(first) = granted.flatten() else {
+            let Some((_, slot)) = granted.flatten() else {
                 return;
             };
-            // Ordering: Release; pairs with the Acquire in `Turn::poll`.
-            first.granted.store(true, Ordering::Release);
+            slot.notify();
             assert_unlocked();
-            let _ = catch_panic(|| first.waker.wake());
+            let _ = catch_panic(|| slot.waker.wake());
         }
     }
 
@@ -355,7 +350,7 @@ pub(crate) struct Turn<'r> {
 
 enum State {
     New,
-    Waiting(Arc<Request>),
+    Waiting(Arc<Slot>),
     /// The turn has room for its weight.
     Granted,
 }
@@ -404,28 +399,20 @@ impl Future for Turn<'_> {
                 self.state = State::Granted;
                 return Poll::Ready(());
             }
-            let request = Arc::new(Request {
-                weight: self.weight,
-                granted: AtomicBool::new(false),
-                waker: AtomicWaker::new(),
-            });
-            request.waker.register(context.waker());
+            let slot = Slot::new(context.waker());
             let mut line = room.line.lock();
-            line.push_back(Arc::clone(&request));
+            line.push_back((self.weight, Arc::clone(&slot)));
             // Ordering: Relaxed; ordered by the fence.
             room.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
-            self.state = State::Waiting(request);
+            self.state = State::Waiting(slot);
             // Ordering: SeqCst; pairs with the fence in `release`: see the protocol in the header.
             fence(Ordering::SeqCst);
             room.grant();
             room.press();
         }
-        if let State::Waiting(request) = &self.state {
-            request.waker.register(context.waker());
-            // Ordering: Acquire; pairs with the Release in `grant`. The waker is stored first, so a
-            // grant after this load finds it.
-            if !request.granted.load(Ordering::Acquire) {
+        if let State::Waiting(slot) = &self.state {
+            if !slot.is_notified(context.waker()) {
                 return Poll::Pending;
             }
             self.state = State::Granted;
@@ -437,10 +424,10 @@ impl Future for Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let room = self.room;
-        if let State::Waiting(request) = &self.state {
+        if let State::Waiting(slot) = &self.state {
             let mut line = room.line.lock();
             let before = line.len();
-            line.retain(|other| !Arc::ptr_eq(other, request));
+            line.retain(|(_, other)| !Arc::ptr_eq(other, slot));
             // Ordering: Relaxed; a decrease only spares others the lock.
             room.waiting.store(line.len(), Ordering::Relaxed);
             let was_waiting = line.len() < before;
