@@ -85,18 +85,12 @@ struct Shared {
 // A waker that panics leaves nothing half-changed here: it has been taken out.
 impl RefUnwindSafe for Shared {}
 
-impl Shared {
-    fn new(outcome: u8) -> Arc<Self> {
-        Arc::new(Shared {
-            outcome: AtomicU8::new(outcome),
-            waker: AtomicWaker::new(),
-        })
-    }
-}
-
 /// Returns an obligation, and the receipt that it fires.
 pub(crate) fn receipt() -> (Obligation, Receipt) {
-    let shared = Shared::new(PENDING);
+    let shared = Arc::new(Shared {
+        outcome: AtomicU8::new(PENDING),
+        waker: AtomicWaker::new(),
+    });
     (Obligation(Some(Arc::clone(&shared))), Receipt(shared))
 }
 
