@@ -182,29 +182,19 @@ impl<K> Timer<K> {
         let due = self.due(delay);
         let set = pin.delay().set(due, level, self.policy, || admit(&pin));
         drop(lock);
+        if let Set::Pending { stamp, moved } = set {
+            if moved {
+                self.note_stale();
+            }
+            self.register(stamp.due(), Entry { pin, stamp });
+        } else {
+            pin.unpin();
+        }
         match set {
-            Set::Pending { stamp, moved } => {
-                if moved {
-                    self.note_stale();
-                }
-                self.register(stamp.due(), Entry { pin, stamp });
-                match moved {
-                    true => Registered::Before,
-                    false => Registered::New,
-                }
-            }
-            Set::Kept => {
-                pin.unpin();
-                Registered::Before
-            }
-            Set::Refused => {
-                pin.unpin();
-                Registered::Refused
-            }
-            Set::Closed => {
-                pin.unpin();
-                Registered::Closed
-            }
+            Set::Pending { moved: false, .. } => Registered::New,
+            Set::Pending { moved: true, .. } | Set::Kept => Registered::Before,
+            Set::Refused => Registered::Refused,
+            Set::Closed => Registered::Closed,
         }
     }
 
