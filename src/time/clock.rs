@@ -177,7 +177,7 @@ impl Clock {
     /// and writes no memory that other threads access: for ages that saturate at zero.
     pub(crate) fn nanos_of_this_core(&self) -> u64 {
         match &self.time {
-            Time::Real(real) => real.nanos_of_this_core(),
+            Time::Real(real) => real.counter().nanos(),
             Time::Mock(time) => time.nanos(),
         }
     }
@@ -241,12 +241,8 @@ impl RealTime {
         self.counter.get_or_init(|| Counter::anchored(self.created))
     }
 
-    fn nanos_of_this_core(&self) -> u64 {
-        self.counter().nanos()
-    }
-
     fn nanos(&self) -> u64 {
-        let now = self.nanos_of_this_core();
+        let now = self.counter().nanos();
         // Ordering: Relaxed; read-modify-writes of one atomic are totally ordered, and it publishes
         // only its own value.
         let earlier = self.latest.fetch_max(now, Ordering::Relaxed);
