@@ -82,21 +82,29 @@ impl Histogram {
         bucket.sum.add(ticks, alone);
         bucket.count.add(1, alone);
     }
-
-    /// Returns the number of samples, and their sum.
-    pub(super) fn total(&self) -> (u64, u64) {
-        let buckets = self.0.iter();
-        buckets.fold((0, 0), |(count, sum), bucket| {
-            // In this order: see the header.
-            let count = count + bucket.count.get();
-            (count, sum.wrapping_add(bucket.sum.get()))
-        })
-    }
 }
 
 /// The (sum, count) of each bucket, over several histograms.
 pub(super) type Sums = [(u64, u64); BUCKETS];
 pub(super) const NO_SUMS: Sums = [(0, 0); BUCKETS];
+
+pub(super) fn sums<'h, H: Iterator<Item = &'h Histogram>>(histograms: H) -> Sums {
+    let mut sums = NO_SUMS;
+    for histogram in histograms {
+        for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.0) {
+            // In this order: see the header.
+            *count += bucket.count.get();
+            *sum = sum.wrapping_add(bucket.sum.get());
+        }
+    }
+    sums
+}
+
+/// Returns the (sum, count) of all buckets.
+pub(super) fn total(sums: &Sums) -> (u64, u64) {
+    let add = |all: (u64, u64), one: &(u64, u64)| (all.0.wrapping_add(one.0), all.1 + one.1);
+    sums.iter().fold((0, 0), add)
+}
 
 /// Passes the samples that are not `reported` yet to `report`: for each bucket, their mean and
 /// their number. Returns the number of all samples so far, including the new ones.
@@ -105,13 +113,7 @@ pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
     histograms: H,
     mut report: impl FnMut(u64, usize),
 ) -> u64 {
-    let mut sums = NO_SUMS;
-    for histogram in histograms {
-        for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.0) {
-            *count += bucket.count.get();
-            *sum = sum.wrapping_add(bucket.sum.get());
-        }
-    }
+    let sums = sums(histograms);
     for (index, (reported, (sum, count))) in reported.iter_mut().zip(sums).enumerate() {
         let new = count - reported.1;
         if new == 0 {
@@ -122,7 +124,7 @@ pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
         report(mean, usize::try_from(new).unwrap_or(usize::MAX));
         *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
     }
-    sums.iter().map(|(_, count)| count).sum()
+    total(&sums).1
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::Event;
-use super::histogram::Histogram;
+use super::histogram::{self, Histogram};
 use super::series::Source;
 use super::stripes::Stripe;
 use super::tally::Tally;
@@ -35,10 +35,8 @@ impl Tally {
     pub(crate) fn totals(&self, of: &dyn Source) -> Option<Totals> {
         let stripes = &self.0.as_ref()?.stripes;
         let durations = |samples: fn(&Stripe) -> &Histogram| {
-            let sums = stripes.each().map(|stripe| samples(stripe).total());
-            let (count, ticks) = sums.fold((0, 0_u64), |all, one| {
-                (all.0 + one.0, all.1.wrapping_add(one.1))
-            });
+            let sums = histogram::sums(stripes.each().map(samples));
+            let (ticks, count) = histogram::total(&sums);
             (count, Duration::from_nanos(of.nanos(ticks)))
         };
         let (ended, work_time) = durations(|stripe| &stripe.work);
