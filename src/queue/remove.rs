@@ -33,10 +33,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
             None => self.try_iter().take(self.len()).map(drop).count(),
             Some(groups) => {
                 let taken = self.core.take_groups(groups);
-                taken
-                    .into_iter()
-                    .map(|held| drop(Item::of(self, held)))
-                    .count()
+                let items = taken.into_iter().map(|held| Item::of(self, held));
+                items.map(drop).count()
             }
         }
     }

@@ -173,19 +173,15 @@ impl<'k, N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> EntryKey<N> for Bor
 
 impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_, Q> {
     fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
-        if let Some(added) = at
-            .core
-            .add_known(at.hash, at.level, |known| self.is(known), share)
-        {
+        let Spot { core, hash, level } = at;
+        if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
             return added.ok_or(self);
         }
         // Before the copy, which is user code and not made under a lock, nor for a key that is refused.
         if !share.admit(true, || false) {
             return Err(self);
         }
-        let added = at
-            .core
-            .add_at(at.hash, at.level, self.to_owned().into_key(), share);
+        let added = core.add_at(hash, level, self.to_owned().into_key(), share);
         added.map_err(|_copy| self)
     }
 
@@ -197,10 +193,8 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
             return Err(self);
         }
         let pinned = at.core.pin_in(at.hash, self.to_owned().into_key(), share);
-        let (pinned, _known) = pinned
-            .map_err(|_copy| self)
-            .map(|(pin, known)| (Pinned(pin), known))?;
-        Ok((pinned, Some(self)))
+        let (pin, _known) = pinned.map_err(|_copy| self)?;
+        Ok((Pinned(pin), Some(self)))
     }
 
     fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
@@ -219,9 +213,8 @@ impl<N> EntryKey<N> for &KeyHandle<N> {
 
 impl<N> Key<N> for &KeyHandle<N> {
     fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
-        let added = at
-            .core
-            .add_pinned_in(KeyHandle::pin(self), at.hash, at.level, share);
+        let Spot { core, hash, level } = at;
+        let added = core.add_pinned_in(self.pin(), hash, level, share);
         added.ok_or(self)
     }
 

@@ -375,11 +375,8 @@ impl<N: Send + Sync + 'static, X: EntryKey<N>, W: Waiting> Entry<'_, N, X, W> {
     /// Panics if `Hash`, `Eq` or the copy of a borrowed key panics; then nothing was added.
     #[inline]
     pub fn add(self) -> W::Result<Added, X::Back> {
-        W::result(
-            self.target
-                .run(self.patience)
-                .map_err(|full| full.key.back()),
-        )
+        let added = self.target.run(self.patience);
+        W::result(added.map_err(|full| full.key.back()))
     }
 }
 
@@ -426,10 +423,8 @@ impl<'q, N: Send + Sync + 'static, X: Key<N>> Attempt for Target<'q, N, X> {
     }
 
     fn turn(&self) -> Turn<'q> {
-        Turn::new(
-            self.at.core.room().expect("only a bounded queue is full"),
-            1,
-        )
+        let room = self.at.core.room();
+        Turn::new(room.expect("only a bounded queue is full"), 1)
     }
 }
 
