@@ -19,21 +19,20 @@ use super::by_key::address;
 use super::dead_letters::Letter;
 use crate::engine::timing::LetterCounts;
 use crate::metrics::Event;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, Mutex, assert_unlocked};
 use crate::{Added, KeyHandle};
 
 pub(super) struct Store<K, V> {
     pub(super) capacity: usize,
-    drops_oldest: AtomicBool,
     pub(super) counts: Arc<LetterCounts>,
-    lost: AtomicU64,
     letters: Mutex<Letters<K, V>>,
 }
 
 struct Letters<K, V> {
     next: u64,
+    drops_oldest: bool,
+    lost: u64,
     by_id: BTreeMap<u64, Kept<K, V>>,
     by_key: HashMap<usize, u64>,
 }
@@ -90,11 +89,11 @@ impl<K, V> Store<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
         Store {
             capacity,
-            drops_oldest: AtomicBool::new(false),
             counts: Arc::default(),
-            lost: AtomicU64::new(0),
             letters: Mutex::new(Letters {
                 next: 0,
+                drops_oldest: false,
+                lost: 0,
                 by_id: BTreeMap::new(),
                 by_key: HashMap::new(),
             }),
@@ -102,8 +101,7 @@ impl<K, V> Store<K, V> {
     }
 
     pub(super) fn drop_oldest(&self) {
-        // Ordering: Relaxed; a setting.
-        self.drops_oldest.store(true, Ordering::Relaxed);
+        self.letters.lock().drops_oldest = true;
     }
 
     /// Returns at most `max` letters from this number on.
@@ -122,8 +120,7 @@ impl<K, V> Store<K, V> {
     }
 
     pub(super) fn lost(&self) -> u64 {
-        // Ordering: Relaxed; a count.
-        self.lost.load(Ordering::Relaxed)
+        self.letters.lock().lost
     }
 
     /// Changes the letters, and what is counted of them.
@@ -139,8 +136,6 @@ impl<K, V> Store<K, V> {
     fn post(&self, mut letter: Letter<K, V>, take: impl FnOnce() -> Option<V>) -> Post<K, V> {
         let at = address(letter.key.key());
         let since = letter.key.parts().0.timer.clock().rough_nanos();
-        // Ordering: Relaxed; a setting.
-        let drops_oldest = self.drops_oldest.load(Ordering::Relaxed);
         self.with(|letters| {
             let known = letters.by_key.get(&at).copied();
             let known = known.and_then(|id| letters.by_id.get_mut(&id));
@@ -162,10 +157,11 @@ impl<K, V> Store<K, V> {
             }
             let mut dropped = None;
             if letters.by_id.len() >= self.capacity {
-                dropped = drops_oldest.then(|| letters.remove_oldest()).flatten();
+                if letters.drops_oldest {
+                    dropped = letters.remove_oldest();
+                }
                 letter.key.parts().0.note(Event::LetterLost);
-                // Ordering: Relaxed; a count.
-                self.lost.fetch_add(1, Ordering::Relaxed);
+                letters.lost += 1;
                 if dropped.is_none() {
                     return Post::Full;
                 }
@@ -175,11 +171,10 @@ impl<K, V> Store<K, V> {
             letters.by_key.insert(at, id);
             letter.id = id;
             letter.value = take().map(Arc::new);
-            let busy = false;
             let kept = Kept {
                 letter,
                 since,
-                busy,
+                busy: false,
             };
             letters.by_id.insert(id, kept);
             Post::Kept(dropped)
