@@ -62,7 +62,7 @@ impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
     }
 
     pub(super) fn trace_failed(&self, key: &K, failed: &Failed<'_, E>) {
-        let event = || {
+        let _ = catch_panic(|| {
             warn!(
                 target: "keyqueue",
                 key = self.written(key).map(field::display),
@@ -71,8 +71,7 @@ impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
                 next_delay_seconds = failed.next.map(|next| next.as_secs_f64()),
                 "the key failed",
             );
-        };
-        let _ = catch_panic(event);
+        });
     }
 
     pub(super) fn trace_given_up(&self, key: &K, given_up: &GivenUp<E>) {
@@ -83,7 +82,7 @@ impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
             Reason::GiveUp => "give_up",
             Reason::Dropped => "dropped",
         };
-        let event = || {
+        let _ = catch_panic(|| {
             warn!(
                 target: "keyqueue",
                 key = self.written(key).map(field::display),
@@ -92,7 +91,6 @@ impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
                 retries = given_up.retries,
                 "the key is given up",
             );
-        };
-        let _ = catch_panic(event);
+        });
     }
 }
