@@ -85,14 +85,12 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
         weight: impl Fn(&G) -> u32 + Send + Sync + 'static,
     ) -> Self {
         let weigh: Weigh<G> = Box::new(weight);
-        let is_set = self
-            .grouping
-            .as_mut()
-            .map(|by| by.weigh_by(Box::new(weigh)));
-        let rule = match is_set {
+        let rule = match &mut self.grouping {
             None => Some("must come after `group_by`"),
-            Some(false) => Some("must take the groups that `group_by` returns"),
-            Some(true) => None,
+            Some(by) => match by.weigh_by(Box::new(weigh)) {
+                false => Some("must take the groups that `group_by` returns"),
+                true => None,
+            },
         };
         if let Some(rule) = rule {
             self.settings.pacing.misplaced = Some(("group_weight", rule));
@@ -273,12 +271,10 @@ impl<K> Core<K> {
 
     /// Returns when a hold ends that begins now; 0 if it is none.
     pub(crate) fn hold_until(&self, hold: Duration) -> u64 {
-        match hold.is_zero() {
-            true => 0,
-            false => {
-                let now = self.timer.clock().nanos();
-                now.saturating_add(nanos::saturating(hold))
-            }
+        if hold.is_zero() {
+            return 0;
         }
+        let now = self.timer.clock().nanos();
+        now.saturating_add(nanos::saturating(hold))
     }
 }
