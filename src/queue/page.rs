@@ -5,7 +5,6 @@
 //! runs after the lock is released.
 
 use crate::WorkQueue;
-use crate::engine::timing::Watch;
 use crate::keys::state::State;
 use crate::limiter::RateLimiter;
 use crate::queue::snapshot::{Counts, KeySnapshot, Sight};
@@ -33,7 +32,7 @@ pub enum Listed {
 }
 
 impl Listed {
-    fn has(self, sight: &Sight) -> bool {
+    pub(super) fn has(self, sight: &Sight) -> bool {
         let phase = sight.seen.phase;
         match self {
             Listed::All => phase != State::Idle || sight.due.is_some(),
@@ -137,7 +136,6 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                 break;
             }
             let shard = core.keys.shard(cursor.shard as usize);
-            let now = core.watch().map_or(0, Watch::now);
             let mut place = Some(cursor.place as usize);
             for _ in 0..PORTION / STEP {
                 let Some(from) = place else { break };
@@ -145,17 +143,11 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
                     break;
                 }
                 looked += STEP;
-                place = shard.visit(from, STEP, |node| {
-                    // SAFETY: the node is in the table of a shard whose lock is held.
-                    let sight = unsafe { Sight::of(core, node, now) };
-                    // SAFETY: as above.
-                    let level = unsafe { node.get() }.state.level();
-                    page.count(&sight, level.map_or(0, usize::from));
-                    if listed.has(&sight) {
-                        // SAFETY: as above.
-                        page.keys.push(unsafe { sight.keep(core, node) });
-                    }
-                });
+                let wanted = |sight: &Sight| {
+                    count(sight, &mut page.counts, &mut page.levels);
+                    listed.has(sight)
+                };
+                place = core.sight(&shard, from, STEP, wanted, &mut page.keys);
             }
             cursor = match place {
                 Some(place) => Cursor {
@@ -173,17 +165,15 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     }
 }
 
-impl<K> Page<'_, K> {
-    fn count(&mut self, sight: &Sight, level: usize) {
-        self.counts.delayed += usize::from(sight.due.is_some());
-        match sight.seen.phase {
-            State::Idle => {}
-            State::Queued => {
-                self.counts.queued += 1;
-                let last = self.levels.len() - 1;
-                self.levels[level.min(last)] += 1;
-            }
-            State::Processing | State::Dirty => self.counts.processing += 1,
+fn count(sight: &Sight, counts: &mut Counts, levels: &mut [usize]) {
+    counts.delayed += usize::from(sight.due.is_some());
+    match sight.seen.phase {
+        State::Idle => {}
+        State::Queued => {
+            counts.queued += 1;
+            let (level, last) = (sight.level.map_or(0, usize::from), levels.len() - 1);
+            levels[level.min(last)] += 1;
         }
+        State::Processing | State::Dirty => counts.processing += 1,
     }
 }

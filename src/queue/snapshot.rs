@@ -11,10 +11,12 @@ use std::time::Duration;
 use crate::WorkQueue;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::keys::node::{NodeRef, Pin};
-use crate::keys::state::State;
+use crate::keys::Shard;
+use crate::keys::node::Pin;
+use crate::keys::state::{Level, State};
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
+use crate::queue::page::Listed;
 
 /// One key in a [`snapshot`](WorkQueue::snapshot), as it was at some moment during the call.
 ///
@@ -136,7 +138,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Vec<KeySnapshot<'_, K>> {
-        self.keys_that(|seen, delayed, _| seen.phase != State::Idle || delayed)
+        self.keys_that(|sight| Listed::All.has(sight))
     }
 
     /// Returns the keys that have been processing for `older_than` or longer, to find stuck
@@ -158,27 +160,17 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     #[must_use]
     pub fn stuck(&self, older_than: Duration) -> Option<Vec<KeySnapshot<'_, K>>> {
         let watch = self.core.watch()?;
-        Some(self.keys_that(|seen, _, now| {
-            seen.held
-                .is_some_and(|held| watch.duration(held, now) >= older_than)
+        Some(self.keys_that(|sight| {
+            let held = sight.seen.held;
+            held.is_some_and(|held| watch.duration(held, sight.now) >= older_than)
         }))
     }
 
-    /// Returns a snapshot of the keys for which `wanted` returns true. Its parameters are what was
-    /// seen, whether a delay is pending, and the time.
-    fn keys_that(&self, wanted: impl Fn(&Seen, bool, Ticks) -> bool) -> Vec<KeySnapshot<'_, K>> {
-        let core = &self.core;
+    /// Returns a snapshot of the keys for which `wanted` returns true.
+    fn keys_that(&self, wanted: impl Fn(&Sight) -> bool) -> Vec<KeySnapshot<'_, K>> {
         let mut keys = Vec::new();
-        for shard in core.keys.shards() {
-            let now = core.watch().map_or(0, Watch::now);
-            shard.visit(0, usize::MAX, |node| {
-                // SAFETY: the node is in the table of a shard whose lock is held.
-                let sight = unsafe { Sight::of(core, node, now) };
-                if wanted(&sight.seen, sight.due.is_some(), now) {
-                    // SAFETY: as above.
-                    keys.push(unsafe { sight.keep(core, node) });
-                }
-            });
+        for shard in self.core.keys.shards() {
+            self.core.sight(&shard, 0, usize::MAX, &wanted, &mut keys);
         }
         self.count_requeues(&mut keys);
         keys
@@ -192,64 +184,70 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
     }
 }
 
-/// What a look at a node has found.
+/// What a look at a key has found.
 pub(super) struct Sight {
     pub(super) seen: Seen,
+    /// The level of a key that is queued or dirty.
+    pub(super) level: Option<Level>,
     /// The tick in which the pending delay ends.
     pub(super) due: Option<u64>,
     now: Ticks,
 }
 
-impl Sight {
-    /// # Safety
-    ///
-    /// The lock of the node's shard is held.
-    pub(super) unsafe fn of<K>(core: &Core<K>, node: NodeRef<K>, now: Ticks) -> Self {
-        // SAFETY: by the caller's promise.
-        let at = unsafe { node.get() };
-        let seen = match core.watch() {
-            // SAFETY: as above.
-            Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
-            None => Seen {
-                phase: at.state.phase(),
-                dirty: None,
-                held: None,
-            },
-        };
-        let due = at.delay.due();
-        Sight { seen, due, now }
+impl<K> Core<K> {
+    /// Looks at `most` places of a shard, from the place `from` on, and adds a snapshot of each key for which `wanted`
+    /// returns true to `keys`. Returns the next place, unless the shard has no more.
+    pub(super) fn sight<'q>(
+        &'q self,
+        shard: &Shard<'_, K>,
+        from: usize,
+        most: usize,
+        mut wanted: impl FnMut(&Sight) -> bool,
+        keys: &mut Vec<KeySnapshot<'q, K>>,
+    ) -> Option<usize> {
+        let now = self.watch().map_or(0, Watch::now);
+        shard.visit(from, most, |node| {
+            // SAFETY: the node is in the table of a shard whose lock is held.
+            let at = unsafe { node.get() };
+            let seen = match self.watch() {
+                // SAFETY: as above.
+                Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
+                None => Seen {
+                    phase: at.state.phase(),
+                    dirty: None,
+                    held: None,
+                },
+            };
+            let sight = Sight {
+                seen,
+                level: at.state.level(),
+                due: at.delay.due(),
+                now,
+            };
+            if wanted(&sight) {
+                // SAFETY: as above.
+                let pin = unsafe { Pin::new(node) };
+                keys.push(self.snapshot_of(pin, sight));
+            }
+        })
     }
 
-    /// Makes a snapshot of the key, which keeps it interned.
-    ///
-    /// # Safety
-    ///
-    /// The lock of the node's shard is held.
-    pub(super) unsafe fn keep<'q, K>(
-        self,
-        core: &'q Core<K>,
-        node: NodeRef<K>,
-    ) -> KeySnapshot<'q, K> {
-        let Sight { seen, due, now } = self;
-        // SAFETY: by the caller's promise.
-        let (at, pin) = unsafe { (node.get(), Pin::new(node)) };
+    fn snapshot_of(&self, pin: Pin<K>, sight: Sight) -> KeySnapshot<'_, K> {
+        let Sight { seen, now, .. } = sight;
         let since = match seen.phase {
             State::Queued | State::Dirty => seen.dirty.or(Some(now)),
             State::Idle | State::Processing => seen.held,
         };
-        let age = |since: Option<Ticks>| Some(core.watch()?.duration(since?, now));
+        let age = |since: Option<Ticks>| Some(self.watch()?.duration(since?, now));
+        let level = sight.level.filter(|_| self.has_levels());
         KeySnapshot {
             key: Known(pin, PhantomData),
             state: seen.phase,
-            level: core
-                .has_levels()
-                .then(|| at.state.level())
-                .flatten()
-                .map(usize::from),
+            level: level.map(usize::from),
             age: age(since),
             held: age(seen.held),
             requeues: 0,
-            due_in: due.map(|tick| core.timer.until(tick)),
+            due_in: sight.due.map(|tick| self.timer.until(tick)),
         }
     }
 }
