@@ -15,7 +15,7 @@ use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, 
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::metrics::Event;
 use crate::sync::catch_panic::catch_panic;
-use crate::{Added, Ended, Item, KeyHandle, Valued};
+use crate::{Ended, Item, KeyHandle, Valued};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -222,13 +222,13 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
 
     /// Reports the retries that a shut-down has dropped, one at each step of the iterator, which each
     /// worker runs when it ends. Never panics. Returns the calls of an async hook.
-    pub(super) fn report_dropped(&self) -> impl Iterator<Item = Option<Report<'a>>> {
+    pub(super) fn report_dropped(&self) -> impl Iterator<Item = Report<'a>> {
         let mut from = 0;
         let dropped = iter::from_fn(move || {
             let on_give_up = self.on_give_up.as_ref()?;
             on_give_up.pending().next_dropped(&mut from)
         });
-        dropped.map(|(key, given_up)| {
+        dropped.filter_map(|(key, given_up)| {
             catch_panic(|| self.give_up(Lost::Dropped(&key), given_up)).ok()?
         })
     }
@@ -241,29 +241,22 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         after: Option<Duration>,
     ) -> Result<Duration, Reason> {
         let add = || {
-            let mut delay = Duration::ZERO;
-            let mut added = Added::ShutDown;
             if !self.queue.is_shutting_down() {
                 let limited = self.queue.limiter.when(item);
-                delay = after.unwrap_or(limited);
-                added = item.try_add_after(delay);
+                let delay = after.unwrap_or(limited);
+                if item.try_add_after(delay).is_accepted() {
+                    return Some(delay);
+                }
             }
-            if !added.is_accepted() {
-                // A drain delivers the key again at once.
-                delay = Duration::ZERO;
-                added = item.readd(true);
-            }
-            (delay, added)
+            // A drain delivers the key again at once.
+            let added = item.readd(true);
+            added.is_accepted().then_some(Duration::ZERO)
         };
-        match catch_panic(add) {
-            Ok((_, Added::ShutDown)) => Err(Reason::ShutDown),
-            Ok((delay, _)) => {
-                // The key is retried even if its hash panics here.
-                let _ = catch_panic(|| self.count_retry(item));
-                Ok(delay)
-            }
-            Err(_) => Err(Reason::Limiter),
-        }
+        let added = catch_panic(add).map_err(|_| Reason::Limiter)?;
+        let delay = added.ok_or(Reason::ShutDown)?;
+        // The key is retried even if its hash panics here.
+        let _ = catch_panic(|| self.count_retry(item));
+        Ok(delay)
     }
 
     /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.

@@ -163,7 +163,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
 
     /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.
     pub(super) async fn report_dropped_async(&self) {
-        for report in self.report_dropped().flatten() {
+        for report in self.report_dropped() {
             let _ = catch_panic_async(report).await;
         }
     }
