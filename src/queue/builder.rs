@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::engine::values::Values;
@@ -37,7 +36,6 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) values: Option<Box<dyn Values<K>>>,
     /// How keys are grouped, if they are.
     pub(crate) grouping: Option<Box<dyn GroupBy<K>>>,
-    _keys: PhantomData<fn(K)>,
 }
 
 impl<K, L, S> Builder<K, L, S> {
@@ -48,7 +46,6 @@ impl<K, L, S> Builder<K, L, S> {
             settings,
             values: None,
             grouping: None,
-            _keys: PhantomData,
         }
     }
 
