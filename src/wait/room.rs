@@ -137,8 +137,8 @@ impl Room {
 
     /// Grants room that was given back. Runs wakers, which are user code.
     fn offer(&self) {
-        // Ordering: SeqCst, after the read-modify-write of `lower`; pairs with the fence in `Turn::poll`: see the
-        // protocol in the header.
+        // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header. What is published is
+        // `used` alone, by the read-modify-write of `lower`, perhaps some steps before.
         fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         if self.waiting.load(Ordering::Relaxed) != 0 {
@@ -406,7 +406,7 @@ impl Future for Turn<'_> {
             room.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
             self.state = State::Waiting(slot);
-            // Ordering: SeqCst; pairs with the fence in `release`: see the protocol in the header.
+            // Ordering: SeqCst; pairs with the fence in `offer`: see the protocol in the header.
             fence(Ordering::SeqCst);
             room.grant();
             room.press();

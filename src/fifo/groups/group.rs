@@ -33,7 +33,8 @@ impl Rules {
 pub(super) enum Whereabouts {
     /// In the line of groups of which a key may be delivered now.
     Ready,
-    /// In no line: it is at its limit, or all its keys are in flight, or it has no keys and no name.
+    /// In no line: it is at its limit, or all its keys are in flight or wait for the ends of their intervals, or it has
+    /// no keys and no name.
     Busy,
     /// Among those that wait for this time, because it is held, or has no token. Without keys, until its
     /// hold is over and its bucket full, so that neither is forgotten.
@@ -56,6 +57,8 @@ pub(super) struct Group<K, G> {
     keys: Levels<K>,
     pub(super) queued: u32,
     pub(super) in_flight: u32,
+    /// Keys that wait for the ends of their intervals. While there are any, the group is not forgotten.
+    pub(super) cooling: u32,
     /// The number of keys in a turn, and how many are left of this one.
     weight: u32,
     turn: u32,
@@ -89,6 +92,7 @@ impl<K, G> Group<K, G> {
             keys: Levels::new(rules.levels),
             queued: 0,
             in_flight: 0,
+            cooling: 0,
             weight,
             turn: 0,
             number: 0,
@@ -112,7 +116,7 @@ impl<K, G> Group<K, G> {
         let is_full = rules.limit.is_some_and(|limit| self.in_flight >= limit);
         let at = if self.queued > 0 && !is_full {
             self.held_until.max(self.at(rules, Rate::next))
-        } else if self.queued > 0 || self.in_flight > 0 {
+        } else if self.queued > 0 || self.in_flight > 0 || self.cooling > 0 {
             return Whereabouts::Busy;
         } else {
             self.held_until.max(self.at(rules, |_, full| full))

@@ -33,7 +33,7 @@ pub(crate) trait Grouping<K>: Send + Sync {
     fn push(&self, entry: Queued<K>) -> bool;
 
     /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
-    /// whether another getter is to be notified. May run user code.
+    /// whether another getter is to be notified.
     fn pop(&self) -> Option<(Queued<K>, bool)>;
 
     /// Returns how many keys have to come until a getter that waits for `max` keys should wait no longer; `None` if
@@ -55,8 +55,7 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Moves a key whose level was raised.
     fn raise(&self, pin: &Pin<K>);
 
-    /// Lets go on what has waited for a time that has come. Returns whether a getter is to be notified. May
-    /// run user code.
+    /// Lets go on what has waited for a time that has come. Returns whether a getter is to be notified.
     fn unpark(&self) -> bool;
 
     /// Returns the next such time.

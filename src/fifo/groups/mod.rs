@@ -36,9 +36,9 @@
 //!
 //! # Memory
 //!
-//! A key keeps the number of its group in its seat. A group that has no keys, and nothing to remember, is
-//! *idle*; the groups that have been idle for a while are forgotten, and created again when a key of them
-//! is queued.
+//! A key keeps the number of its group in its seat. A group that has no keys, neither queued nor waiting for the
+//! ends of their intervals, and nothing to remember, is *idle*. Idle groups are forgotten after a while, or when new
+//! ones are created, and created again when a key of them is queued.
 //!
 //! # Notifications
 //!
@@ -48,7 +48,7 @@
 //!
 //! `is_ready` and `next` are copies of what is behind the lock, for getters that would find nothing. A getter
 //! that reads that nothing is ready, after the fence of its registration ([`crate::wait`]), has read that
-//! before the exchange and the fence in `with`. So it is on the list for the thread that notifies after this
+//! before the exchange to true and the fence in `with`. So it is on the list for the thread that notifies after this
 //! exchange, and for all that lock the schedule later: they need no fence of their own.
 
 mod cooling;
@@ -237,11 +237,7 @@ where
     }
 
     fn unpark(&self, now: u64) -> bool {
-        let (mut is_ready, unknown) = self.with(|schedule| schedule.unpark(now));
-        for entry in unknown {
-            is_ready |= self.push_unknown(entry);
-        }
-        is_ready
+        self.with(|schedule| schedule.unpark(now))
     }
 }
 
@@ -292,16 +288,7 @@ where
     }
 
     fn take_all(&self) -> Vec<Queued<K>> {
-        let (mut all, unknown) = self.with(Schedule::take_all);
-        for entry in unknown {
-            // Keys that waited for the end of their interval, of groups that were forgotten.
-            while !self.with(|schedule| schedule.count_in_flight(&entry)) {
-                let id = self.find_of(entry.key());
-                self.with(|_| entry.seat(&self.seated).set_group(id));
-            }
-            all.push(entry);
-        }
-        all
+        self.with(Schedule::take_all)
     }
 
     fn delivered(&self, held: &Held<K>) {

@@ -78,7 +78,7 @@ impl<K, G> Table<K, G> {
         let at = number as usize;
         let chunk = self.chunks[at / CHUNK].as_mut();
         let group = chunk.and_then(|chunk| chunk[at % CHUNK].as_mut());
-        group.expect("a number in a line, or of a group in flight, is that of a group")
+        group.expect("the number of a group that has keys, waits or is swept is that of a group")
     }
 
     /// Returns the number of a group, unless it was forgotten.
@@ -94,6 +94,10 @@ impl<K, G> Table<K, G> {
         self.chunks.get(at / CHUNK)?.as_ref()?[at % CHUNK].as_ref()
     }
 
+    pub(super) fn slots(&self) -> usize {
+        self.chunks.len() * CHUNK
+    }
+
     /// Returns the slot after this one, without those of a chunk that has no group; 0 after the last.
     pub(super) fn slot_after(&self, number: u32) -> u32 {
         let at = number as usize;
@@ -101,7 +105,7 @@ impl<K, G> Table<K, G> {
             Some(Some(_)) => at + 1,
             _ => (at / CHUNK + 1) * CHUNK,
         };
-        match after < self.chunks.len() * CHUNK {
+        match after < self.slots() {
             true => after as u32,
             false => 0,
         }

@@ -32,6 +32,20 @@ fn a_time_that_has_come_and_that_of_a_hold_that_was_ended_are_waited_for_no_long
     }
 }
 
+#[test] // C10
+fn groups_that_were_forgotten_are_looked_for_no_longer() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = builder.group_by(|key: &u64| *key).build().unwrap();
+    let groups = queue.core.groups().unwrap();
+    queue.add_all(0..1100);
+    while queue.try_get().is_ok() {}
+    assert!(groups.next_look().is_some());
+    time.advance(SECOND);
+    while groups.look() {}
+    assert_eq!(groups.next_look(), None);
+}
+
 // A push that comes after the discard of what is left, and before the rest of `shrink`.
 #[test] // C10 T2
 fn shrinking_an_ended_queue_keeps_the_entry_of_a_key_that_waits_for_its_interval() {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::grouped;
-use crate::common::timed::{DAY, HOUR, built, secs};
+use crate::common::timed::{DAY, HOUR, built, ms, secs};
 use crate::common::{eventually, scaled, take_all, watchdog};
 use keyqueue::{Builder, MockClock, WorkQueue};
 
@@ -219,12 +219,76 @@ fn the_groups_of_a_burst_are_forgotten_by_getters_that_find_nothing() {
     queue.add_all(0..keys);
     assert_eq!(queue.groups::<Counted>().len() as u64, keys);
     while queue.try_get().is_ok() {}
+    let young = Arc::strong_count(&alive) as u64;
+    assert!(young > keys, "{young} groups are left that were just used");
     for _ in 0..9 {
         time.advance(secs(1));
         assert!(queue.try_get().is_err());
     }
     let left = Arc::strong_count(&alive);
     assert!(left < 1100, "{left} groups are left");
+    assert!(left > scaled(1024), "{left} groups are left");
+}
+
+#[test] // G3
+fn idle_groups_stay_few_though_they_are_between_others() {
+    let (queue, _time, alive) = counted(|builder| builder.group_limit(1));
+    let keys = scaled(12_800) as u64;
+    let mut held = Vec::new();
+    for key in 0..keys {
+        queue.add(key);
+        let item = queue.try_get().unwrap();
+        held.extend((key % 64 == 0).then_some(item));
+    }
+    let mut most = 0;
+    for key in 0..keys {
+        queue.add(keys + key);
+        drop(queue.try_get().unwrap());
+        if key > keys / 2 {
+            most = most.max(Arc::strong_count(&alive));
+        }
+    }
+    assert!(most < 1400, "{most} groups, {} with a key", held.len());
+}
+
+#[test] // C1 T2
+fn a_key_that_waits_for_its_interval_keeps_its_place_though_groups_are_forgotten() {
+    let (queue, time) = built(|builder| {
+        let builder = builder.min_interval(secs(1));
+        builder.group_by(|key: &(usize, u8)| key.0)
+    });
+    let deliver = |key| {
+        queue.add(key);
+        assert_eq!(*queue.try_get().unwrap(), key);
+    };
+    let groups = scaled(2000);
+    (0..groups).for_each(|group| deliver((group, 0)));
+    deliver((7, 1));
+    queue.add((7, 1));
+    (groups..2 * groups).for_each(|group| deliver((group, 0)));
+    queue.shrink();
+    time.advance(ms(1));
+    deliver((7, 2));
+    queue.add((7, 2));
+    time.advance(secs(2));
+    assert_eq!(take_all(&queue), [(7, 1), (7, 2)]);
+}
+
+#[test] // G3 T2
+fn a_key_that_waits_for_its_interval_keeps_its_group_until_then() {
+    let (queue, time, alive) = counted(|builder| builder.min_interval(secs(1)));
+    for _ in 0..2 {
+        queue.add(1);
+        drop(queue.try_get().unwrap());
+        queue.add(1);
+        queue.shrink();
+        assert_eq!(Arc::strong_count(&alive), 3);
+        time.advance(secs(1));
+        assert_eq!(queue.clear(), 1);
+        time.advance(secs(1));
+        queue.shrink();
+        assert_eq!(Arc::strong_count(&alive), 2);
+    }
 }
 
 /// What `group_by` does, once, before it panics.

@@ -3,22 +3,24 @@
 use super::{Names, Schedule};
 use crate::fifo::groups::group::{Group, Whereabouts};
 
-/// The number of idle groups that are always kept.
+/// The number of idle groups that looks and new groups leave.
 const RESIDENTS: usize = 1024;
 /// The most slots of the table of groups that one look sweeps.
 const PORTION: usize = 256;
-/// The most slots that are swept for a new group. More than two: of the groups at least half are idle then, but they
-/// may be side by side.
-const SWEPT_FOR_NEW: usize = 8;
-/// The time between two sweeps of the whole table, in nanoseconds, and what each group adds to it, so that sweeps take a
-/// few percent of one processor at most. A group that is idle for two such times is forgotten.
+/// The most slots that are swept for a new group: as many as a chunk has, which may have one group only.
+const SWEPT_FOR_NEW: usize = 64;
+/// The most groups that are forgotten for a new one: more than one, so that there are fewer.
+const FORGOTTEN_FOR_NEW: usize = 2;
+/// The time between two sweeps of the whole table, in nanoseconds, and what each slot adds to it, so that sweeps take a
+/// few percent of one processor at most. A group that is idle for three such times is forgotten.
 const REST: u64 = 100_000_000;
-const REST_PER_GROUP: u64 = 500;
+const REST_PER_SLOT: u64 = 500;
 
 impl<K, G> Schedule<K, G> {
     /// Forgets some idle groups if there are many, when a group is created: most groups are not idle ones.
     pub(super) fn forget_for_new(&mut self) -> Names<G> {
-        let most = RESIDENTS.max(self.groups.len() / 2);
+        let many = RESIDENTS.max(self.groups.len() / 2);
+        let most = many.max(self.idle.saturating_sub(FORGOTTEN_FOR_NEW));
         let mut forgotten = Names::new();
         self.sweep(SWEPT_FOR_NEW, most, |_| true, &mut forgotten);
         forgotten
@@ -45,7 +47,7 @@ impl<K, G> Schedule<K, G> {
         }
         self.groups.shrink();
         self.epoch = self.epoch.wrapping_add(1);
-        let rest = REST + REST_PER_GROUP * self.groups.len() as u64;
+        let rest = REST + REST_PER_SLOT * self.groups.slots() as u64;
         self.next_look = now.saturating_add(rest);
         (false, forgotten)
     }

@@ -189,18 +189,21 @@ impl<K, G> Schedule<K, G> {
     /// may be delivered now, or the entry if its group is not known.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Queued<K>) -> Result<bool, Queued<K>> {
+        let Some(number) = self.number_of(entry.seat(&self.seated)) else {
+            return Err(entry);
+        };
         let entry = match &mut self.cooling {
             None => entry,
             Some(cooling) => match cooling.keep(entry) {
                 Some(entry) => entry,
-                None => return Ok(false),
+                None => {
+                    self.groups.get(number).cooling += 1;
+                    self.relocate(number);
+                    return Ok(false);
+                }
             },
         };
-        match self.number_of(entry.seat(&self.seated)) {
-            // A resume notifies a getter for what comes in a pause.
-            Some(number) => Ok(self.push_to(number, entry) && !self.is_paused),
-            None => Err(entry),
-        }
+        Ok(self.push_to(number, entry))
     }
 
     #[inline(always)]
@@ -208,14 +211,23 @@ impl<K, G> Schedule<K, G> {
         let group = self.groups.get(number);
         group.push(entry, &self.seated);
         self.queued += 1;
+        // A resume notifies a getter for what comes in a pause.
         if group.whereabouts == Whereabouts::Ready {
-            return true;
+            return !self.is_paused;
         }
         // The others have waited for a time that has come meanwhile: no getter was notified for them.
         let has_others = group.queued > 1;
         let is_ready = self.relocate(number);
         self.catches_up |= is_ready && has_others;
-        is_ready
+        is_ready && !self.is_paused
+    }
+
+    /// Ends the wait of a key for the end of its interval. Returns the number of its group.
+    fn end_wait(&mut self, entry: &Queued<K>) -> u32 {
+        let number = self.number_of(entry.seat(&self.seated));
+        let number = number.expect("the group of a key that waits is not forgotten");
+        self.groups.get(number).cooling -= 1;
+        number
     }
 
     /// Takes the next key, if one may be delivered now. Returns also whether another getter is to be
@@ -279,9 +291,8 @@ impl<K, G> Schedule<K, G> {
         Some(missing.min(most.saturating_sub(keys)))
     }
 
-    /// Takes all keys out, whatever they wait for. The second part has the keys whose group is not known, to
-    /// be counted by [`count_in_flight`](Self::count_in_flight).
-    pub(super) fn take_all(&mut self) -> (Vec<Queued<K>>, Vec<Queued<K>>) {
+    /// Takes all keys out, whatever they wait for.
+    pub(super) fn take_all(&mut self) -> Vec<Queued<K>> {
         let mut all = Vec::with_capacity(self.queued);
         for number in self.groups.numbers() {
             let group = self.groups.get(number);
@@ -291,29 +302,15 @@ impl<K, G> Schedule<K, G> {
         self.queued = 0;
         let cooling = self.cooling.as_mut();
         let waiting = cooling.map_or(Vec::new(), Cooling::take_all);
-        let mut unknown = Vec::new();
         for entry in waiting {
             let seat = entry.seat(&self.seated);
             seat.deliver(entry.level().unwrap_or(0), false);
-            match self.count_in_flight(&entry) {
-                true => all.push(entry),
-                false => unknown.push(entry),
-            }
-        }
-        (all, unknown)
-    }
-
-    /// Counts a key in flight, of groups with a limit. Returns false if its group is not known.
-    pub(super) fn count_in_flight(&mut self, entry: &Queued<K>) -> bool {
-        if self.rules.limit.is_none() {
-            return true;
-        }
-        let number = self.number_of(entry.seat(&self.seated));
-        if let Some(number) = number {
-            self.groups.get(number).in_flight += 1;
+            let number = self.end_wait(&entry);
+            self.groups.get(number).in_flight += u32::from(self.rules.limit.is_some());
             self.relocate(number);
+            all.push(entry);
         }
-        number.is_some()
+        all
     }
 
     /// Begins the interval of a key that is delivered.
@@ -372,9 +369,8 @@ impl<K, G> Schedule<K, G> {
         Some(self.relocate_and_catch_up(number))
     }
 
-    /// Puts what has waited long enough where it belongs. Returns whether a getter is to be notified, and
-    /// entries of keys whose group is not known.
-    pub(super) fn unpark(&mut self, now: u64) -> (bool, Vec<Queued<K>>) {
+    /// Puts what has waited long enough where it belongs. Returns whether a getter is to be notified.
+    pub(super) fn unpark(&mut self, now: u64) -> bool {
         let mut is_ready = false;
         while let Some(&(_, number)) = self.waiting.first().filter(|(until, _)| *until <= now) {
             is_ready |= self.relocate(number);
@@ -383,12 +379,9 @@ impl<K, G> Schedule<K, G> {
                 break;
             }
         }
-        let mut unknown = Vec::new();
         while let Some(entry) = self.cooling.as_mut().and_then(|cooling| cooling.take(now)) {
-            match self.push(entry) {
-                Ok(ready) => is_ready |= ready,
-                Err(entry) => unknown.push(entry),
-            }
+            let number = self.end_wait(&entry);
+            is_ready |= self.push_to(number, entry);
         }
         if let Some(pace) = &mut self.pace
             && pace.missed <= now
@@ -397,7 +390,7 @@ impl<K, G> Schedule<K, G> {
             is_ready |= self.is_ready();
         }
         self.catches_up |= is_ready;
-        (is_ready, unknown)
+        is_ready
     }
 
     /// Returns when [`unpark`](Self::unpark) is to be called.
