@@ -326,3 +326,56 @@ fn a_key_that_is_queued_while_groups_are_listed_is_in_the_group_that_it_was_queu
     queue.entry(1).level(0).add();
     assert_eq!(take_all(&queue), [21, 1, 11]);
 }
+
+/// The keys of a random run in their order, with their levels; if `forgets`, idle groups are forgotten at each step.
+fn random_run(seed: u64, forgets: bool) -> Vec<(u64, usize)> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let limit = random.bool().then_some(2);
+    let rate = random.bool().then_some(100.0);
+    let interval = random.bool().then_some(15);
+    let (queue, time) = built(|builder| {
+        let builder = builder.levels(3).group_by(|key: &u64| key % 7);
+        let mut builder = builder.group_weight(|group: &u64| *group as u32 % 3);
+        if let Some(limit) = limit {
+            builder = builder.group_limit(limit);
+        }
+        if let Some(rate) = rate {
+            builder = builder.group_rate(rate, 2);
+        }
+        match interval {
+            None => builder,
+            Some(interval) => builder.min_interval(ms(interval)),
+        }
+    });
+    let (mut delivered, mut held) = (Vec::new(), Vec::new());
+    for _ in 0..scaled(2000) {
+        // No two times are the same.
+        time.advance(Duration::from_nanos(random.u64(1000..5000)));
+        let key = random.u64(..30);
+        match random.u8(..10) {
+            0..=3 => _ = queue.entry(key).level(random.usize(..3)).add(),
+            4..=6 => held.extend(queue.try_get()),
+            7 => time.advance(ms(random.u64(..20))),
+            8 => _ = queue.hold_group(&(key % 7), ms(random.u64(..20))),
+            _ if held.is_empty() => {}
+            _ => {
+                let item = held.swap_remove(random.usize(..held.len()));
+                delivered.push((*item, item.level()));
+            }
+        }
+        // What has waited until now comes before what is added after.
+        queue.fire_due();
+        if forgets {
+            queue.shrink();
+        }
+    }
+    delivered
+}
+
+#[test] // C1 G1 G3 T2
+fn that_idle_groups_are_forgotten_changes_no_order() {
+    for seed in 0..scaled(50) as u64 {
+        let (kept, forgotten) = (random_run(seed, false), random_run(seed, true));
+        assert_eq!(kept, forgotten, "seed {seed}");
+    }
+}
