@@ -17,7 +17,8 @@ const REST: u64 = 100_000_000;
 const REST_PER_SLOT: u64 = 500;
 
 impl<K, G> Schedule<K, G> {
-    /// Forgets some idle groups if there are many, when a group is created: most groups are not idle ones.
+    /// Forgets some idle groups if there are many, when a group is created: so the idle ones do not become more for ever,
+    /// though nobody looks.
     pub(super) fn forget_for_new(&mut self) -> Names<G> {
         let many = RESIDENTS.max(self.groups.len() / 2);
         let most = many.max(self.idle.saturating_sub(FORGOTTEN_FOR_NEW));
