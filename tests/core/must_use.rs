@@ -8,6 +8,7 @@ use keyqueue::worker::{DeadLetters, ValueDeadLetters};
 use keyqueue::{WorkQueue, merge};
 
 const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[test] // S14
 fn what_a_call_refuses_must_be_looked_at() {
@@ -46,7 +47,7 @@ fn an_add_may_be_a_statement() {
     queue.handle("b".into()).put(1);
     let keys = WorkQueue::new();
     keys.add(1);
-    keys.add_after(2, MS);
+    keys.add_after(2, HOUR);
     keys.add_rate_limited(3);
     assert_eq!((queue.len(), keys.len()), (2, 2));
 }
