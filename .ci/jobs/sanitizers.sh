@@ -56,6 +56,8 @@ done
 
 sanitizers=("$@")
 [[ $# -gt 0 ]] || sanitizers=(thread address)
+# One failure hides no other: a run takes long.
+failed=0
 for sanitizer in "${sanitizers[@]}"; do
     flags="-Zsanitizer=$sanitizer"
     build_std=()
@@ -75,5 +77,6 @@ for sanitizer in "${sanitizers[@]}"; do
     RUSTFLAGS="${RUSTFLAGS:-} $flags" \
     CARGO_TARGET_DIR="$builds/$sanitizer-sanitizer" \
         cargo "${toolchain[@]}" test "${build_std[@]}" --target "$host" \
-        "${packages[@]}" "${targets[@]}" -- "${skip[@]}"
+        --no-fail-fast "${packages[@]}" "${targets[@]}" -- "${skip[@]}" || failed=1
 done
+[[ $failed -eq 0 ]]
