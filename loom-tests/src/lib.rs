@@ -84,9 +84,11 @@ pub fn spawn_with<S: 'static, T: 'static>(
 pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let began = Instant::now();
     let model = std::sync::Arc::new(model);
+    let overridden = loom::model::Builder::new().preemption_bound;
+    let bound = overridden.unwrap_or(preemptions);
     let [one, other] = [false, true].map(|spawned_first| {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+        builder.preemption_bound = Some(bound);
         builder.max_branches = 20_000;
         let runs = std::sync::Arc::new(AtomicUsize::new(0));
         let (model, counted) = (std::sync::Arc::clone(&model), std::sync::Arc::clone(&runs));
@@ -99,7 +101,7 @@ pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 's
         runs
     });
     let seconds = began.elapsed().as_secs_f32();
-    println!("model {name}: bound {preemptions}, {one:?} + {other:?} runs, {seconds:.1} s");
+    println!("model {name}: bound {bound}, {one:?} + {other:?} runs, {seconds:.1} s");
 }
 
 /// The page that shows users how to check their own programs: its program is a test.
