@@ -413,7 +413,7 @@ impl<K> Core<K> {
 
     /// Like [`enqueue`](Self::enqueue), for a queue that may have extras.
     #[cold]
-    fn enqueue_extras(&self, entry: Queued<K>) {
+    pub(crate) fn enqueue_extras(&self, entry: Queued<K>) {
         if self.enqueue_unannounced(entry) {
             self.getters.notify(1);
         }

@@ -260,6 +260,7 @@ impl Delay {
     }
 
     /// Returns the stamp of a delay that a shut-down has dropped, and that nobody has claimed.
+    #[inline]
     pub(crate) fn dropped(&self) -> Option<Stamp> {
         // Ordering: Relaxed; no delay is set once one was dropped, and `claim_dropped` acquires.
         let word = self.0.load(Ordering::Relaxed);

@@ -36,6 +36,7 @@ fn is_sampled(hash: ShortHash) -> bool {
 }
 
 impl Ghosts {
+    #[inline]
     pub(crate) fn on_evict(&mut self, hash: ShortHash) {
         if !is_sampled(hash) {
             return;

@@ -263,13 +263,18 @@ impl<K> Shard<'_, K> {
 
     /// Interns a new key as queued.
     #[inline]
-    pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Swept<K>) {
+    pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Option<Swept<K>>) {
         let (node, swept) = self.insert(hash, key, State::Queued, false);
         (Queued::of_new(node), swept)
     }
 
     /// Interns a new key as idle, and pins it.
-    pub(crate) fn insert_pinned(&mut self, hash: u64, key: K, closed: bool) -> (Pin<K>, Swept<K>) {
+    pub(crate) fn insert_pinned(
+        &mut self,
+        hash: u64,
+        key: K,
+        closed: bool,
+    ) -> (Pin<K>, Option<Swept<K>>) {
         let (node, swept) = self.insert(hash, key, State::Idle, closed);
         // SAFETY: just interned, under the lock.
         (unsafe { Pin::new(node) }, swept)
@@ -284,7 +289,13 @@ impl<K> Shard<'_, K> {
     }
 
     #[inline]
-    fn insert(&mut self, hash: u64, key: K, phase: State, closed: bool) -> (NodeRef<K>, Swept<K>) {
+    fn insert(
+        &mut self,
+        hash: u64,
+        key: K,
+        phase: State,
+        closed: bool,
+    ) -> (NodeRef<K>, Option<Swept<K>>) {
         let swept = self.make_room();
         let hash = ShortHash::of(hash);
         let store = &mut **self.store;

@@ -239,11 +239,8 @@ impl<K> Shard<'_, K> {
 
     /// Sweeps before an insertion that would double the shard.
     #[inline]
-    pub(super) fn make_room(&mut self) -> Swept<K> {
-        if self.table.len() < self.store.limit {
-            return Swept::none();
-        }
-        self.make_room_slow()
+    pub(super) fn make_room(&mut self) -> Option<Swept<K>> {
+        (self.table.len() >= self.store.limit).then(|| self.make_room_slow())
     }
 
     #[cold]

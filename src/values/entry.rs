@@ -33,7 +33,11 @@ impl<K, V, X: EntryKey<Valued<K, V>> + Change<K, V>> ValueKey<K, V> for X {}
 
 /// How the key of an entry is added at a level, and what waits for its next delivery is changed.
 trait Change<K, V>: Key<Valued<K, V>> {
-    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added;
+    fn change(
+        self,
+        at: Spot<'_, Valued<K, V>>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+    ) -> Added;
 }
 
 impl<K, V, P> Change<K, V> for Owned<P>
@@ -43,7 +47,11 @@ where
     P: IntoKey<Valued<K, V>>,
 {
     #[inline]
-    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added {
+    fn change(
+        self,
+        at: Spot<'_, Valued<K, V>>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+    ) -> Added {
         at.core.update(at.hash, at.level, self.0, change)
     }
 }
@@ -55,7 +63,11 @@ where
     Q: ToOwned<Owned: IntoKey<Valued<K, V>>> + Eq + ?Sized,
 {
     #[inline]
-    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added {
+    fn change(
+        self,
+        at: Spot<'_, Valued<K, V>>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+    ) -> Added {
         let known = at
             .core
             .update_known(at.hash, at.level, |known| self.is(known), change);
@@ -65,9 +77,13 @@ where
 
 impl<K: Send + Sync + 'static, V: Send + 'static> Change<K, V> for &KeyHandle<Valued<K, V>> {
     #[inline]
-    fn change(self, at: Spot<'_, Valued<K, V>>, change: impl FnOnce(&mut Waiting<V>)) -> Added {
+    fn change(
+        self,
+        at: Spot<'_, Valued<K, V>>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+    ) -> Added {
         let Spot { core, hash, level } = at;
-        core.put_pinned(KeyHandle::pin(self), hash, level, core.merger(), change)
+        core.put_pinned(KeyHandle::pin(self), hash, level, change)
     }
 }
 
@@ -204,9 +220,8 @@ where
     fn attempt_in(self, turn: Option<Turn<'_>>) -> Added {
         let Target { at, key, delay } = self.target;
         let Spot { core, hash, level } = at;
-        let merger = core.merger();
         let (edit, receipts) = (self.edit, self.receipts);
-        let change = move |waiting: &mut Waiting<V>| {
+        let change = move |merger: &Merger<V>, waiting: &mut Waiting<V>| {
             if let Some(mut turn) = turn {
                 waiting.weight += turn.take();
             }
@@ -238,9 +253,9 @@ where
         let delay = target.delay;
         let mut carried = Some((edit, receipts));
         if let Some(pinned) = target.key.find(target.at) {
-            let change = |waiting: &mut Waiting<V>| {
+            let change = |merger: &Merger<V>, waiting: &mut Waiting<V>| {
                 let (edit, receipts) = carried.take().expect("called once");
-                apply(core.merger(), edit, receipts, waiting);
+                apply(merger, edit, receipts, waiting);
             };
             if let Ok(added) = core.update_pinned(&pinned.0, hash, (level, delay), true, change) {
                 return Ok(added);

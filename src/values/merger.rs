@@ -82,12 +82,6 @@ impl<V> Merger<V> {
         }
     }
 
-    /// Returns the change that merges a value into what waits.
-    #[inline]
-    pub(super) fn adding(&self, load: Load<V>) -> impl FnOnce(&mut Waiting<V>) {
-        move |waiting| self.merge(&mut waiting.load, load)
-    }
-
     /// Counts the weight of what waits, after a change of it. Returns the weight to
     /// [release](Self::release) once the key is unlocked.
     #[inline]

@@ -81,7 +81,7 @@ where
         let hash = hash_of(&self.hasher, &key);
         let level = self.core.default_level();
         self.core
-            .update(hash, level, key, |waiting| waiting.load.update(change))
+            .update(hash, level, key, |_, waiting| waiting.load.update(change))
     }
 
     /// Takes back the value of a key that waits for its delivery, and returns it: the key is not
@@ -146,8 +146,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
     /// ```
     pub fn put(&self, value: V) -> Added {
         let (core, pin, hash) = self.parts();
-        let merger = core.merger();
-        let change = merger.adding(value.into());
-        core.put_pinned(pin, hash, core.default_level(), merger, change)
+        let load = value.into();
+        core.put_pinned(pin, hash, core.default_level(), |merger, waiting| {
+            merger.merge(&mut waiting.load, load);
+        })
     }
 }

@@ -46,6 +46,7 @@ impl KeyState {
     }
 
     /// Returns whether there is something to [take](Self::take_left).
+    #[inline]
     pub(crate) fn has_left(&self) -> bool {
         // Ordering: Relaxed; a hint.
         Word(self.0.load(Ordering::Relaxed)).is(DISCARDED | REFUSED)

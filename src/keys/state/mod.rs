@@ -477,6 +477,7 @@ impl KeyState {
     /// Returns what a sweep does with the node. Called under the shard's lock. With `forget` even
     /// recurring keys leave. After [`Residence::Leave`] no other thread can reach the node: it has
     /// no entry in the FIFO, no worker and no pin.
+    #[inline]
     pub(crate) fn residence(&self, forget: bool) -> Residence {
         // Ordering: Acquire; pairs with the Release in `finish` and in `unpin`: the thread that
         // made the node idle or dropped its last pin does not access it any more.
