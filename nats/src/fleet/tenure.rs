@@ -130,10 +130,10 @@ impl Tenure {
     }
 
     async fn close(running: &Semaphore) {
-        // The semaphore is fair: no delivery begins once this waits. An error: it is closed, because nothing of its kind
-        // begins, or the tenure is lost, which does not wait for those that run.
-        if let Ok(all) = running.acquire_many(MOST_RUNNING).await {
-            all.forget();
+        // The semaphore is fair: no delivery begins once this waits, nor after, because it is closed before the permits are
+        // given back. An error: it is closed, because nothing of its kind begins, or the tenure is lost, which does not wait
+        // for those that run.
+        if let Ok(_all) = running.acquire_many(MOST_RUNNING).await {
             running.close();
         }
     }
