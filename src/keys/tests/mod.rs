@@ -366,7 +366,7 @@ fn the_cache_is_as_large_for_many_shards_as_for_few() {
         let residents = keys.residents;
         assert!(keys.shards().all(|shard| shard.store.limit == residents));
     }
-    for (shards, residents) in [(1024, 8), (8192, 1), (65_536, 1)] {
+    for (shards, residents) in [(1024, 8), (8192, 1), (16_384, 1)] {
         let keys = Keys::<u64>::new(shards, SideData::default());
         assert_eq!(keys.residents, residents);
     }
