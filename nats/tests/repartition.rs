@@ -67,7 +67,8 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
 
     let early = Fleet::join(client.clone(), new.clone(), "early").await;
     assert!(matches!(early, Err(Error::Mismatch { .. })), "{early:?}");
-    let mut kills = 0;
+    let context = jetstream::new(client.clone());
+    let (mut kills, mut refused) = (0, None);
     let step = Duration::from_millis(2);
     while timeout(step + kills * step, repartition(&client, &new))
         .await
@@ -75,18 +76,21 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
         .is_err()
     {
         kills += 1;
-        if kills == 5 {
+        // The number is noted before the first stream is made.
+        let names = streams_of(&context, &new.stream).await.unwrap();
+        let has_begun = names.iter().any(|name| name.contains("-7-"));
+        if has_begun && refused.is_none() {
             let other = Config {
                 partitions: 9,
                 ..new.clone()
             };
-            let refused = repartition(&client, &other).await;
-            assert!(
-                matches!(refused, Err(Error::Mismatch { .. })),
-                "{refused:?}"
-            );
+            refused = Some(repartition(&client, &other).await);
         }
     }
+    assert!(
+        matches!(refused, Some(Err(Error::Mismatch { .. }))),
+        "{refused:?}"
+    );
     assert!(kills > 5, "{kills}");
     assert!(
         seen(&log).iter().any(|seen| seen.key == "later"),
@@ -94,7 +98,6 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
     );
     let highest = seen(&log).iter().map(|seen| seen.fence.epoch).max();
     before.leave().await;
-    let context = jetstream::new(client.clone());
     let names = streams_of(&context, &new.stream).await.unwrap();
     assert_eq!(names.len(), 7, "{names:?}");
     create(&client, &new).await.unwrap();
