@@ -80,9 +80,11 @@ async fn join(server: &Server, config: &Config, witness: &Arc<Mutex<Witness>>, n
                             2 => Verdict::Ok(Outcome::Later(pause)),
                             3 => Verdict::Ok(Outcome::RequeueAfter(pause)),
                             4 => Verdict::Ok(Outcome::RequeueRateLimited),
+                            // The lease may be renewed after all, and what is done without it is acknowledged then.
+                            _ if !delivery.still_owned() => Verdict::Retry("not owned".to_owned()),
                             _ => Verdict::Ok(Outcome::Done),
                         };
-                        if matches!(verdict, Verdict::Ok(Outcome::Done)) && delivery.still_owned() {
+                        if matches!(verdict, Verdict::Ok(Outcome::Done)) {
                             let mut witness = witness.lock().unwrap();
                             witness.last.insert(id, delivery.latest().sequence);
                             let of_key = witness.done.entry(delivery.key().to_owned()).or_default();
