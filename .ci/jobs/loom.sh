@@ -18,8 +18,8 @@ models=$(for program in $programs; do
     "$program" --list --format terse | sed -n "s|^\(.*\): test$|$program \1|p"
 done)
 # A line for each: its program, its name and, if it has less, its bound.
-models=$(awk 'NR == FNR { bound[$1] = $2; next } $2 in bound { $3 = bound[$2]; seen++ } { print }
-    END { exit seen != 4 }' <(echo "$less") <(echo "$models"))
+models=$(awk 'NR == FNR { bound[$1] = $2; less++; next } $2 in bound { $3 = bound[$2]; seen++ } { print }
+    END { exit seen != less }' <(echo "$less") <(echo "$models"))
 case ${1:-short} in
 short) ;;
 long) models=$(awk 'NF == 3 { print $1, $2 }' <<<"$models") ;;

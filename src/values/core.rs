@@ -252,7 +252,7 @@ impl<K> Drop for Push<'_, K> {
     #[inline]
     fn drop(&mut self) {
         if let Some(entry) = self.1.take() {
-            // Values are extras.
+            // A queue of values has extras.
             self.0.enqueue_extras(entry);
         }
     }
