@@ -261,6 +261,7 @@ pub(crate) fn alone_under<F: FnOnce()>(limits: Option<&str>, body: F) {
         .and_then(|path| path.split_once("::"));
     let (_, test) = test.unwrap_or_else(|| panic!("`{name}` is no closure in a test"));
     if std::env::var_os(ALONE).is_some_and(|running| running == test) {
+        wait_for_the_harness();
         return body();
     }
     let program = std::env::current_exe().expect("the test's own program");
@@ -286,6 +287,18 @@ pub(crate) fn alone_under<F: FnOnce()>(limits: Option<&str>, body: F) {
         "{test} failed in its own process:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// Waits until the harness's own thread waits for this test, on Linux: it allocates 144 bytes for
+/// that, which a test of memory would count if they came later.
+fn wait_for_the_harness() {
+    let stat = format!("/proc/self/task/{}/stat", std::process::id());
+    eventually("the harness waits", || {
+        let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+        // The thread's state follows its name, which is in parentheses.
+        let state = stat.rsplit_once(") ");
+        state.is_none_or(|(_, state)| state.starts_with('S'))
+    });
 }
 
 /// The number of threads of this process whose names begin so, on Linux, which cuts a name at 15
