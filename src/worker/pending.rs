@@ -101,11 +101,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::WorkQueue;
+    use crate::{Clock, WorkQueue};
 
     #[test] // S5
     fn a_dropped_retry_is_left_to_the_worker_that_holds_its_key() {
-        let queue = WorkQueue::from_iter([1]);
+        let (clock, _mock) = Clock::mock();
+        let queue = WorkQueue::builder().clock(clock).build().unwrap();
+        queue.add(1);
         let mut item = queue.get().unwrap();
         item.add_after(Duration::from_secs(3600));
         let pending = Pending::new();
