@@ -39,15 +39,17 @@ flags="-Zmiri-compare-exchange-weak-failure-rate=0.1"
 flags+=" -Zmiri-env-set=PROPTEST_CASES=2 -Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=1"
 export MIRIFLAGS="$flags ${MIRIFLAGS:-}"
 
+# A failure keeps no other part from being run.
+failed=0
 # miri TEST...: the arguments are those of cargo test.
 miri() {
     echo "== $*"
-    cargo +nightly miri test -p keyqueue "$@"
+    cargo +nightly miri test -p keyqueue "$@" || failed=1
 }
 
 stress() {
     echo "== stress"
-    cargo +nightly miri test -p keyqueue-soak
+    cargo +nightly miri test -p keyqueue-soak || failed=1
 }
 
 # races SEEDS: small races, each once with every seed.
@@ -92,3 +94,4 @@ long)
     exit 2
     ;;
 esac
+exit "$failed"
