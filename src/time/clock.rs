@@ -284,7 +284,6 @@ mod tests {
 
     // M4. Nor does a clock calibrate that is not read.
     #[test]
-    #[cfg_attr(miri, ignore = "reads the cycle counter")]
     fn a_queue_without_a_name_reads_no_clock() {
         let builder = || crate::WorkQueue::builder().clock(Clock::new());
         for (queue, read) in [
@@ -303,7 +302,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "reads the cycle counter")]
     fn time_before_the_first_reading_counts() {
         let before = Instant::now();
         let clock = Clock::new();
@@ -316,7 +314,6 @@ mod tests {
 
     // D9
     #[test]
-    #[cfg_attr(miri, ignore = "reads the cycle counter")]
     fn a_reading_is_raised_to_the_latest_of_any_core() {
         let clock = Clock::new();
         let ahead = clock.nanos() + 1_000_000_000_000;
@@ -328,7 +325,6 @@ mod tests {
 
     // D9
     #[test]
-    #[cfg_attr(miri, ignore = "reads the cycle counter")]
     fn no_thread_sees_time_go_back() {
         let clock = Clock::new();
         let latest = AtomicU64::new(0);

@@ -30,11 +30,11 @@ fn an_owned_item_moves_into_a_task_and_keeps_its_queue_alive() {
 }
 
 #[test] // C4 C7
-#[cfg_attr(miri, ignore = "a clock reads the processor's number by assembly")]
 fn an_owned_item_is_finished_like_an_item() {
     let (clock, time) = Clock::mock();
+    let limiter = ItemFastSlow::new(MS, 2 * MS, 1).unwrap();
     let queue = WorkQueue::builder()
-        .rate_limiter(ItemFastSlow::new(MS, 2 * MS, 1).unwrap())
+        .rate_limiter(limiter.with_clock(clock.clone()))
         .clock(clock)
         .timing(true)
         .manual_timers()

@@ -121,7 +121,6 @@ fn the_drop_of_a_key_may_call_the_queue_in_every_sweep() {
 }
 
 #[test] // S15 C10
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn the_drop_of_a_key_may_call_the_queue_in_the_timers_thread() {
     let _watchdog = watchdog(60);
     let queue: Arc<Queue> = Arc::new(WorkQueue::builder().shards(2).build().unwrap());

@@ -78,7 +78,6 @@ fn a_dispatch_rate_and_levels_work_together() {
 }
 
 #[test] // T1
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn getters_that_wait_for_a_token_are_woken() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::builder()
@@ -189,7 +188,6 @@ fn a_key_that_waits_for_its_interval_outlives_its_group() {
 }
 
 #[test] // T2
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_getter_is_woken_at_the_end_of_an_interval() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::builder().min_interval(ms(5)).build().unwrap();
@@ -263,7 +261,6 @@ fn keys_that_wait_when_the_queue_is_abandoned_are_forgotten() {
 }
 
 #[test] // T1 S6
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_queue_with_a_pace_ends_with_its_thread() {
     let _watchdog = watchdog(60);
     for _ in 0..20 {

@@ -105,7 +105,6 @@ fn an_add_that_finds_the_end_of_a_wait_wakes_a_getter_for_each_key() {
 }
 
 #[test] // C9 G6
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn the_timers_thread_that_sleeps_until_a_hold_ends_is_woken_for_an_earlier_one() {
     let _watchdog = watchdog(30);
     let builder = WorkQueue::builder().group_by(|key: &Key| key.0);

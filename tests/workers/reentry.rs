@@ -84,7 +84,6 @@ fn queue(set: Set) -> (Arc<Queue>, Arc<Calling>) {
 }
 
 #[test] // S15 L1 L2
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_limiter_may_call_the_queue() {
     let _watchdog = watchdog(30);
     for set in SETS {
@@ -106,7 +105,6 @@ fn a_limiter_may_call_the_queue() {
 }
 
 #[test] // S15 W2 W5 W7
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn workers_and_their_hooks_may_call_the_queue() {
     let _watchdog = watchdog(30);
     for set in SETS {

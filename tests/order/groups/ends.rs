@@ -30,7 +30,6 @@ fn shut_downs_and_drains_deliver_or_discard_what_groups_have() {
 }
 
 #[test] // G6 S4
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_drain_waits_for_a_group_that_is_held() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::builder()

@@ -120,7 +120,7 @@ fn groups_whose_hold_was_ended_are_forgotten() {
 }
 
 #[test] // G3 C10: the last sweep of the keys is later than that of their groups
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
+#[cfg_attr(miri, ignore = "50 000 keys in one thread")]
 fn groups_of_keys_that_recurred_are_forgotten_by_a_thread_that_waits() {
     let _watchdog = watchdog(60);
     let alive = Arc::new(());

@@ -25,7 +25,6 @@ fn a_rate_holds_for_each_group_and_delays_no_other() {
 }
 
 #[test] // G5
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_getter_that_waits_is_woken_when_the_token_is_there() {
     let _watchdog = watchdog(60);
     let builder = WorkQueue::builder().group_by(|key: &Key| key.0);

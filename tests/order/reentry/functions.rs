@@ -198,7 +198,6 @@ fn the_functions_of_a_group_may_call_the_queue_when_a_delay_ends() {
 }
 
 #[test] // S15 G1 D4 S6
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn the_functions_of_a_group_may_call_the_queue_in_the_timers_thread() {
     let run = || Run::with(Clock::mock().1, |builder| builder);
     each(&OF_AN_ADD, run, |run, function, call| {

@@ -75,7 +75,6 @@ fn a_waker_may_call_the_queue_while_a_delay_raises_a_key() {
 }
 
 #[test] // S15 P4 S6
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn a_waker_may_call_the_queue_in_the_timers_thread() {
     let _watchdog = watchdog(30);
     for set in LEVELS {
