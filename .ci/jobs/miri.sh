@@ -10,7 +10,7 @@
 # tests/common), and those that cannot are ignored there.
 #
 # The target is one that quanta knows no cycle counter of, as Miri has none either: there the clock
-# asks the system. It is big-endian, too, and not x86, whose locked instructions are full fences.
+# asks the system. It is also big-endian, so what depends on the order of bytes fails there.
 #
 # Nothing is suppressed: isolated, with the leak check, and by Stacked Borrows. MIRI_SEEDS sets how
 # many seeds the races have, 8 by default, and what checks the visibility of data, 20 by default.
