@@ -41,42 +41,42 @@ flags+=" -Zmiri-env-set=PROPTEST_CASES=2 -Zmiri-env-set=PROPTEST_DISABLE_FAILURE
 flags+=" -Zmiri-env-set=KEYQUEUE_TEST_PATIENCE=10"
 export MIRIFLAGS="$flags ${MIRIFLAGS:-}"
 
-# A failure keeps no other part from being run.
+# run <PARTS: each line is the arguments of a `cargo test`, as many at once as there are processors. What a part prints is in a
+# file of its own until it has ended. A failure keeps no other part from being run.
 failed=0
-# miri TEST...: the arguments are those of cargo test.
-miri() {
-    echo "== $*"
-    cargo +nightly miri test --target s390x-unknown-linux-gnu -p keyqueue "$@" || failed=1
+run() {
+    xargs -P "$(nproc)" -L 1 bash -c '
+        log=$CARGO_TARGET_DIR/$(tr -sc "a-z\n" - <<<"$*").log
+        echo "== $*" >"$log"
+        cargo +nightly miri test --target s390x-unknown-linux-gnu "$@" >>"$log" 2>&1 && ended=0 || ended=$?
+        cat "$log"
+        # 255 would end xargs.
+        [[ $ended -eq 0 ]]' miri || failed=1
 }
 
-stress() {
-    echo "== stress"
-    cargo +nightly miri test --target s390x-unknown-linux-gnu -p keyqueue-soak || failed=1
-}
-
-# races SEEDS: small races, each once with every seed.
-races() {
-    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --lib -- --exact \
-        fifo::tests::none_is_answered_only_when_nothing_is_left \
-        keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed \
-        wait::tests::no_wake_up_is_lost_in_a_race_of_waiting_and_publishing
-    MIRIFLAGS="$MIRIFLAGS -Zmiri-many-seeds=0..$1" miri --test queue -- --exact \
-        shutdown::end::handles_race_with_the_end_of_their_queue
-}
-
-# visibility SEEDS: data that only the queue orders. More threads are preempted than by default. Miri orders two
-# threads if one gets memory that the other has freed, which is no promise of the queue's: not across threads.
-visibility() {
-    local orders="-Zmiri-preemption-rate=0.05 -Zmiri-address-reuse-cross-thread-rate=0"
-    MIRIFLAGS="$MIRIFLAGS $orders -Zmiri-many-seeds=0..$1" miri --lib -- visibility
-    MIRIFLAGS="$MIRIFLAGS $orders -Zmiri-many-seeds=0..$1" miri --test visibility
-}
-
-# Without the wheel, the limiters and numbers, which are safe code in one thread.
-miri --lib -- --skip wheel --skip limiter --skip nanos
-miri --test queue -- core::states:: core::owned:: shutdown::
-miri --test order
-stress
-races "${MIRI_SEEDS:-8}"
-visibility "${MIRI_SEEDS:-20}"
+mkdir -p "$CARGO_TARGET_DIR"
+# Of the library without the wheel, the limiters and numbers, which are safe code in one thread.
+run <<'END'
+-p keyqueue --test order
+-p keyqueue --lib -- --skip wheel --skip limiter --skip nanos
+-p keyqueue --test queue -- core::states:: core::owned:: shutdown::
+-p keyqueue-soak
+END
+flags=$MIRIFLAGS
+# Small races, each once with every seed.
+MIRIFLAGS="$flags -Zmiri-many-seeds=0..${MIRI_SEEDS:-8}"
+run <<'END'
+-p keyqueue --lib -- --exact fifo::tests::none_is_answered_only_when_nothing_is_left
+-p keyqueue --lib -- --exact keys::state::tests::racing_adds_make_one_entry_a_delivery_and_none_is_missed
+-p keyqueue --lib -- --exact wait::tests::no_wake_up_is_lost_in_a_race_of_waiting_and_publishing
+-p keyqueue --test queue -- --exact shutdown::end::handles_race_with_the_end_of_their_queue
+END
+# Data that only the queue orders. More threads are preempted than by default. Miri orders two threads if one gets memory that
+# the other has freed, which is no promise of the queue's: not across threads.
+MIRIFLAGS="$flags -Zmiri-preemption-rate=0.05 -Zmiri-address-reuse-cross-thread-rate=0"
+MIRIFLAGS+=" -Zmiri-many-seeds=0..${MIRI_SEEDS:-20}"
+run <<'END'
+-p keyqueue --lib -- visibility
+-p keyqueue --test visibility
+END
 exit "$failed"

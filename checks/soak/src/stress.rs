@@ -218,7 +218,6 @@ fn groups_neither_lose_nor_double_a_key_and_keep_their_limits() {
 }
 
 #[test] // C9 G5 G6 T1 T2
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn rates_holds_and_intervals_neither_lose_keys_nor_wake_ups() {
     let with = |rate, interval, settings| Settings {
         rate,
@@ -279,7 +278,6 @@ fn no_add_waits_forever_and_none_is_refused_while_all_fit() {
 }
 
 #[test] // B2 B3 B4 D6
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn delays_and_retries_neither_lose_nor_double_room() {
     let supersedes = Settings {
         supersede: true,
@@ -323,7 +321,6 @@ fn values_come_in_the_order_of_each_thread_and_none_is_lost() {
 }
 
 #[test] // V2 V3 V4 B2 W2
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn values_that_are_retried_keep_their_order_and_none_is_lost() {
     use Merging::{Append, Panicking};
     let all = vec![
@@ -345,7 +342,6 @@ fn values_that_are_retried_keep_their_order_and_none_is_lost() {
 }
 
 #[test] // C9 B2 G1 G6 T1 T2
-#[cfg_attr(miri, ignore = "Miri cannot read the real clock")]
 fn nobody_oversleeps_in_a_short_life() {
     let (tasks, begun) = (runtime(), Instant::now());
     // What is random here is not what makes a life fail: that is chance anyway.
