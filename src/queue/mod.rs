@@ -37,6 +37,7 @@ use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::limiter::{NoLimit, RateLimiter};
 use crate::sync::{Arc, assert_unlocked};
+use crate::wait::room::Room;
 use crate::{Added, Builder, DefaultHasher, KeyHandle};
 
 /// A keyed work queue.
@@ -426,6 +427,7 @@ impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
             .field("name", &self.name())
             .field("len", &self.len())
             .field("waiting", &self.core.getters.len())
+            .field("waiting_adds", &self.core.bound().map_or(0, Room::waiting))
             .field("timed", &self.core.watch().is_some())
             .field("shutting_down", &self.is_shutting_down())
             .finish_non_exhaustive()

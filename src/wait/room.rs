@@ -187,7 +187,6 @@ impl Room {
     }
 
     /// Returns how many wait for room.
-    #[cfg(feature = "metrics")]
     pub(crate) fn waiting(&self) -> usize {
         // Ordering: Relaxed; a snapshot.
         self.waiting.load(Ordering::Relaxed)

@@ -235,10 +235,20 @@ pub(crate) fn figures(left: Remaining) -> (usize, usize, usize) {
     (left.queued, left.processing, left.delayed)
 }
 
-/// The number of getters on the queue's wait list, from its `Debug` form.
+/// The number of getters on the queue's wait list.
 pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
+    shown(queue, "waiting")
+}
+
+/// The number of adds in the line for room.
+pub(crate) fn waiting_adds<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
+    shown(queue, "waiting_adds")
+}
+
+/// A number in the queue's `Debug` form.
+fn shown<K, S>(queue: &WorkQueue<K, NoLimit, S>, field: &str) -> usize {
     let text = format!("{queue:?}");
-    let (_, rest) = text.split_once("waiting: ").expect("`waiting` in Debug");
+    let (_, rest) = text.split_once(&format!(" {field}: ")).expect(field);
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
     digits.and_then(|digits| digits.parse().ok()).expect(&text)
 }

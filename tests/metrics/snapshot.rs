@@ -205,8 +205,8 @@ fn the_queue_and_a_key_are_short_to_print() {
     time.advance(ms(2));
     assert_eq!(
         format!("{queue:?}"),
-        "WorkQueue { name: Some(\"snapshot\"), len: 1, waiting: 0, timed: true, \
-         shutting_down: false, .. }"
+        "WorkQueue { name: Some(\"snapshot\"), len: 1, waiting: 0, waiting_adds: 0, \
+         timed: true, shutting_down: false, .. }"
     );
     assert_eq!(
         format!("{:?}", queue.snapshot()[0]),

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, secs};
-use crate::common::{Task, watchdog};
+use crate::common::{Task, eventually, waiting_adds, watchdog};
 use keyqueue::{Added, Entry, Full, State, WorkQueue};
 
 type Queue = WorkQueue<String>;
@@ -135,8 +135,7 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
     );
     thread::scope(|scope| {
         let wait = scope.spawn(|| handle.entry().after(secs(1)).level(0).wait().add());
-        // Time for the add to join the line. If it comes later, it finds room: the test then shows less, and passes.
-        thread::sleep(Duration::from_millis(20));
+        eventually("the add waits for room", || waiting_adds(&queue) == 1);
         assert!(!wait.is_finished());
         assert!(!queue.contains("b"));
         assert!(queue.cancel("a"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::timed_lists;
 use crate::common::timed::{HOUR, secs};
-use crate::common::{Task, watchdog};
+use crate::common::{Task, eventually, waiting_adds, watchdog};
 use pollster::block_on;
 
 use keyqueue::entry::{Exceeds, Untracked};
@@ -276,8 +276,7 @@ fn a_delayed_put_that_waits_for_room_is_delayed_once_there_is_some() {
                 .wait()
                 .put(vec![1])
         });
-        // Time for the add to join the line. If it comes later, it finds room: the test then shows less, and passes.
-        thread::sleep(Duration::from_millis(20));
+        eventually("the add waits for room", || waiting_adds(&queue) == 1);
         assert!(!wait.is_finished());
         assert_eq!(queue.state(&"a".to_owned()), State::Idle);
         queue.get().unwrap().done();
