@@ -29,7 +29,8 @@
 //! otherwise     unchanged: no delivery follows
 //! ```
 //!
-//! After this walk no delivery begins. The thread that abandons then pops and discards all entries,
+//! After this walk no delivery begins, and getters end at once: not only when the thread that has begun the
+//! last delivery has counted it (below). The thread that abandons then pops and discards all entries,
 //! and lowers both counters by what *it* has abandoned; the threads that discard lower none. An
 //! adder may still be about to push the entry of an abandoned key. No thread waits for it: it is
 //! counted already, and the next `take` discards it, or the queue's drop.
@@ -68,9 +69,11 @@ const WALKING: usize = usize::MAX / 2;
 const BEGUN: u8 = 1;
 /// Adds have more to do than to add: they are recorded, or supersede delays.
 const SPECIAL: u8 = 1 << 1;
+/// What is queued has been abandoned: no delivery begins any more.
+const ABANDONED: u8 = 1 << 2;
 
 pub(crate) struct Closing {
-    /// [`BEGUN`] and [`SPECIAL`], in one word that an add reads once.
+    /// [`BEGUN`], [`SPECIAL`] and [`ABANDONED`], in one word that an add reads once.
     mode: AtomicU8,
     /// Locked during the walk.
     pub(super) walk: Mutex<()>,
@@ -162,6 +165,8 @@ impl Closing {
             .fetch_sub(census.queued + census.dirty, Ordering::AcqRel);
         // Ordering: AcqRel; as in `walked`.
         self.unfinished.fetch_sub(census.queued, Ordering::AcqRel);
+        // Ordering: Release; pairs with the Acquire in `all_delivered`.
+        self.mode.fetch_or(ABANDONED, Ordering::Release);
     }
 
     /// Counts the delivery of a closed key. Returns whether it was the last.
@@ -178,8 +183,11 @@ impl Closing {
 
     /// Returns whether nothing is queued and nothing will be.
     pub(crate) fn all_delivered(&self) -> bool {
+        // Ordering: Acquire; pairs with the AcqRel in `begin` and the Release in `abandoned`.
+        let mode = self.mode.load(Ordering::Acquire);
         // Ordering: Acquire; pairs with the AcqRel of `walked` and `delivered`.
-        self.undelivered.load(Ordering::Acquire) == 0 || self.all_finished()
+        let delivered = || self.undelivered.load(Ordering::Acquire) == 0 || self.all_finished();
+        mode & BEGUN != 0 && (mode & ABANDONED != 0 || delivered())
     }
 
     /// Returns whether nothing is queued or held by a worker, and nothing will be.

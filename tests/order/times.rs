@@ -310,6 +310,7 @@ impl Run {
 }
 
 #[test] // G5 G6 T1 T2 D1 D8
+#[cfg_attr(miri, ignore = "hundreds of queues in one thread")]
 fn waits_at_the_ends_of_the_range_end_to_the_nanosecond() {
     let spans = spans();
     let end = end();

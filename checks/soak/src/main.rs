@@ -99,10 +99,9 @@ fn fail(why: &str) -> ! {
 
 /// A broken promise is a panic, in whatever thread or task, and ends everything.
 fn end_at_first_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        report(info);
-        fail("a promise is broken, see above");
+    std::panic::set_hook(Box::new(|info| {
+        let trace = std::backtrace::Backtrace::capture();
+        fail(&format!("a promise is broken: {info}\n{trace}"));
     }));
 }
 
