@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests under Miri, an interpreter that notices undefined behaviour, for an hour or more.
+# Runs the tests under Miri, an interpreter that notices undefined behaviour, for the better part of an hour.
 #
 # It sees what the sanitizers cannot: references that overlap, pointers used beyond what they may
 # reach, races without regard to luck. It knows fences, and lets loads return stale values where the
