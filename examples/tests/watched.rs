@@ -34,7 +34,7 @@ fn a_frame_shows_depth_groups_rates_times_and_the_oldest_keys() {
     for number in 0..2000 {
         writeln!(log, "client-{:03} line {number}", number * 7 % 300).unwrap();
     }
-    // 300 keys, each held for 20 ms by one of two workers: far more comes than is worked off.
+    // 300 keys and `urgent`, each held for 20 ms by one of two workers: far more comes than is worked off.
     let top = run(watched()
         .arg(log.path())
         .args(["--frame", "3", "--refresh", "300", "--rate", "100000"])
@@ -45,7 +45,7 @@ fn a_frame_shows_depth_groups_rates_times_and_the_oldest_keys() {
     assert!(frame.contains("pipeline: "), "{frame}");
 
     let depth = number(frame, "depth ");
-    assert!(depth > 50.0 && depth <= 300.0, "depth {depth}\n{frame}");
+    assert!(depth > 50.0 && depth <= 301.0, "depth {depth}\n{frame}");
     assert!(number(frame, "adds ") > 1.0, "{frame}");
     let done = number(frame, "done ");
     assert!(done > 1.0 && done <= 120.0, "done {done}\n{frame}");
