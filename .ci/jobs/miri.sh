@@ -42,7 +42,7 @@ flags+=" -Zmiri-env-set=KEYQUEUE_TEST_PATIENCE=10"
 export MIRIFLAGS="$flags ${MIRIFLAGS:-}"
 
 # run <PARTS: each line is the arguments of a `cargo test`, as many at once as there are processors. What a part prints is in a
-# file of its own until it has ended. A failure keeps no other part from being run; a part in which no test is run is one.
+# file of its own until it has ended. If one fails, the others are run all the same. A part that runs no test fails.
 failed=0
 run() {
     xargs -P "$(nproc)" -L 1 bash -c '

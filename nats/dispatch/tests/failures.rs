@@ -348,7 +348,7 @@ async fn step_down() -> Result<()> {
         sleep(Duration::from_millis(300)).await;
     }
     stored(producer).await?;
-    let verdict = lab.check().await?;
+    let verdict = lab.check_within(Duration::from_secs(10)).await?;
     println!("step down: leaders of consumers {consumers} times, of streams {streams} times");
     sound("step down", &verdict);
     // Each partition, at least once.
