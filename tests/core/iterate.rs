@@ -26,7 +26,7 @@ fn a_loop_over_a_queue_waits_for_keys_and_ends_with_it() {
 #[test]
 fn a_loop_over_what_is_there_does_not_wait() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let mut there = queue.try_iter();
         assert!(there.next().is_none());
         queue.add_all(0..3);

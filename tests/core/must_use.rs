@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 #[test] // S14
 fn what_a_call_refuses_must_be_looked_at() {
-    let queue = WorkQueue::builder().group_by(|key: &u8| *key).build();
+    let queue = WorkQueue::builder().group_by(|key: &u64| *key).build();
     let queue = queue.unwrap();
     queue.add_all(0..4);
     let [one, two] = [(); 2].map(|()| queue.try_get().unwrap());
@@ -30,10 +30,10 @@ fn what_a_call_refuses_must_be_looked_at() {
     queue.release_group(&"not a number");
     #[expect(unused_must_use)]
     queue.try_get();
-    let letters = DeadLetters::<u8>::new(1).unwrap();
+    let letters = DeadLetters::<u64>::new(1).unwrap();
     #[expect(unused_must_use)]
     letters.put_back(0);
-    let letters = ValueDeadLetters::<u8, u8>::new(1).unwrap();
+    let letters = ValueDeadLetters::<u64, u64>::new(1).unwrap();
     #[expect(unused_must_use)]
     letters.put_back(0);
     assert_eq!(queue.take_left().len(), 4);
@@ -41,11 +41,11 @@ fn what_a_call_refuses_must_be_looked_at() {
 
 #[test] // S14
 fn an_add_may_be_a_statement() {
-    let queue = WorkQueue::builder().merge(merge::sum).build().unwrap();
-    queue.put("a", 1);
-    queue.update("a", |sum| *sum += 1);
-    queue.handle("b".into()).put(1);
-    let keys = WorkQueue::new();
+    let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
+    queue.put(1_u64, vec![1_u32]);
+    queue.update(1, |all| all.push(2));
+    queue.handle(2.into()).put(vec![1]);
+    let keys = WorkQueue::<u64>::new();
     keys.add(1);
     keys.add_after(2, HOUR);
     keys.add_rate_limited(3);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::timed::MS;
 use crate::common::{Task, take_all, waiting};
-use keyqueue::limiter::{ItemFastSlow, RateLimiter};
+use keyqueue::limiter::{RateLimiter, default_controller_with_clock};
 use keyqueue::{Added, Clock, OwnedItem, WorkQueue};
 
 #[test] // C7 S6
@@ -32,9 +32,8 @@ fn an_owned_item_moves_into_a_task_and_keeps_its_queue_alive() {
 #[test] // C4 C7
 fn an_owned_item_is_finished_like_an_item() {
     let (clock, time) = Clock::mock();
-    let limiter = ItemFastSlow::new(MS, 2 * MS, 1).unwrap();
     let queue = WorkQueue::builder()
-        .rate_limiter(limiter.with_clock(clock.clone()))
+        .rate_limiter(default_controller_with_clock(clock.clone()))
         .clock(clock)
         .timing(true)
         .manual_timers()
@@ -56,7 +55,7 @@ fn an_owned_item_is_finished_like_an_item() {
     assert!(queue.cancel("key"));
     assert_eq!(queue.get_owned().unwrap().retry(), Added::Delayed);
     assert_eq!(queue.rate_limiter().num_requeues(&"key"), 1);
-    time.advance(MS);
+    time.advance(5 * MS);
     assert_eq!(queue.fire_due(), 1);
 
     let item = queue.get_owned().unwrap();
@@ -74,7 +73,7 @@ fn an_owned_item_is_finished_like_an_item() {
 
 #[test] // C9
 fn a_dropped_future_of_an_owned_item_passes_its_wake_up_on_and_lets_the_queue_go() {
-    let queue = Arc::new(WorkQueue::new());
+    let queue = Arc::new(WorkQueue::<u64>::new());
     let first = Task::waiting(Box::pin(queue.get_owned_async()));
     let mut second = Task::waiting(Box::pin(queue.get_owned_async()));
     assert_eq!((waiting(&queue), Arc::strong_count(&queue)), (2, 3));

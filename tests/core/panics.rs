@@ -313,7 +313,7 @@ fn keys_that_panic_in_several_threads_cost_nobody_else_a_delivery() {
 #[test] // C7
 fn an_item_dropped_while_a_panic_unwinds_is_done() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         queue.add_all(0..10);
         let blown: Option<()> = attempt(|| {
             let one = queue.get().unwrap();
@@ -338,14 +338,14 @@ fn an_iterator_that_panics_leaves_what_it_gave_added_and_announced() {
         for given in [0, 1, 5, 31, 32, 33, 70] {
             let queue = config.queue();
             let tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
-            let keys = (0..100).inspect(|key| {
+            let keys = (0..100_u64).inspect(|key| {
                 if *key == given {
                     resume_unwind(Box::new(Blown));
                 }
             });
             assert!(attempt(|| queue.add_all(keys)).is_none());
             let wakes: usize = tasks.iter().map(Task::wakes).sum();
-            assert_eq!((queue.len(), wakes), (given, given));
+            assert_eq!([queue.len(), wakes], [given as usize; 2]);
             drop(tasks);
             assert_eq!(take_all(&queue), (0..given).collect::<Vec<_>>());
         }
@@ -355,7 +355,7 @@ fn an_iterator_that_panics_leaves_what_it_gave_added_and_announced() {
 #[test] // C9
 fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let mut first = queue.get_async();
         assert!(poll(&mut first, &panicking_waker()).is_pending());
         let mut others = [(); 4].map(|()| Task::waiting(queue.get_async()));

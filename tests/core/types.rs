@@ -77,7 +77,7 @@ fn what_is_left_or_given_up_is_an_error() {
         (error.to_string(), error.source().is_some())
     }
 
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add_all(0..5);
     let held = (queue.get(), queue.get());
     let left: Remaining = queue.shut_down();
@@ -91,8 +91,8 @@ fn what_is_left_or_given_up_is_an_error() {
     );
 
     let ends = Mutex::new(Vec::new());
-    let queue = WorkQueue::new();
-    queue.add("key");
+    let queue = WorkQueue::<u64>::new();
+    queue.add(1);
     queue.shut_down();
     let workers = Workers::new(&queue).threads(1);
     let workers = workers.on_give_up(|_, end: GivenUp<Refused>| ends.lock().unwrap().push(end));

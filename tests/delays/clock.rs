@@ -25,7 +25,7 @@ fn a_delay_never_ends_early_and_a_tick_late_at_most() {
         for begin in [Duration::ZERO, NS, tick - NS, tick, tick * 7 / 2, DAY + NS] {
             for delay in [NS, tick - NS, tick, tick + NS, tick * 100, ms(86_399_999)] {
                 let case = format!("tick {tick:?}, called at {begin:?}, delay {delay:?}");
-                let (queue, time) = built(|builder| builder.tick(tick));
+                let (queue, time) = built::<u64, _>(|builder| builder.tick(tick));
                 time.advance(begin);
                 assert_eq!(queue.add_after(1, delay), Added::Delayed, "{case}");
                 assert_eq!(after(&queue, &time, delay - NS), [], "early: {case}");
@@ -38,7 +38,7 @@ fn a_delay_never_ends_early_and_a_tick_late_at_most() {
 
 #[test] // D1: not a tick early either when the clock is far off the wheel's time
 fn a_delay_set_long_after_the_last_turn_counts_from_the_call() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     queue.add_after(1, MS);
     time.advance(DAY);
     // The wheel has not moved yet; this delay is far ahead of it, and short all the same.
@@ -49,7 +49,7 @@ fn a_delay_set_long_after_the_last_turn_counts_from_the_call() {
 
 #[test] // D2
 fn a_delay_of_zero_is_a_plain_add() {
-    let (queue, _time) = timed();
+    let (queue, _time) = timed::<u64>();
     assert_eq!(queue.add_after(1, Duration::ZERO), Added::Queued);
     assert_eq!(queue.add_after(1, Duration::ZERO), Added::Merged);
     assert_eq!(queue.len(), 1, "without `fire_due`");
@@ -66,7 +66,7 @@ fn a_delay_of_zero_is_a_plain_add() {
 
 #[test] // D4
 fn a_delay_that_ends_on_a_processing_key_makes_it_dirty() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     queue.add(1);
     let item = queue.get().unwrap();
     queue.add_after(1, ms(5));
@@ -80,7 +80,7 @@ fn a_delay_that_ends_on_a_processing_key_makes_it_dirty() {
 
 #[test] // D4
 fn a_delay_of_a_queued_key_is_merged_or_adds_the_key_once_more() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     queue.add_after(1, ms(5));
     queue.add_all([1, 2]);
     time.advance(ms(5));
@@ -95,7 +95,7 @@ fn a_delay_of_a_queued_key_is_merged_or_adds_the_key_once_more() {
 
 #[test] // C8 D4
 fn a_delay_that_ends_queues_at_the_tail_and_wakes_a_waiter() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     queue.add_after(1, ms(5));
     assert!(queue.is_empty(), "a delayed key is not queued");
     queue.add(2);
@@ -113,10 +113,10 @@ fn a_delay_that_ends_queues_at_the_tail_and_wakes_a_waiter() {
 
 #[test] // D6: also by a borrowed form of the key
 fn cancel_removes_the_delay_and_says_whether_there_was_one() {
-    let (queue, time) = timed::<String>();
+    let (queue, time) = timed::<&str>();
     assert!(!queue.cancel("a"), "unknown");
-    queue.add_after("a".to_owned(), ms(5));
-    queue.add_after("b".to_owned(), ms(5));
+    queue.add_after("a", ms(5));
+    queue.add_after("b", ms(5));
     assert!(queue.cancel("a"));
     assert!(!queue.cancel("a"));
     assert_eq!(after(&queue, &time, DAY), ["b"]);
@@ -125,7 +125,7 @@ fn cancel_removes_the_delay_and_says_whether_there_was_one() {
 
 #[test] // D6
 fn cancel_never_touches_a_queued_or_processing_key() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     queue.add(1);
     assert!(!queue.cancel(&1));
     queue.add_after(1, ms(5));
@@ -142,7 +142,7 @@ fn cancel_never_touches_a_queued_or_processing_key() {
 
 #[test] // D6: neither early nor twice, and with the same due tick
 fn a_key_delayed_again_after_a_cancel_fires_once() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     for _ in 0..100 {
         queue.add_after(1, ms(5));
         assert!(queue.cancel(&1));
@@ -157,7 +157,7 @@ fn a_key_delayed_again_after_a_cancel_fires_once() {
 
 #[test] // D8
 fn delays_of_any_length_end_in_due_order() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     let lengths = [
         Duration::MAX,
         200 * YEAR,
@@ -188,7 +188,7 @@ fn delays_of_any_length_end_in_due_order() {
 #[test] // D8: no length of delay panics, at any time
 fn the_longest_delay_at_the_end_of_time_does_no_harm() {
     for tick in TICKS {
-        let (queue, time) = built(|builder| builder.tick(tick));
+        let (queue, time) = built::<u64, _>(|builder| builder.tick(tick));
         for key in 0..3 {
             queue.add_after(key, Duration::MAX);
             time.advance(Duration::MAX);
@@ -225,7 +225,7 @@ fn keys_of_different_ticks_come_out_in_due_order_and_of_one_tick_in_the_order_of
 
 #[test] // D8: of a key that was moved the call that counts decides
 fn a_moved_delay_takes_its_place_by_its_new_time() {
-    let (queue, time) = built(|builder| builder.delay_policy(DelayPolicy::Replace));
+    let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(DelayPolicy::Replace));
     queue.add_after(1, ms(10));
     queue.add_after(2, ms(20));
     queue.add_after(3, ms(30));
@@ -238,7 +238,7 @@ fn a_moved_delay_takes_its_place_by_its_new_time() {
 
 #[test] // D1 C11
 fn a_handle_delays_by_the_same_rules() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     let handle = queue.handle(1);
     assert_eq!(handle.add_after(ms(50)), Added::Delayed);
     assert_eq!(queue.add_after(1, ms(30)), Added::Delayed);
@@ -256,7 +256,7 @@ fn a_handle_delays_by_the_same_rules() {
 
 #[test] // D1 D4
 fn an_item_can_be_tried_again_after_a_while() {
-    let (queue, time) = timed();
+    let (queue, time) = timed::<u64>();
     queue.add(1);
     let item = queue.get().unwrap();
     assert_eq!(item.retry_after(ms(5)), Added::Delayed);

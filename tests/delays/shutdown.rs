@@ -2,17 +2,18 @@
 //! never lost in between.
 
 use std::future::pending;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, NS, built, ms, secs, timed};
 use crate::common::{eventually, figures, scaled, watchdog};
 use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError, WorkQueue};
 
 /// Takes what is left until the queue ends.
-fn rest(queue: &WorkQueue<u32>) -> Vec<u32> {
+fn rest(queue: &WorkQueue<u64>) -> Vec<u64> {
     queue.iter().map(|item| *item).collect()
 }
 
@@ -64,7 +65,7 @@ fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
         assert_eq!(drained.end, DrainEnd::Finished);
         drained.left.delayed
     }
-    let ends: [fn(&WorkQueue<u32>) -> usize; 7] = [
+    let ends: [fn(&WorkQueue<u64>) -> usize; 7] = [
         |queue| queue.shut_down().delayed,
         |queue| queue.shut_down_now().delayed,
         |queue| finished(queue.shut_down_with_drain()),
@@ -94,7 +95,7 @@ fn every_way_to_end_a_queue_reports_the_dropped_delays_and_retries() {
 #[test] // S4 S5 S7
 fn a_drain_that_ends_early_says_so_with_what_is_left() {
     let _watchdog = watchdog(60);
-    let (queue, _time) = timed();
+    let (queue, _time) = timed::<u64>();
     queue.add_all([1, 2, 3]);
     let item = queue.get().unwrap();
     queue.add_after(4, ms(5));
@@ -120,7 +121,7 @@ fn a_drain_that_ends_early_says_so_with_what_is_left() {
 fn a_drain_delivers_delays_now_and_in_due_order_if_told_to() {
     let (queue, _time) = built(|builder| builder.drain_delays(true));
     for key in (0..3000).rev() {
-        queue.add_after(key, secs(u64::from(key) + 1));
+        queue.add_after(key, secs(key + 1));
     }
     queue.add_after(3000, Duration::MAX);
     queue.add(7000);
@@ -135,7 +136,7 @@ fn a_drain_delivers_delays_now_and_in_due_order_if_told_to() {
 
 #[test] // S5 D4: a plain add, with all its rules
 fn a_drain_delivers_delays_of_queued_and_processing_keys_by_the_rules() {
-    let (queue, _time) = built(|builder| builder.drain_delays(true));
+    let (queue, _time) = built::<u64, _>(|builder| builder.drain_delays(true));
     queue.add_all([1, 2, 3]);
     let item = queue.get().unwrap();
     for key in 1..=3 {
@@ -150,7 +151,7 @@ fn a_drain_delivers_delays_of_queued_and_processing_keys_by_the_rules() {
 
 #[test] // S5: a plain shut-down drops them whatever `drain_delays` says
 fn a_plain_shut_down_always_drops_delays() {
-    let (queue, _time) = built(|builder| builder.drain_delays(true));
+    let (queue, _time) = built::<u64, _>(|builder| builder.drain_delays(true));
     queue.add_after(1, ms(5));
     assert_eq!(figures(queue.shut_down()), (0, 0, 1));
     queue.shut_down_with_drain();
@@ -159,12 +160,12 @@ fn a_plain_shut_down_always_drops_delays() {
 
 #[test] // S5 C10
 fn a_delay_that_was_dropped_or_cancelled_does_not_keep_its_key() {
-    let shared = Arc::new(7_u32);
     for cancel in [false, true] {
+        let alive = Alive::default();
         let (queue, time) = timed();
-        queue.add_after(Arc::clone(&shared), ms(5));
+        queue.add_after(alive.of(7_u64), ms(5));
         if cancel {
-            queue.cancel(&shared);
+            queue.cancel(&alive.of(7));
             // It is forgotten once the timer has seen it.
             time.advance(ms(5));
             assert_eq!(queue.fire_due(), 0);
@@ -172,17 +173,17 @@ fn a_delay_that_was_dropped_or_cancelled_does_not_keep_its_key() {
             queue.shut_down();
         }
         queue.shrink();
-        assert_eq!(Arc::strong_count(&shared), 1, "cancel: {cancel}");
+        assert_eq!(alive.count(), 0, "cancel: {cancel}");
     }
 }
 
 #[test] // S5: what was accepted is delivered or counted, what was refused is neither
 fn a_delay_that_ends_beside_a_shut_down_or_a_delivering_drain_is_not_lost() {
-    const KEYS: u32 = 64;
+    const KEYS: u64 = 64;
     let _watchdog = watchdog(120);
     for round in 0..scaled(600) as u32 {
         let deliver = round % 2 == 1;
-        let (queue, time) = built(|builder| builder.drain_delays(deliver).shards(2));
+        let (queue, time) = built::<u64, _>(|builder| builder.drain_delays(deliver).shards(2));
         let start = Barrier::new(3);
         let handles: Vec<_> = (0..KEYS).map(|key| queue.handle(key)).collect();
         // With them the driver is in the middle of something when the end comes.
@@ -230,7 +231,7 @@ fn a_delay_that_ends_beside_a_shut_down_or_a_delivering_drain_is_not_lost() {
 fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
     let _watchdog = watchdog(120);
     for round in 0..scaled(300) as u32 {
-        let (queue, _time) = built(|builder| builder.supersede_delays(true).shards(2));
+        let (queue, _time) = built::<u64, _>(|builder| builder.supersede_delays(true).shards(2));
         let handles: Vec<_> = (0..64).map(|key| queue.handle(key)).collect();
         for handle in &handles {
             handle.add_after(ms(5));
@@ -257,7 +258,7 @@ fn add_after_never_waits_for_room() {
     let _watchdog = watchdog(60);
     for drain in [false, true] {
         // No thread ever takes what is registered.
-        let (queue, _time) = timed();
+        let (queue, _time) = timed::<u64>();
         let accepted = AtomicUsize::new(0);
         thread::scope(|scope| {
             for n in 0..4 {

@@ -2,7 +2,7 @@
 //! and a flood of new delays while many others end (D7).
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::thread;
@@ -19,7 +19,7 @@ use keyqueue::{Added, Clock, WorkQueue};
 fn a_queue_that_never_delays_has_no_thread() {
     crate::common::alone(|| {
         let before = threads("");
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::<u64>::new();
         let handle = queue.handle(1);
         assert_eq!(queue.add_after(1, Duration::ZERO), Added::Queued);
         assert_eq!(queue.get().unwrap().retry(), Added::Deferred);
@@ -37,11 +37,11 @@ fn a_queue_that_never_delays_has_no_thread() {
         assert_eq!(handle.add_after(MS), Added::ShutDown);
         assert_eq!(threads(""), before);
 
-        let manual = WorkQueue::builder().manual_timers().build().unwrap();
+        let manual = WorkQueue::<u64>::builder().manual_timers().build().unwrap();
         assert_eq!(manual.add_after(1, MS), Added::Delayed);
         assert_eq!(threads(""), before, "nor one whose timers are manual");
 
-        let named = WorkQueue::builder().name("pods").build().unwrap();
+        let named = WorkQueue::<u64>::builder().name("pods").build().unwrap();
         assert_eq!(named.add_after(1, Duration::ZERO), Added::Queued);
         assert_eq!(threads("keyqueue-timer"), 0, "nor one with a name");
     });
@@ -90,7 +90,7 @@ fn the_thread_adds_what_is_due_and_wakes_who_waits() {
     let _watchdog = watchdog(60);
     let clock = Clock::new();
     let builder = WorkQueue::builder().name("a\0b").clock(clock.clone());
-    let queue = builder.build().unwrap();
+    let queue: WorkQueue<u64> = builder.build().unwrap();
     assert_eq!(queue.name(), Some("a\0b"));
     for delay in [MS, 20 * MS, MS / 3, MS] {
         let before = clock.now();
@@ -105,16 +105,17 @@ fn the_thread_adds_what_is_due_and_wakes_who_waits() {
 fn of_two_delays_the_one_due_earlier_comes_first() {
     let _watchdog = watchdog(120);
     let (clock, time) = Clock::mock();
-    let queue = WorkQueue::builder().clock(clock).build().unwrap();
+    let queue = WorkQueue::<u64>::builder().clock(clock).build().unwrap();
     let mut random = fastrand::Rng::with_seed(17);
     for round in 0..100_000 {
         let (first, second) = (random.u64(1..4), random.u64(1..4));
-        queue.add_after((first, 0), ms(first));
-        queue.add_after((second, 1), ms(second));
+        // The keys are even and odd, and so never the same.
+        queue.add_after(2 * first, ms(first));
+        queue.add_after(2 * second + 1, ms(second));
         time.advance(ms(3));
         let came = [(); 2].map(|()| *queue.get().unwrap());
         // Delays of the same tick come in the order of the calls.
-        let mut expected = [(first, 0), (second, 1)];
+        let mut expected = [2 * first, 2 * second + 1];
         expected.sort_unstable();
         assert_eq!(came, expected, "round {round}");
     }
@@ -123,7 +124,7 @@ fn of_two_delays_the_one_due_earlier_comes_first() {
 #[test] // D3 D7: the thread sleeps for an hour when the shorter delay comes
 fn a_shorter_delay_wakes_the_thread() {
     let _watchdog = watchdog(60);
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add_after(1, HOUR);
     for round in 0..100 {
         queue.add_after(2 + round % 3, MS);
@@ -164,7 +165,7 @@ fn what_the_thread_has_not_delivered_is_dropped_and_counted_or_delivered_by_a_dr
 fn a_queue_dropped_beside_new_delays_ends() {
     let _watchdog = watchdog(60);
     for _ in 0..200 {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::<u64>::new();
         let handle = queue.handle(0);
         let begun = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -193,7 +194,7 @@ impl Wake for DropsItself {
 #[test] // S6: the thread would wait for itself
 fn a_waker_on_the_timers_thread_may_drop_the_queue() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = Arc::new(WorkQueue::<u64>::new());
     let weak = Arc::downgrade(&queue);
     let task = Arc::new(DropsItself::default());
     let waker = Waker::from(Arc::clone(&task));
@@ -214,7 +215,7 @@ fn a_waker_on_the_timers_thread_may_drop_the_queue() {
 #[test] // a waker that panics loses no delay
 fn a_waker_that_panics_does_not_end_the_thread() {
     let _watchdog = watchdog(60);
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     let mut task = queue.get_async();
     assert!(poll(&mut task, &panicking_waker()).is_pending());
     queue.add_after(1, MS);
@@ -229,13 +230,13 @@ fn a_waker_that_panics_does_not_end_the_thread() {
 /// Delays `keys` keys, all due at random times within two seconds that begin when every one is set,
 /// and adds delays far in the future from four threads, as fast as they can, until all of the first
 /// have been delivered to four consumers.
-fn flood(keys: usize, most_new: usize) {
+fn flood(keys: u64, most_new: u64) {
     let clock = Clock::new();
-    let builder = WorkQueue::<usize>::builder().clock(clock.clone());
+    let builder = WorkQueue::<u64>::builder().clock(clock.clone());
     let queue = builder.build().unwrap();
-    let random = |key: usize| (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+    let random = |key: u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
     // Setting one takes less than 2 us.
-    let all_set = clock.now() + ms(100) + Duration::from_micros(2 * keys as u64);
+    let all_set = clock.now() + ms(100) + Duration::from_micros(2 * keys);
     let set = |key| {
         let now = clock.now();
         let into = Duration::from_nanos(1 + random(key) % 2_000_000_000);
@@ -246,7 +247,7 @@ fn flood(keys: usize, most_new: usize) {
     let due: Vec<Duration> = (0..keys).map(set).collect();
 
     let set_new = |n| {
-        let set = |added: &usize| {
+        let set = |added: &u64| {
             let key = keys + 4 * (added % most_new) + n;
             // Each round sooner than the one before, so that each call sets a delay.
             let sooner = MS * u32::try_from(added / most_new).unwrap();
@@ -254,12 +255,12 @@ fn flood(keys: usize, most_new: usize) {
         };
         (0..).take_while(set).count()
     };
-    let left = AtomicUsize::new(keys);
+    let left = AtomicU64::new(keys);
     let consume = || {
         let mut came = Vec::new();
         for item in &queue {
             let (now, key) = (clock.now(), *item);
-            assert!(now >= due[key], "{key} came early");
+            assert!(now >= due[key as usize], "{key} came early");
             came.push(key);
             // Ordering: Relaxed; only counts.
             if left.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -15,7 +15,7 @@ use crate::common::{
 use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError};
 
 /// The future of a drain, to be polled by hand.
-fn drain<'q>(queue: &'q Queue<usize>) -> Pin<Box<dyn Future<Output = Drained> + 'q>> {
+fn drain<'q>(queue: &'q Queue<u64>) -> Pin<Box<dyn Future<Output = Drained> + 'q>> {
     Box::pin(queue.drain_async())
 }
 
@@ -49,13 +49,13 @@ fn a_shut_down_ends_every_waiter() {
 #[test] // S1 S2: "None is final"
 fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
     with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(["dirty", "clean"]);
+        let queue = config.queue::<u64>();
+        queue.add_all([1, 2]);
         let dirty = queue.get().unwrap();
         let clean = queue.get().unwrap();
-        queue.add("dirty");
+        queue.add(*dirty);
         queue.shut_down();
-        assert_eq!(queue.add("clean"), Added::ShutDown, "too late to be dirty");
+        assert_eq!(queue.add(*clean), Added::ShutDown, "too late to be dirty");
         assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty, "not over");
         let mut tasks = [(); 4].map(|()| Task::waiting(queue.get_async()));
         clean.done();
@@ -63,7 +63,7 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
         let wakes = tasks.each_ref().map(Task::wakes);
         assert_eq!(wakes, [1, 0, 0, 0], "one key, one getter");
         let again = tasks[0].output().unwrap();
-        assert_eq!(*again, "dirty");
+        assert_eq!(*again, 1);
         for task in &mut tasks[1..] {
             assert_eq!(task.wakes(), 1, "the last delivery ends the others");
             assert!(task.output().is_none());
@@ -77,8 +77,8 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
 #[test] // S1 S2: after the first `None`, no getter gets a key
 fn none_is_final_with_keys_in_flight_elsewhere() {
     with_these_queues(&Config::races(), |config| {
-        for round in 0..scaled(300) {
-            let queue = config.queue::<usize>();
+        for round in 0..scaled(300) as u64 {
+            let queue = config.queue::<u64>();
             let over = AtomicBool::new(false);
             let (queued, deliveries) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let work = || {
@@ -144,7 +144,7 @@ fn a_drain_ends_when_nothing_is_queued_processing_or_dirty() {
 fn any_number_of_drainers_return_and_only_when_all_is_done() {
     with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
-        queue.add_all(0..scaled(1000));
+        queue.add_all(0..scaled(1000) as u64);
         let done = AtomicUsize::new(0);
         let tasks: Vec<_> = (0..20).map(|_| Task::waiting(drain(&queue))).collect();
         thread::scope(|scope| {
@@ -180,7 +180,7 @@ fn any_number_of_drainers_return_and_only_when_all_is_done() {
 fn a_drain_races_with_the_last_done_without_being_lost() {
     with_these_queues(&Config::races(), |config| {
         for _ in 0..scaled(1000) {
-            let queue = config.queue();
+            let queue = config.queue::<u64>();
             queue.add(0);
             let item = queue.get().unwrap();
             let start = Barrier::new(2);
@@ -235,7 +235,7 @@ fn any_order_of_any_number_of_shut_downs_is_harmless() {
     with_these_queues(&Config::races(), |config| {
         // Every sequence of four calls, each with a processing key and a queued one.
         for script in (0..3_u32.pow(4)).step_by(if cfg!(miri) { 10 } else { 1 }) {
-            let queue = config.queue();
+            let queue = config.queue::<u64>();
             queue.add_all(0..2);
             let item = queue.get().unwrap();
             let mut drains = Vec::new();
@@ -265,7 +265,7 @@ fn any_order_of_any_number_of_shut_downs_is_harmless() {
 
 #[test] // S4
 fn threads_that_shut_down_and_drain_at_once_all_return() {
-    let ends: [fn(&Queue<usize>); 4] = [
+    let ends: [fn(&Queue<u64>); 4] = [
         |queue| _ = queue.shut_down_with_drain(),
         |queue| _ = queue.shut_down(),
         |queue| _ = queue.drain_timeout(Duration::MAX),
@@ -301,8 +301,8 @@ fn threads_that_shut_down_and_drain_at_once_all_return() {
 #[test] // S7
 fn a_shut_down_says_what_is_left() {
     with_queues(|config| {
-        let queue = config.queue();
-        assert_eq!(Remaining::default(), config.queue::<usize>().shut_down());
+        let queue = config.queue::<u64>();
+        assert_eq!(Remaining::default(), config.queue::<u64>().shut_down());
         queue.add_all(0..100);
         drop(queue.get_batch(10));
         let processing = queue.get_batch(20);
@@ -327,7 +327,7 @@ fn a_shut_down_says_what_is_left() {
 #[test] // S7
 fn a_drain_that_runs_out_of_time_says_what_is_left() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         queue.add_all(0..5);
         let items = queue.get_batch(2);
         for limit in [Duration::ZERO, NS, MS] {

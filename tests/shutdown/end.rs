@@ -4,22 +4,22 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::common::{Config, scaled, watchdog, with_queues, with_these_queues};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::Added;
 
 #[test] // S6 C11
 fn a_handle_that_outlives_its_queue_is_refused() {
     with_queues(|config| {
         let queue = config.queue();
-        let key = Arc::new("a");
+        let key = Arc::new(1_u64);
         let fresh = queue.handle(Arc::clone(&key));
-        let queued = queue.handle(Arc::new("b"));
+        let queued = queue.handle(Arc::new(2));
         assert_eq!(queued.add(), Added::Queued);
         drop(queue);
         for _ in 0..2 {
             assert_eq!(fresh.add(), Added::ShutDown);
             assert_eq!(queued.add(), Added::ShutDown);
         }
-        assert_eq!(**fresh.key(), "a");
+        assert_eq!(**fresh.key(), 1);
         assert_eq!(fresh.clone().add(), Added::ShutDown);
         drop(queued);
         assert_eq!(Arc::strong_count(&key), 2, "kept by its handle");
@@ -31,9 +31,9 @@ fn a_handle_that_outlives_its_queue_is_refused() {
 #[test] // S6 C11
 fn handles_race_with_the_end_of_their_queue() {
     let _watchdog = watchdog(60);
-    let key = Arc::new(7);
+    let key = Arc::new(7_u64);
     for _ in 0..scaled(500) {
-        let queue = WorkQueue::new();
+        let queue = Config::usual().queue();
         let handles = [(); 2].map(|()| queue.handle(Arc::clone(&key)));
         let start = &Barrier::new(3);
         thread::scope(|scope| {

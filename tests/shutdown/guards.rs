@@ -17,7 +17,7 @@ use keyqueue::DrainEnd;
 fn a_scope_that_is_left_by_an_error_or_a_panic_ends_its_workers() {
     let _watchdog = watchdog(60);
     for panics in [false, true] {
-        let queue = Config::usual().queue();
+        let queue = Config::usual().queue::<u64>();
         let left = catch_unwind(AssertUnwindSafe(|| {
             thread::scope(|scope| {
                 let _end = queue.shut_down_on_drop();
@@ -41,7 +41,7 @@ fn a_scope_that_is_left_by_an_error_or_a_panic_ends_its_workers() {
 
 #[test] // S4 S9
 fn a_guard_releases_drains_like_any_shut_down() {
-    let queue = Config::usual().queue();
+    let queue = Config::usual().queue::<u64>();
     queue.add(1);
     let end = queue.shut_down_on_drop();
     assert!(!queue.is_shutting_down());
@@ -54,7 +54,7 @@ fn a_guard_releases_drains_like_any_shut_down() {
 
 #[test] // S1
 fn every_way_to_end_a_queue_wakes_those_who_wait_for_it() {
-    let ends: [fn(&Queue<u32>); 5] = [
+    let ends: [fn(&Queue<u64>); 5] = [
         |queue| _ = queue.shut_down(),
         |queue| _ = queue.shut_down_now(),
         |queue| drop(queue.shut_down_on_drop()),
@@ -82,7 +82,7 @@ fn every_way_to_end_a_queue_wakes_those_who_wait_for_it() {
 fn a_wait_for_a_shut_down_races_with_it_without_being_lost() {
     with_these_queues(&Config::races(), |config| {
         for _ in 0..scaled(1000) {
-            let queue = config.queue::<u32>();
+            let queue = config.queue::<u64>();
             thread::scope(|scope| {
                 scope.spawn(|| pollster::block_on(queue.closed()));
                 queue.shut_down();
@@ -95,7 +95,7 @@ fn a_wait_for_a_shut_down_races_with_it_without_being_lost() {
 
 #[test] // S7
 fn a_drain_with_a_deadline_ends_by_whichever_comes_first() {
-    let queue = Config::usual().queue();
+    let queue = Config::usual().queue::<u64>();
     queue.add_all(0..2);
     let item = queue.get().unwrap();
     let over = Cell::new(false);
@@ -133,7 +133,7 @@ fn a_drain_with_a_deadline_ends_by_whichever_comes_first() {
 
 #[test] // S7
 fn a_dropped_drain_with_a_deadline_leaves_the_others_waiting_properly() {
-    let queue = Config::usual().queue();
+    let queue = Config::usual().queue::<u64>();
     queue.add(0);
     let item = queue.get().unwrap();
     let [first, mut second] =
@@ -146,7 +146,7 @@ fn a_dropped_drain_with_a_deadline_leaves_the_others_waiting_properly() {
 
 #[test] // S10: each worker panics once, with an item in hand
 fn a_drain_whose_workers_are_gone_says_what_nobody_will_get() {
-    let queue = Config::usual().queue();
+    let queue = Config::usual().queue::<u64>();
     queue.add_all(0..5);
     for _ in 0..2 {
         let work = || {
@@ -170,7 +170,7 @@ fn a_drain_whose_workers_are_gone_says_what_nobody_will_get() {
 #[test]
 fn the_futures_and_the_guard_can_be_sent() {
     fn is_send<T: Send>(_: &T) {}
-    let queue = Config::usual().queue::<u32>();
+    let queue = Config::usual().queue::<u64>();
     is_send(&queue.closed());
     is_send(&queue.drain_until(ready(())));
     is_send(&queue.shut_down_on_drop());

@@ -11,7 +11,7 @@ use keyqueue::{Added, DrainEnd, State, TryGetError};
 #[test] // S8
 fn what_is_queued_is_discarded_and_counted_once() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         queue.add_all(0..100);
         drop(queue.get_batch(10));
         let clean = queue.get_batch(20);
@@ -40,7 +40,7 @@ fn what_is_queued_is_discarded_and_counted_once() {
 #[test] // S8: the same bit says of an open key that it recurs
 fn keys_that_recur_are_delivered_after_a_plain_shut_down() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         for _ in 0..2 {
             queue.add_all(0..10);
             assert_eq!(take_all(&queue).len(), 10);
@@ -54,10 +54,10 @@ fn keys_that_recur_are_delivered_after_a_plain_shut_down() {
 #[test] // S8
 fn getters_end_at_once_and_drainers_with_the_last_item() {
     with_queues(|config| {
-        let queue = config.queue();
-        queue.add_all(["dirty", "clean"]);
-        let items = [(); 2].map(|()| queue.get().unwrap());
-        queue.add("dirty");
+        let queue = config.queue::<u64>();
+        queue.add_all([1, 2]);
+        let [dirty, clean] = [(); 2].map(|()| queue.get().unwrap());
+        queue.add(*dirty);
         queue.shut_down();
         let mut drains = [(); 2].map(|()| Task::waiting(Box::pin(queue.drain_async())));
         // They wait for the dirty key.
@@ -67,7 +67,6 @@ fn getters_end_at_once_and_drainers_with_the_last_item() {
             assert_eq!(getter.wakes(), 1);
             assert!(getter.output().is_none());
         }
-        let [dirty, clean] = items;
         dirty.done();
         drains.iter_mut().for_each(Task::assert_pending);
         clean.done();
@@ -80,7 +79,7 @@ fn getters_end_at_once_and_drainers_with_the_last_item() {
 #[test] // S8: what was queued is nothing to wait for
 fn drainers_of_queued_keys_end_at_once() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         queue.add_all(0..3);
         let mut drain = Task::waiting(Box::pin(queue.drain_async()));
         assert_eq!(figures(queue.shut_down_now()), (3, 0, 0));
@@ -93,7 +92,7 @@ fn any_order_with_other_shut_downs_is_harmless() {
     with_these_queues(&Config::races(), |config| {
         // Every sequence of three calls, each with a dirty key and a queued one.
         for script in 0..4_u32.pow(3) {
-            let queue = config.queue();
+            let queue = config.queue::<u64>();
             queue.add_all(0..2);
             let item = queue.get().unwrap();
             queue.add(0);
@@ -126,7 +125,7 @@ fn any_order_with_other_shut_downs_is_harmless() {
 fn discarded_keys_are_dropped_by_a_shrink() {
     with_queues(|config| {
         let queue = config.queue();
-        let key = Arc::new(7);
+        let key = Arc::new(7_u64);
         queue.add(Arc::clone(&key));
         queue.shut_down_now();
         queue.shrink();
@@ -138,7 +137,7 @@ fn discarded_keys_are_dropped_by_a_shrink() {
 fn a_key_is_delivered_or_discarded_beside_adders_and_workers() {
     with_these_queues(&Config::races(), |config| {
         for round in 0..scaled(500) {
-            let queue = config.queue::<usize>();
+            let queue = config.queue::<u64>();
             let (start, over) = (Barrier::new(4), AtomicBool::new(false));
             let (accepted, delivered) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let work = || {

@@ -9,22 +9,22 @@ use crate::common::figures;
 use crate::common::timed::{HOUR, secs};
 use keyqueue::{Added, Clock, State, ValueQueue, WorkQueue, merge};
 
-type Queue = ValueQueue<&'static str, Vec<Counted>>;
+type Queue = ValueQueue<u32, Vec<Counted<u32>>>;
 
-/// A queue of counted values with one in each state: processing and dirty ("a"), delayed ("b"),
-/// queued and delayed ("c"), queued ("d").
+/// A queue of counted values with one in each state: processing and dirty (1), delayed (2),
+/// queued and delayed (3), queued (4).
 fn in_all_states(alive: &Alive, body: impl FnOnce(&Queue)) {
     let (clock, _time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     let queue: Queue = builder.merge(merge::append).build().unwrap();
-    let value = || vec![alive.of(()), alive.of(())];
-    queue.put("a", value());
+    let value = || vec![alive.of(0), alive.of(0)];
+    queue.put(1, value());
     let item = queue.get().unwrap();
-    queue.put("a", value());
-    queue.entry("b").after(HOUR).put(value());
-    queue.entry("c").after(HOUR).put(value());
-    queue.put("c", value());
-    queue.put("d", value());
+    queue.put(1, value());
+    queue.entry(2).after(HOUR).put(value());
+    queue.entry(3).after(HOUR).put(value());
+    queue.put(3, value());
+    queue.put(4, value());
     assert_eq!(alive.count(), 12);
     body(&queue);
     // A retry after the end goes with the delivery that is owed, or is left (S11, S12).
@@ -43,18 +43,18 @@ fn after_a_shut_down_each_value_is_delivered_or_dropped_once() {
     let alive = Alive::default();
     in_all_states(&alive, |queue| {
         assert_eq!(figures(queue.shut_down()), (2, 1, 2));
-        assert_eq!(queue.try_get().unwrap().value().len(), 4); // "c"
-        assert_eq!(queue.try_get().unwrap().value().len(), 2); // "d"
+        assert_eq!(queue.try_get().unwrap().value().len(), 4); // of key 3
+        assert_eq!(queue.try_get().unwrap().value().len(), 2); // of key 4
         assert_eq!(alive.count(), 6);
         // The value of the delay that was dropped can be had.
-        assert_eq!(queue.remove("b").map(|value| value.len()), Some(2));
+        assert_eq!(queue.remove(&2).map(|value| value.len()), Some(2));
         assert_eq!(alive.count(), 4);
         let refused: [&dyn Fn() -> Added; 5] = [
-            &|| queue.put("a", vec![alive.of(())]),
-            &|| queue.put("new", vec![alive.of(())]),
-            &|| queue.entry_ref(&"a").put(vec![alive.of(())]),
-            &|| queue.entry("a").after(HOUR).put(vec![alive.of(())]),
-            &|| queue.update("a", |list| list.push(alive.of(()))),
+            &|| queue.put(1, vec![alive.of(0)]),
+            &|| queue.put(5, vec![alive.of(0)]), // a new key
+            &|| queue.entry_ref(&1).put(vec![alive.of(0)]),
+            &|| queue.entry(1).after(HOUR).put(vec![alive.of(0)]),
+            &|| queue.update(1, |list| list.push(alive.of(0))),
         ];
         for put in refused {
             assert_eq!(put(), Added::ShutDown);
@@ -84,8 +84,8 @@ fn after_shut_down_now_no_value_is_delivered_and_each_is_dropped_once() {
     in_all_states(&alive, |queue| {
         assert_eq!(figures(queue.shut_down_now()), (2, 1, 2));
         assert!(queue.get().is_none());
-        assert_eq!(queue.remove("d").map(|value| value.len()), Some(2));
-        assert_eq!(queue.remove("d").map(|value| value.len()), None);
+        assert_eq!(queue.remove(&4).map(|value| value.len()), Some(2));
+        assert_eq!(queue.remove(&4).map(|value| value.len()), None);
         assert_eq!(figures(queue.shut_down_now()), (0, 1, 2));
     });
     assert_eq!(alive.count(), 0);
@@ -104,18 +104,18 @@ fn a_dropped_queue_drops_its_values_once_also_if_a_handle_lives() {
     assert_eq!(alive.count(), 0);
 
     let queue: Queue = WorkQueue::builder().merge(merge::append).build().unwrap();
-    let handle = queue.handle("a".into());
-    handle.put(vec![alive.of(())]);
-    queue.put("b", vec![alive.of(())]);
-    queue.entry("c").after(HOUR).put(vec![alive.of(())]);
+    let handle = queue.handle(1.into());
+    handle.put(vec![alive.of(0)]);
+    queue.put(2, vec![alive.of(0)]);
+    queue.entry(3).after(HOUR).put(vec![alive.of(0)]);
     drop(queue);
-    assert_eq!(handle.put(vec![alive.of(())]), Added::ShutDown);
+    assert_eq!(handle.put(vec![alive.of(0)]), Added::ShutDown);
     assert_eq!(
-        handle.entry().after(Duration::ZERO).put(vec![alive.of(())]),
+        handle.entry().after(Duration::ZERO).put(vec![alive.of(0)]),
         Added::ShutDown
     );
     assert_eq!(
-        handle.entry().after(HOUR).put(vec![alive.of(())]),
+        handle.entry().after(HOUR).put(vec![alive.of(0)]),
         Added::ShutDown
     );
     assert_eq!(alive.count(), 3);
@@ -166,12 +166,12 @@ fn clear_drops_what_is_queued_and_nothing_else() {
     let alive = Alive::default();
     in_all_states(&alive, |queue| {
         assert_eq!(queue.clear(), 2);
-        assert_eq!(alive.count(), 6); // "a" twice, and "b"
+        assert_eq!(alive.count(), 6); // key 1 twice, and key 2
         // A key without a value is no key.
-        queue.add("d".into());
+        queue.add(4.into());
         assert_eq!(queue.clear(), 0);
         assert!(queue.is_empty());
-        queue.put("d", vec![alive.of(())]);
+        queue.put(4, vec![alive.of(0)]);
         assert_eq!(queue.clear(), 1);
     });
     assert_eq!(alive.count(), 0);
@@ -180,13 +180,13 @@ fn clear_drops_what_is_queued_and_nothing_else() {
 #[test] // V1 V2
 fn values_that_are_merged_replaced_or_taken_are_dropped_once() {
     let alive = Alive::default();
-    let queue = WorkQueue::builder().merge(merge::latest).build().unwrap();
-    queue.put("a", alive.of(()));
-    queue.put("a", alive.of(()));
+    let queue: Queue = WorkQueue::builder().merge(merge::latest).build().unwrap();
+    queue.put(1, vec![alive.of(0)]);
+    queue.put(1, vec![alive.of(0)]);
     assert_eq!(alive.count(), 1);
     let mut item = queue.get().unwrap();
-    queue.put("a", alive.of(()));
-    *item.value_mut() = alive.of(());
+    queue.put(1, vec![alive.of(0)]);
+    *item.value_mut() = vec![alive.of(0)];
     assert_eq!(alive.count(), 2);
     let _ = item.retry(); // the newer one is kept
     assert_eq!(alive.count(), 1);

@@ -5,12 +5,13 @@ use std::time::Duration;
 use crate::common::counted::{Alive, Counted};
 use crate::common::scaled;
 use crate::common::timed::HOUR;
-use keyqueue::{Builder, Clock, Ended, ValueQueue, Valued, WorkQueue};
+use keyqueue::{Builder, Clock, Ended, ValueQueue, Valued, WorkQueue, merge};
 
-type Queue = ValueQueue<u64, Vec<Counted>>;
-type Set = fn(Builder<Valued<u64, Vec<Counted>>>) -> Builder<Valued<u64, Vec<Counted>>>;
+type Value = Vec<Counted<u32>>;
+type Queue = ValueQueue<u32, Value>;
+type Set = fn(Builder<Valued<u32, Value>>) -> Builder<Valued<u32, Value>>;
 
-const KEYS: u64 = scaled(1000) as u64;
+const KEYS: u32 = scaled(1000) as u32;
 
 /// What keys can wait for, and what else queues have.
 const SETS: [(&str, Set); 8] = [
@@ -41,9 +42,7 @@ const SETS: [(&str, Set); 8] = [
 fn queue(set: Set) -> Queue {
     let (clock, _time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
-    let builder =
-        builder.merge(|older: &mut Vec<Counted>, newer: Vec<Counted>| older.extend(newer));
-    set(builder).build().unwrap()
+    set(builder.merge(merge::append)).build().unwrap()
 }
 
 #[test] // C10 S8 V2
@@ -52,14 +51,14 @@ fn values_that_an_abort_has_discarded_are_dropped_by_a_shrink() {
         for hold in [Duration::ZERO, HOUR, Duration::MAX] {
             let alive = Alive::default();
             let queue = queue(set);
-            let put = |key| queue.entry(key).tracked().put(vec![alive.of(())]).1;
+            let put = |key| queue.entry(key).tracked().put(vec![alive.of(key)]).1;
             let first: Vec<_> = (0..10).map(put).collect();
             queue.try_iter().take(10).for_each(drop);
             let mut receipts: Vec<_> = (0..KEYS).map(put).collect();
             for key in 0..20 {
-                queue.entry(KEYS + key).after(HOUR).put(vec![alive.of(())]);
+                queue.entry(KEYS + key).after(HOUR).put(vec![alive.of(key)]);
             }
-            (0..4_u64).for_each(|group| _ = queue.hold_group(&group, hold));
+            (0..4_u32).for_each(|group| _ = queue.hold_group(&group, hold));
             let mut items: Vec<_> = queue.try_iter().take(2).collect();
             receipts.extend(items.iter().map(|item| put(**item.key())));
             let left = queue.shut_down_now();
@@ -89,11 +88,11 @@ fn values_are_dropped_with_the_queue() {
         let alive = Alive::default();
         let queue = queue(set);
         for key in 0..KEYS {
-            queue.put(key, vec![alive.of(())]);
-            queue.entry(key).after(HOUR).put(vec![alive.of(())]);
+            queue.put(key, vec![alive.of(key)]);
+            queue.entry(key).after(HOUR).put(vec![alive.of(key)]);
         }
         queue.try_iter().take(10).for_each(drop);
-        (0..4_u64).for_each(|group| _ = queue.hold_group(&group, Duration::MAX));
+        (0..4_u32).for_each(|group| _ = queue.hold_group(&group, Duration::MAX));
         drop(queue);
         assert_eq!(alive.count(), 0, "{what}");
     }

@@ -183,7 +183,7 @@ fn a_refused_retry_whose_merge_panics_leaves_the_older_value() {
         assert!(newer != [2], "no twos");
         older.extend(newer);
     };
-    let queue = WorkQueue::builder().merge(merge).build().unwrap();
+    let queue: Lists<u32> = WorkQueue::builder().merge(merge).build().unwrap();
     queue.put(1, vec![1]);
     let item = queue.get().unwrap();
     queue.put(1, vec![2]);

@@ -13,9 +13,9 @@ fn values_of_many_keys_are_dropped_when_they_are_done() {
     for round in 0..3 {
         for key in 0..KEYS {
             // New keys in each round, so that sweeps run.
-            queue.put(round * KEYS + key, vec![alive.of(())]);
+            queue.put(round * KEYS + key, vec![alive.of(key)]);
             if key % 3 == 0 {
-                queue.put(round * KEYS + key, vec![alive.of(())]);
+                queue.put(round * KEYS + key, vec![alive.of(key)]);
             }
         }
         assert_eq!(alive.count() as u32, KEYS + KEYS.div_ceil(3));
@@ -37,14 +37,14 @@ fn a_sweep_keeps_what_waits() {
     let alive = Alive::default();
     let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let hour = crate::common::timed::HOUR;
-    queue.put(0, vec![alive.of(())]);
-    queue.entry(1).after(hour).put(vec![alive.of(())]);
+    queue.put(0, vec![alive.of(0_u32)]);
+    queue.entry(1).after(hour).put(vec![alive.of(0)]);
     let handle = queue.handle(2.into());
-    queue.put(3, vec![alive.of(())]);
+    queue.put(3, vec![alive.of(0)]);
     let held = queue.get().unwrap();
     assert_eq!(**held, 0);
-    queue.put(0, vec![alive.of(())]);
-    handle.put(vec![alive.of(())]);
+    queue.put(0, vec![alive.of(0)]);
+    handle.put(vec![alive.of(0)]);
     queue.shrink();
     assert_eq!(alive.count(), 5);
     assert_eq!(queue.remove(&1).map(|value| value.len()), Some(1));
@@ -66,7 +66,7 @@ fn a_named_queue_counts_what_is_put() {
         .name("values")
         .clock(clock)
         .manual_timers()
-        .merge(merge::sum)
+        .merge(merge::sum::<usize>)
         .capacity(10)
         .build()
         .unwrap();

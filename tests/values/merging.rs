@@ -96,7 +96,7 @@ fn a_value_goes_with_the_next_delivery_in_every_state_and_configuration() {
 fn the_given_functions_merge() {
     let latest = WorkQueue::builder().merge(merge::latest).build().unwrap();
     let sum = WorkQueue::builder().merge(merge::sum).build().unwrap();
-    for n in 1..=3 {
+    for n in 1..=3_usize {
         latest.put("a", n);
         sum.put("a", n);
     }
@@ -112,7 +112,7 @@ fn the_given_functions_merge() {
             .for_each(|value| _ = queue.put("a", value));
         deliveries(&queue).remove(0).1
     }
-    assert_eq!(appended([vec![1], vec![2]]), [1, 2]);
+    assert_eq!(appended([vec![1_u32], vec![2]]), [1, 2]);
     assert_eq!(appended([VecDeque::from([1]), VecDeque::from([2])]), [1, 2]);
     assert_eq!(
         appended([HashSet::from([1]), HashSet::from([1, 2])]).len(),

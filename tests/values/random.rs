@@ -15,11 +15,11 @@ use keyqueue::{
 
 /// Values with numbers.
 type Value = Vec<Counted<u32>>;
-type Queue = ValueQueue<u64, Value>;
-type QueueItem<'q> = ValueItem<'q, u64, Value>;
+type Queue = ValueQueue<u32, Value>;
+type QueueItem<'q> = ValueItem<'q, u32, Value>;
 
 const CAPACITY: usize = 5;
-const KEYS: u64 = 6;
+const KEYS: u32 = 6;
 
 fn numbers(value: &[Counted<u32>]) -> Vec<u32> {
     value.iter().map(|tag| tag.0).collect()
@@ -28,8 +28,8 @@ fn numbers(value: &[Counted<u32>]) -> Vec<u32> {
 /// Draws the settings, and says what they are.
 fn settings(
     random: &mut fastrand::Rng,
-    builder: Builder<Valued<u64, Value>>,
-) -> (Builder<Valued<u64, Value>>, String) {
+    builder: Builder<Valued<u32, Value>>,
+) -> (Builder<Valued<u32, Value>>, String) {
     let mut said = String::new();
     let mut builder = builder.levels(random.usize(1..4)).shards(2);
     let mut draw = |name: &str| {
@@ -75,7 +75,7 @@ struct Run {
     alive: Alive,
     next: u32,
     /// The values that wait for the next delivery of each key.
-    waiting: BTreeMap<u64, Vec<u32>>,
+    waiting: BTreeMap<u32, Vec<u32>>,
     receipts: BTreeMap<u32, Receipt>,
     /// How the values have ended that wait no longer and are in no delivery.
     ended: BTreeMap<u32, Ended>,
@@ -87,7 +87,7 @@ impl Run {
         (self.next, vec![self.alive.of(self.next)])
     }
 
-    fn put(&mut self, key: u64, number: u32, added: Added) {
+    fn put(&mut self, key: u32, number: u32, added: Added) {
         match added.is_accepted() {
             true => self.waiting.entry(key).or_default().push(number),
             false => _ = self.ended.insert(number, Ended::Dropped),
@@ -101,7 +101,7 @@ impl Run {
         }
     }
 
-    fn drop_waiting(&mut self, key: u64) {
+    fn drop_waiting(&mut self, key: u32) {
         let numbers = self.waiting.remove(&key).unwrap_or_default();
         self.end(numbers, Ended::Dropped);
     }
@@ -111,7 +111,7 @@ impl Run {
 type Held<'q> = Vec<(QueueItem<'q>, Vec<u32>)>;
 
 fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &mut Held<'q>) {
-    let key = random.u64(..KEYS);
+    let key = random.u32(..KEYS);
     let (number, value) = run.tag();
     match random.u8(..22) {
         0 | 1 => {
@@ -187,7 +187,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             }
         }
         21 if random.u8(..4) == 0 => {
-            let queued = |key: &u64| queue.state(key) == State::Queued;
+            let queued = |key: &u32| queue.state(key) == State::Queued;
             let queued: Vec<_> = (0..KEYS).filter(queued).collect();
             queue.clear();
             queued.into_iter().for_each(|key| run.drop_waiting(key));
@@ -219,7 +219,7 @@ impl Run {
             (_, true) => self.waiting.values().map(Vec::len).sum(),
             _ => return,
         };
-        for n in 0..CAPACITY.saturating_sub(taken) as u64 {
+        for n in 0..CAPACITY.saturating_sub(taken) as u32 {
             let (number, value) = self.tag();
             let added = queue.entry(100 + n).refuse().put(value);
             self.put(100 + n, number, added.expect("there is room"));
@@ -234,7 +234,7 @@ impl Run {
 
 /// Lets all waits end, and takes what comes.
 fn deliver_all(run: &mut Run, queue: &Queue) {
-    (0..3_u64).for_each(|group| _ = queue.release_group(&group));
+    (0..3_u32).for_each(|group| _ = queue.release_group(&group));
     for _ in 0..60 {
         run.time.advance(HOUR);
         queue.fire_due();
@@ -291,12 +291,12 @@ fn run(seed: u64) {
     if random.bool() {
         run.assert_room(&queue, &said);
     }
-    let keys: Vec<u64> = run.waiting.keys().copied().collect();
+    let keys: Vec<u32> = run.waiting.keys().copied().collect();
     match random.u8(..3) {
         0 => {
             queue.shut_down();
             // The delays are dropped.
-            let is_left = |key: &u64| !matches!(queue.state(key), State::Queued | State::Dirty);
+            let is_left = |key: &u32| !matches!(queue.state(key), State::Queued | State::Dirty);
             keys.into_iter()
                 .filter(is_left)
                 .for_each(|key| run.drop_waiting(key));

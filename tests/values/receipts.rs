@@ -20,13 +20,13 @@ fn assert_ended(receipts: &[Receipt], end: impl Into<Option<Ended>>) {
 #[test] // V2
 fn all_receipts_of_a_delivery_end_when_it_is_done() {
     let alive = Alive::default();
-    let queue: ValueQueue<_, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
-    let handle = queue.handle("a".into());
-    let put = || queue.entry("a").tracked().put(vec![alive.of(())]).1;
+    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let handle = queue.handle(1.into());
+    let put = || queue.entry(1).tracked().put(vec![alive.of(0_u32)]).1;
     let first = [
         put(),
         put(),
-        handle.entry().tracked().put(vec![alive.of(())]).1,
+        handle.entry().tracked().put(vec![alive.of(0)]).1,
     ];
     let item = queue.get().unwrap();
     let second = [put(), put()];

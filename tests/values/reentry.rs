@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
+use super::Lists;
 use crate::common::calls::{Calls, everything};
 use crate::common::timed::HOUR;
 use crate::common::{poll, watchdog};
@@ -103,13 +104,13 @@ fn the_drop_of_a_value_may_call_the_queue() {
 }
 
 /// A waker that puts a value for the key of the delivery that has ended.
-struct Puts(Weak<ValueQueue<u64, u32>>);
+struct Puts(Weak<Lists<u32>>);
 
 impl Wake for Puts {
     fn wake(self: Arc<Self>) {
         if let Some(queue) = self.0.upgrade() {
-            everything(&queue, Valued::from);
-            queue.put(1, 5);
+            everything(&queue, |n| Valued::from(n as u32));
+            queue.put(1, vec![5]);
         }
     }
 }
@@ -119,13 +120,13 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     let _watchdog = watchdog(30);
     const BAD: u32 = 99;
     // A merge that panics in a retry ends the receipts of the newer value.
-    let merge = |older: &mut u32, newer| {
-        if newer == BAD {
+    let merge = |older: &mut Vec<u32>, newer| {
+        if newer == [BAD] {
             std::panic::resume_unwind(Box::new("a bad value"));
         }
         *older = newer;
     };
-    type End = (&'static str, fn(&ValueQueue<u64, u32>), Ended);
+    type End = (&'static str, fn(&Lists<u32>), Ended);
     let ends: [End; 4] = [
         ("done", |queue| queue.get().unwrap().done(), Ended::Done),
         ("cleared", |queue| _ = queue.clear(), Ended::Dropped),
@@ -140,16 +141,16 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     for (name, end, ended) in ends {
         let queue = new();
         let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
-        let (_, mut receipt) = queue.entry(1).tracked().put(1);
+        let (_, mut receipt) = queue.entry(1).tracked().put(vec![1]);
         assert!(poll(&mut receipt, &waker).is_pending());
         end(&queue);
         assert_eq!(receipt.ended(), Some(ended), "{name}");
     }
     let queue = new();
     let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
-    queue.put(1, 1);
+    queue.put(1, vec![1]);
     let item = queue.get().unwrap();
-    let (_, mut newer) = queue.entry(1).tracked().put(BAD);
+    let (_, mut newer) = queue.entry(1).tracked().put(vec![BAD]);
     assert!(poll(&mut newer, &waker).is_pending());
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!(newer.ended(), Some(Ended::Dropped));
@@ -158,27 +159,27 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
 #[test] // S15 B2
 fn the_waker_of_a_put_that_waits_may_call_the_queue() {
     let _watchdog = watchdog(30);
-    type MakeRoom = (&'static str, fn(&ValueQueue<u64, usize>));
+    type MakeRoom = (&'static str, fn(&Lists<u32>));
     let makers: [MakeRoom; 7] = [
         ("get", |queue| drop(queue.get())),
-        ("merge", |queue| _ = queue.put(1, 0)),
-        ("update", |queue| _ = queue.update(1, |weight| *weight = 0)),
+        ("merge", |queue| _ = queue.put(1, vec![])),
+        ("update", |queue| _ = queue.update(1, Vec::clear)),
         ("remove", |queue| _ = queue.remove(&1)),
         ("clear", |queue| _ = queue.clear()),
         ("shut_down", |queue| _ = queue.shut_down()),
         ("shut_down_now", |queue| _ = queue.shut_down_now()),
     ];
     for (name, make_room) in makers {
-        let builder = WorkQueue::builder().merge(|older: &mut usize, newer| *older = newer);
-        let builder = builder.capacity(10).weight(|weight| *weight);
-        let queue: Arc<ValueQueue<u64, usize>> = Arc::new(builder.build().unwrap());
-        queue.put(1, 10);
+        let builder = WorkQueue::builder().merge(merge::latest);
+        let builder = builder.capacity(10).weight(Vec::len);
+        let queue: Arc<Lists<u32>> = Arc::new(builder.build().unwrap());
+        queue.put(1, vec![0; 10]);
         let (calls, waker) = Calls::new(&queue, |queue| {
-            everything(queue, Valued::from);
+            everything(queue, |n| Valued::from(n as u32));
             queue.remove(&1);
             queue.clear();
         });
-        let mut put = Box::pin(queue.entry(2).put_async(10));
+        let mut put = Box::pin(queue.entry(2).put_async(vec![0; 10]));
         assert!(poll(&mut put, &waker).is_pending(), "{name}");
         make_room(&queue);
         assert_eq!(calls.returned(), 1, "{name}");

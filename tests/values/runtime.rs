@@ -53,14 +53,14 @@ async fn an_abort_puts_the_values_back() {
     let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let queue = Arc::new(queue);
     for key in 0..3 {
-        queue.put(key, vec![alive.of(())]);
+        queue.put(key, vec![alive.of(key)]);
     }
     let begun = Arc::new(AtomicUsize::new(0));
     let workers = Workers::shared(Arc::clone(&queue)).tasks(2).values();
     let work = {
         let (begun, alive) = (Arc::clone(&begun), alive.clone());
         move |_, mut value: Lent<Vec<_>>| {
-            value.push(alive.of(()));
+            value.push(alive.of(0));
             begun.fetch_add(1, Ordering::SeqCst);
             async move {
                 let _value = value;
@@ -72,7 +72,7 @@ async fn an_abort_puts_the_values_back() {
     while begun.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
-    queue.put(0, vec![alive.of(())]);
+    queue.put(0, vec![alive.of(0)]);
     running.abort();
     running.join().await;
     let mut left = deliveries(&queue);

@@ -58,10 +58,10 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
     ] {
         let alive = Alive::default();
         let builder = WorkQueue::builder().merge(merge::append);
-        let queue: ValueQueue<_, Vec<Counted>> = builder.build().unwrap();
-        let (_, receipt) = queue.entry("a").tracked().put(vec![alive.of(())]);
+        let queue: ValueQueue<_, Vec<Counted<u32>>> = builder.build().unwrap();
+        let (_, receipt) = queue.entry(1).tracked().put(vec![alive.of(0)]);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
-        let work = async |_: &&str, _: &mut Vec<Counted>| pending::<()>().await;
+        let work = async |_: &u32, _: &mut Vec<Counted<u32>>| pending::<()>().await;
         let task = Task::waiting(Box::pin(workers.values().run_async(work)));
         if shut_down {
             queue.shut_down();

@@ -92,20 +92,20 @@ fn owned_items_finish_or_retry_in_other_threads() {
 #[test] // B2
 fn the_futures_of_puts_and_receipts_can_be_sent() {
     let queue = WorkQueue::builder()
-        .merge(merge::append)
+        .merge(merge::latest)
         .capacity(1)
         .build()
         .unwrap();
-    let put = send(queue.entry("a").put_async(vec![Cell::new(1)]));
+    let put = send(queue.entry("a").put_async(Cell::new(1_u32)));
     assert!(pollster::block_on(put).is_accepted());
-    let receipt = send(queue.entry("a").tracked().put(vec![]).1);
+    let receipt = send(queue.entry("a").tracked().put(Cell::new(2)).1);
     queue.get().unwrap().done();
     assert_eq!(pollster::block_on(receipt), keyqueue::Ended::Done);
 }
 
 #[test]
 fn a_key_with_a_value_is_the_key() {
-    let key = || Valued::<String, u32>::from(String::from("pod"));
+    let key = || Valued::<String, Vec<u32>>::from(String::from("pod"));
     assert_eq!((key().key().as_str(), key().len()), ("pod", 3));
     assert_eq!(
         (format!("{:?}", key()), format!("{}", key())),
@@ -113,8 +113,8 @@ fn a_key_with_a_value_is_the_key() {
     );
     assert!(HashSet::from([key()]).contains(&String::from("pod")));
     assert!(key() == key() && key() != String::from("other").into());
-    let queue: ValueQueue<String, u32> = WorkQueue::builder().merge(merge::sum).build().unwrap();
-    queue.put("pod".into(), 1);
+    let queue = lists::<String>();
+    queue.put("pod".into(), vec![1]);
     assert_eq!(format!("{:?}", queue.get().unwrap()), "Item(\"pod\")");
 }
 

@@ -112,7 +112,7 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
     let workers = Workers::new(&queue).threads(1).values();
     workers
         .on_give_up(|key, value, end| given_up.lock().unwrap().push((*key, value, end.reason)))
-        .run(|key, value| {
+        .run(|key, value: &mut Vec<u32>| {
             value.push(2);
             if *key == "refused" {
                 queue.entry("dropped").after(2 * HOUR).put(vec![3]); // joins the retry
@@ -160,14 +160,14 @@ fn workers_drop_each_value_once() {
     let alive = Alive::default();
     let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     for key in 0..100 {
-        queue.put(key, vec![alive.of(())]);
+        queue.put(key, vec![alive.of(key)]);
     }
     let calls = AtomicUsize::new(0);
     let workers = Workers::new(&queue).threads(2).max_retries(1).values();
     workers
         .run(|key, value| {
             if key % 7 == 0 {
-                value.push(alive.of(()));
+                value.push(alive.of(*key));
             }
             if calls.fetch_add(1, Ordering::SeqCst) == 119 {
                 queue.shut_down();

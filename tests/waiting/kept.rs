@@ -9,7 +9,7 @@ use keyqueue::WorkQueue;
 
 #[test] // C9
 fn a_future_that_is_kept_unpolled_delays_a_key_until_the_next_add_at_most() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     let mut tasks = [(); 3].map(|()| Task::waiting(queue.get_async()));
     let [kept, first, second] = &mut tasks;
     // The kept future is notified of the first key, and does not act on it.
@@ -27,7 +27,7 @@ fn a_future_that_is_kept_unpolled_delays_a_key_until_the_next_add_at_most() {
 #[test] // C9
 fn a_forgotten_future_costs_threads_no_key() {
     let _watchdog = watchdog(60);
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     // Neither polled nor dropped before the end.
     let _forgotten = [(); 10].map(|()| Task::waiting(queue.get_async()));
     thread::scope(|scope| {
@@ -44,7 +44,7 @@ fn a_forgotten_future_costs_threads_no_key() {
 
 #[test] // C9 S1: no add comes after a shut-down that would make up for the kept future.
 fn a_shut_down_wakes_those_who_wait_behind_a_future_that_is_kept_unpolled() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add(1);
     let item = queue.try_get().expect("a key is queued");
     queue.add(1);
@@ -64,7 +64,7 @@ fn a_shut_down_wakes_those_who_wait_behind_a_future_that_is_kept_unpolled() {
 }
 
 /// The queue of the waker below.
-static QUEUE: LazyLock<WorkQueue<u32>> = LazyLock::new(WorkQueue::new);
+static QUEUE: LazyLock<WorkQueue<u64>> = LazyLock::new(WorkQueue::new);
 
 /// A waker that adds a key when it is cloned: when a future stores it, after it has found the queue
 /// empty and before it is on the list.

@@ -73,18 +73,18 @@ fn the_time_begins_with_the_first_key() {
 fn while_a_batch_is_waited_for_its_keys_merge_adds() {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
-    let queue = builder.merge(merge::sum::<u64>).build().unwrap();
+    let queue = builder.merge(merge::append).build().unwrap();
     let mut task = Task::waiting(Box::pin(
         queue.get_batch_async(UpTo::new(2).linger(secs(1))),
     ));
-    queue.put("a", 1);
+    queue.put(1_u64, vec![1_u32]);
     task.assert_pending();
-    queue.put("a", 2);
-    queue.update("a", |sum| *sum += 4);
+    queue.put(1, vec![2]);
+    queue.update(1, |all| all.push(4));
     time.advance(secs(1));
     queue.fire_due();
     let batch = task.output().unwrap();
-    assert_eq!((batch.len(), *batch[0].value()), (1, 7));
+    assert_eq!((batch.len(), batch[0].value()), (1, &vec![1, 2, 4]));
     batch.done();
     assert!(queue.is_empty());
 }
@@ -175,7 +175,7 @@ fn a_shut_down_ends_the_wait_with_what_is_there() {
     assert!(queue.get_batch(up_to).is_none());
 
     // A drain is not kept by a linger, and a key that is dirty then is delivered without one.
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add(0);
     let item = queue.get().unwrap();
     queue.add_all(0..3);
@@ -232,8 +232,8 @@ fn a_bound_that_is_used_up_ends_the_wait() {
     assert_eq!(take_all(&queue), [6]);
 
     // Values by weight: one waits for room that is not there, although there is some.
-    let weighted = WorkQueue::builder()
-        .merge(merge::append::<Vec<u8>, u8>)
+    let weighted = WorkQueue::<u64>::builder()
+        .merge(merge::append::<Vec<u32>, u32>)
         .weight(Vec::len)
         .capacity(4);
     let queue = weighted.build().unwrap();

@@ -25,7 +25,7 @@ fn dawdle(most: u32) {
 
 /// Runs rounds with one key, one getter that gives up half-way, and a thread that waits forever: if
 /// the quitter does not take the key, that thread must.
-fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
+fn rounds_against_a_quitter(quitter: impl Fn(&Queue<u64>) -> bool + Sync) {
     const ROUNDS: usize = scaled(2000);
     with_these_queues(&Config::races(), |config| {
         let queue = config.queue();
@@ -54,7 +54,7 @@ fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
             for round in 0..ROUNDS {
                 start.wait();
                 dawdle(4000);
-                queue.add(round);
+                queue.add(round as u64);
                 start.wait(); // the quitter has left
                 while delivered.load(Ordering::SeqCst) <= round {
                     thread::yield_now();
@@ -69,7 +69,7 @@ fn rounds_against_a_quitter(quitter: impl Fn(&Queue<usize>) -> bool + Sync) {
 #[test] // C9
 fn a_key_added_as_the_only_getter_goes_to_sleep_wakes_it() {
     const ROUNDS: usize = scaled(4000);
-    let getters: [fn(&Queue<usize>) -> bool; 3] = [
+    let getters: [fn(&Queue<u64>) -> bool; 3] = [
         |queue| queue.get().is_some(),
         |queue| queue.get_timeout(Duration::MAX).is_ok(),
         |queue| pollster::block_on(queue.get_async()).is_some(),
@@ -86,7 +86,7 @@ fn a_key_added_as_the_only_getter_goes_to_sleep_wakes_it() {
                 });
                 for round in 0..ROUNDS {
                     dawdle(1500);
-                    queue.add(round);
+                    queue.add(round as u64);
                     while delivered.load(Ordering::SeqCst) <= round {
                         thread::yield_now();
                     }
@@ -100,7 +100,7 @@ fn a_key_added_as_the_only_getter_goes_to_sleep_wakes_it() {
 
 #[test] // C1 C9
 fn no_getter_finds_a_queue_empty_that_holds_a_key_for_it() {
-    const EACH: usize = scaled(20_000);
+    const EACH: u64 = scaled(20_000) as u64;
     for ring in [1, 2, 3, 200] {
         let config = Config {
             ring: Some(ring),
@@ -184,8 +184,9 @@ fn threads_and_tasks_of_every_kind_share_a_queue_and_no_getter_is_forgotten() {
             });
             let mut added = 0;
             for round in 0..ROUNDS {
-                let keys = added..added + fastrand::usize(1..=12);
-                added = keys.end;
+                let first = added;
+                added += fastrand::usize(1..=12);
+                let keys = (first..added).map(|key| key as u64);
                 match round % 3 {
                     0 => assert_eq!(queue.add_all(keys.clone()), keys.len()),
                     1 => keys.for_each(|key| assert_eq!(queue.add(key), Added::Queued)),

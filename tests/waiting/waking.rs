@@ -38,7 +38,7 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
     let (threads, started) = mpsc::channel();
     let (got, gets) = mpsc::channel();
     // If an assertion fails, the getters that still wait are released, so that the scope ends.
-    struct ShutDownOnDrop<'q>(&'q Queue<usize>);
+    struct ShutDownOnDrop<'q>(&'q Queue<u64>);
     impl Drop for ShutDownOnDrop<'_> {
         fn drop(&mut self) {
             self.0.shut_down();
@@ -67,9 +67,9 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
                 count.is_some()
             });
         }
-        for key in 0..200_usize {
+        for key in 0..200 {
             assert_eq!(queue.add(key), Added::Queued);
-            assert_eq!(waiting(&queue), 199 - key, "one was taken off the list");
+            assert_eq!(waiting(&queue) as u64, 199 - key, "one left the list");
             let woken: Vec<_> = tasks.iter().map(Task::wakes).collect();
             match woken.iter().sum() {
                 0 => {
@@ -97,9 +97,9 @@ fn one_add_wakes_exactly_one_of_a_hundred_threads_and_a_hundred_tasks() {
 fn a_bulk_of_keys_wakes_as_many_tasks() {
     with_queues(|config| {
         for keys in [1, 2, 31, 32, 33, 40, 64, 99, 100, 200] {
-            let queue = config.queue();
+            let queue = config.queue::<u64>();
             let tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
-            assert_eq!(queue.add_all(0..keys), keys);
+            assert_eq!(queue.add_all(0..keys as u64), keys);
             let (woken, others): (Vec<_>, _) = tasks.into_iter().partition(|t| t.wakes() == 1);
             assert_eq!(woken.len(), keys.min(100));
             assert!(others.iter().all(|task| task.wakes() == 0));
@@ -113,7 +113,7 @@ fn a_bulk_of_keys_wakes_as_many_tasks() {
 #[test] // C9
 fn a_key_of_a_bulk_is_delivered_before_its_iterator_has_the_next() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let mut next = 0;
         let mut task = Task::waiting(queue.get_async());
         let slow = std::iter::from_fn(|| {
@@ -173,7 +173,7 @@ fn every_way_of_adding_wakes_a_task() {
 #[test] // C9
 fn a_notified_task_that_is_dropped_passes_its_wake_up_on() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let mut tasks: Vec<_> = (0..100).map(|_| Task::waiting(queue.get_async())).collect();
         queue.add_all(0..3);
         // Each woken task is dropped, except for the last three.
@@ -201,7 +201,7 @@ fn a_notified_task_that_is_dropped_passes_its_wake_up_on() {
 #[test] // C9
 fn a_dropped_task_that_was_not_notified_takes_no_wake_up_with_it() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let [dropped, mut kept] = [(); 2].map(|()| Task::waiting(queue.get_async()));
         drop(dropped);
         assert_eq!((kept.wakes(), waiting(&queue)), (0, 1));
@@ -216,11 +216,11 @@ fn a_dropped_task_that_was_not_notified_takes_no_wake_up_with_it() {
 #[test] // C9
 fn a_task_overtaken_by_another_getter_waits_again() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let mut task = Task::waiting(queue.get_async());
         for key in 0..5 {
             queue.add(key);
-            assert_eq!(task.wakes(), key + 1);
+            assert_eq!(task.wakes() as u64, key + 1);
             assert_eq!(*queue.try_get().unwrap(), key);
             task.assert_pending();
             assert_eq!(waiting(&queue), 1);
@@ -233,7 +233,7 @@ fn a_task_overtaken_by_another_getter_waits_again() {
 #[test] // C9
 fn a_pending_task_polled_again_waits_once_and_is_reached_by_its_latest_waker() {
     with_queues(|config| {
-        let queue = config.queue();
+        let queue = config.queue::<u64>();
         let (old_count, old) = WakeCount::new();
         let (new_count, new) = WakeCount::new();
         let mut task = queue.get_async();
