@@ -285,7 +285,7 @@ mod tests {
     // M4. Nor does a clock calibrate that is not read.
     #[test]
     fn a_queue_without_a_name_reads_no_clock() {
-        let builder = || crate::WorkQueue::builder().clock(Clock::new());
+        let builder = || crate::WorkQueue::<u64>::builder().clock(Clock::new());
         for (queue, read) in [
             (builder().build().unwrap(), false),
             (builder().name("named").build().unwrap(), true),

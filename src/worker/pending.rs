@@ -107,7 +107,7 @@ mod tests {
     fn a_dropped_retry_is_left_to_the_worker_that_holds_its_key() {
         let (clock, _mock) = Clock::mock();
         let queue = WorkQueue::builder().clock(clock).build().unwrap();
-        queue.add(1);
+        queue.add(1_u64);
         let mut item = queue.get().unwrap();
         item.add_after(Duration::from_secs(3600));
         let pending = Pending::new();

@@ -73,7 +73,7 @@ mod tests {
 
     #[test] // C9
     fn a_worker_that_leaves_passes_on_its_notification() {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::<u64>::new();
         let behind = RefCell::new(queue.get_async());
         let poll =
             || Pin::new(&mut *behind.borrow_mut()).poll(&mut Context::from_waker(Waker::noop()));

@@ -257,7 +257,7 @@ fn keys_that_were_delayed_are_forgotten_by_the_timers_thread() {
 
 #[test] // C10
 fn the_values_of_forgotten_keys_are_dropped() {
-    const BURST: usize = 100_000;
+    const BURST: u64 = 100_000;
     alone(|| {
         let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
         let shared = Arc::new(());
@@ -265,7 +265,7 @@ fn the_values_of_forgotten_keys_are_dropped() {
             for key in 0..BURST {
                 queue.add((key, Arc::clone(&shared)));
             }
-            assert_eq!(Arc::strong_count(&shared), 1 + BURST);
+            assert_eq!(Arc::strong_count(&shared) as u64, 1 + BURST);
             for _ in 0..BURST {
                 queue.try_get().unwrap().done();
             }

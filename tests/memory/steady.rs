@@ -12,14 +12,14 @@ use keyqueue::{Added, Clock, ValueQueue, WorkQueue, merge};
 use rig::heap::{allocations, allocations_of, held};
 
 /// A queue with room for all keys: the overflow behind the ring allocates.
-fn roomy(clock: Clock) -> WorkQueue<usize> {
+fn roomy(clock: Clock) -> WorkQueue<u64> {
     let builder = WorkQueue::builder().ring(1 << 17).clock(clock);
     builder.build().unwrap()
 }
 
 /// Asserts that rounds allocate nothing, after a few that may.
 #[track_caller]
-fn assert_steady(what: &str, rounds: usize, mut round: impl FnMut()) {
+fn assert_steady(what: &str, rounds: u64, mut round: impl FnMut()) {
     (0..5).for_each(|_| round());
     let count = allocations_of(|| (0..rounds).for_each(|_| round()));
     println!("{what}: {count} allocations in {rounds} rounds");
@@ -47,7 +47,7 @@ fn recurring_keys_allocate_nothing_whether_or_not_a_worker_idles_between_them() 
                     // that passes by itself it would be due by chance.
                     time.advance(Duration::from_millis(100));
                     for first in (0..keys).step_by(batch) {
-                        let batch = first..keys.min(first + batch);
+                        let batch = first..keys.min(first + batch as u64);
                         batch.clone().for_each(|key| _ = queue.add(key));
                         batch.for_each(|_| queue.try_get().unwrap().done());
                         assert!(!idles || queue.try_get().is_err());
@@ -152,7 +152,7 @@ fn adding_what_is_known_allocates_nothing() {
 #[test] // C9 C10
 fn what_a_waiting_task_allocates_does_not_pile_up() {
     alone(|| {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::<u64>::new();
         let wait = || {
             let mut task = queue.get_async();
             assert!(poll(&mut task, Waker::noop()).is_pending());
@@ -175,7 +175,7 @@ fn what_a_waiting_thread_allocates_does_not_pile_up() {
     alone(|| {
         const WAITS: usize = 5000;
         let _watchdog = watchdog(60);
-        let queue = WorkQueue::<usize>::new();
+        let queue = WorkQueue::<u64>::new();
         thread::scope(|scope| {
             let consumer = scope.spawn(|| {
                 let mut before = (0, 0);
@@ -192,7 +192,7 @@ fn what_a_waiting_thread_allocates_does_not_pile_up() {
                 }
                 panic!("the queue was shut down");
             });
-            for key in 0..WAITS {
+            for key in 0..WAITS as u64 {
                 eventually("the consumer waits", || waiting(&queue) == 1);
                 assert_eq!(queue.add(key % 10), Added::Queued);
             }

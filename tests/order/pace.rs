@@ -11,7 +11,7 @@ use keyqueue::{Added, DrainEnd, WorkQueue};
 
 #[test] // T1
 fn a_dispatch_rate_holds_and_the_order_stays() {
-    let (queue, time) = built(|builder| builder.dispatch_rate(10.0, 2));
+    let (queue, time) = built::<u64, _>(|builder| builder.dispatch_rate(10.0, 2));
     queue.add_all(0..6);
     assert_eq!(take_all(&queue), [0, 1]);
     assert_eq!(queue.add(3), Added::Merged);
@@ -84,7 +84,7 @@ fn getters_that_wait_for_a_token_are_woken() {
         .dispatch_rate(1000.0, 1)
         .build()
         .unwrap();
-    queue.add_all(0..50);
+    queue.add_all(0..50_u64);
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -99,7 +99,7 @@ fn getters_that_wait_for_a_token_are_woken() {
         .dispatch_rate(1000.0, 1)
         .build()
         .unwrap();
-    queue.add_all(0..20);
+    queue.add_all(0..20_u64);
     for key in 0..20 {
         assert_eq!(*pollster::block_on(queue.get_async()).unwrap(), key);
     }
@@ -268,7 +268,7 @@ fn a_queue_with_a_pace_ends_with_its_thread() {
             .dispatch_rate(100.0, 1)
             .build()
             .unwrap();
-        queue.add_all(0..3);
+        queue.add_all(0..3_u64);
         let _ = queue.get();
         let _: Option<_> = queue.get_timeout(Duration::ZERO).ok();
         if queue.len() % 2 == 0 {

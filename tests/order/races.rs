@@ -8,11 +8,11 @@ use keyqueue::{Builder, WorkQueue};
 
 #[test] // P2: with any number of getters, counted over all of them
 fn no_level_starves_with_many_getters() {
-    const LIMIT: usize = 4;
-    let urgent = scaled(40_000);
-    let queue = WorkQueue::<usize>::builder()
+    const LIMIT: u64 = 4;
+    let urgent = scaled(40_000) as u64;
+    let queue = WorkQueue::<u64>::builder()
         .levels(2)
-        .starvation_limit(LIMIT)
+        .starvation_limit(LIMIT as usize)
         .build()
         .unwrap();
     let others = urgent / (LIMIT - 1);
@@ -27,14 +27,14 @@ fn no_level_starves_with_many_getters() {
             .map(|getter| getter.join().unwrap())
             .sum()
     });
-    assert_eq!(deliveries, others);
+    assert_eq!(deliveries as u64, others);
     // Both had keys all the time, so they ended together: had the others starved, they would be left.
     assert!(queue.is_empty());
 }
 
 /// Threads that take no more keys than they have added.
-fn each_finds_one(set: impl FnOnce(Builder<usize>) -> Builder<usize>) {
-    const THREADS: usize = 4;
+fn each_finds_one(set: impl FnOnce(Builder<u64>) -> Builder<u64>) {
+    const THREADS: u64 = 4;
     let rounds = if cfg!(miri) { 100 } else { 50_000 };
     let queue = set(WorkQueue::builder()).build().unwrap();
     thread::scope(|scope| {

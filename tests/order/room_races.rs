@@ -8,12 +8,12 @@ use crate::common::timed::{HOUR, built, ms};
 use crate::common::{scaled, watchdog};
 use keyqueue::{Added, Builder, DelayPolicy, Full, WorkQueue};
 
-const ROUNDS: usize = scaled(20_000);
+const ROUNDS: u64 = scaled(20_000) as u64;
 
 #[test] // B1 B2
 fn a_merged_add_takes_no_room_for_a_moment() {
     let _watchdog = watchdog(120);
-    let queue = WorkQueue::builder().capacity(1).build().unwrap();
+    let queue = WorkQueue::<u64>::builder().capacity(1).build().unwrap();
     queue.add(0);
     let _item = queue.try_get().unwrap();
     queue.add(0); // dirty, which takes no room
@@ -60,9 +60,9 @@ fn an_add_that_supersedes_a_delay_lets_no_other_in_for_a_moment() {
 #[test] // B1 D4
 fn a_try_succeeds_while_delays_end() {
     let _watchdog = watchdog(120);
-    const KEYS: usize = 200;
+    const KEYS: u64 = 200;
     // The last key is that of another thread, for which there is always room.
-    let (queue, time) = built(|builder| builder.capacity(KEYS + 1));
+    let (queue, time) = built(|builder| builder.capacity(KEYS as usize + 1));
     thread::scope(|scope| {
         let turns = scope.spawn(|| {
             for _ in 0..ROUNDS / 20 {
@@ -72,7 +72,7 @@ fn a_try_succeeds_while_delays_end() {
                 let mut left = KEYS;
                 while left > 0 {
                     let item = queue.try_get().unwrap();
-                    left -= usize::from(*item < KEYS);
+                    left -= u64::from(*item < KEYS);
                 }
             }
         });
@@ -88,13 +88,13 @@ fn a_try_succeeds_while_delays_end() {
 #[test] // B1 D3
 fn a_try_succeeds_while_delays_are_kept_or_moved() {
     let _watchdog = watchdog(120);
-    let (queue, _time) = built(|builder| builder.capacity(2));
+    let (queue, _time) = built::<u64, _>(|builder| builder.capacity(2));
     queue.add_after(0, HOUR);
     thread::scope(|scope| {
         let delays = scope.spawn(|| {
             for round in 0..5 * ROUNDS {
                 // Each second one is earlier than the last.
-                queue.add_after(0, HOUR - ms((round / 2) as u64));
+                queue.add_after(0, HOUR - ms(round / 2));
             }
         });
         while !delays.is_finished() {

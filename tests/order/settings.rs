@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::groups::Key;
 use keyqueue::{Builder, WorkQueue, merge};
 
 #[test]
@@ -9,7 +10,7 @@ fn settings_that_make_no_sense_are_refused_by_name() {
     let of = |set: fn(Builder<u64>) -> Builder<u64>| {
         set(WorkQueue::builder()).build().unwrap_err().field()
     };
-    let by = |builder: Builder<u64>| builder.group_by(|key| *key);
+    let by = |builder: Builder<Key>| builder.group_by(|key| key.0);
     assert_eq!(of(|builder| builder.group_limit(1)), "group_limit");
     assert_eq!(of(|builder| builder.group_rate(1.0, 1)), "group_rate");
     assert_eq!(
@@ -33,6 +34,6 @@ fn settings_that_make_no_sense_are_refused_by_name() {
     assert_eq!(error.unwrap_err().field(), "group_rate");
     let error = by(WorkQueue::builder()).group_weight(|_: &u32| 1).build();
     assert_eq!(error.unwrap_err().field(), "group_weight");
-    let error = by(WorkQueue::builder()).merge(merge::sum::<u64>).build();
+    let error = by(WorkQueue::builder()).merge(merge::sum::<u32>).build();
     assert_eq!(error.unwrap_err().field(), "group_by");
 }

@@ -9,10 +9,10 @@ use crate::common::timed::{HOUR, MS, NS, built, secs};
 use crate::common::{Note, scaled};
 use keyqueue::{Added, Builder, Clock, MockClock, WorkQueue};
 
-type Queue = WorkQueue<u32>;
+type Queue = WorkQueue<u64>;
 
 /// The key that is watched, and its group. Key `n` is in group `n % 1000`.
-const KEY: u32 = 7;
+const KEY: u64 = 7;
 
 /// Where a mocked clock stops.
 fn end() -> Duration {
@@ -177,12 +177,12 @@ struct Run {
     queue: Queue,
     time: MockClock,
     model: Model,
-    others: u32,
+    others: u64,
 }
 
 impl Run {
     fn new(interval: Duration, rate: Option<(f64, u32)>, levels: usize) -> Self {
-        let set = |builder: Builder<u32>| {
+        let set = |builder: Builder<u64>| {
             let builder = builder.levels(levels).group_by(|key| key % 1000);
             let builder = match rate {
                 Some((per_second, burst)) => builder.group_rate(per_second, burst),
@@ -295,7 +295,7 @@ impl Run {
         assert_eq!(counts.delayed, usize::from(self.model.due.is_some()));
         assert_eq!(self.queue.len(), counts.queued);
         let group = KEY % 1000;
-        let groups = self.queue.groups::<u32>();
+        let groups = self.queue.groups::<u64>();
         let held = groups.iter().find(|counts| counts.group == group);
         let held = held.and_then(|counts| counts.held_for);
         let left = self.model.held_until.saturating_sub(self.model.now);

@@ -5,15 +5,16 @@
 //! tests `force_push`, `push_mut` and `pop_mut` has no counterpart.
 
 use std::hash::Hash;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::common::counted::{Alive, Counted};
 use crate::common::{assert_nothing_queued, scaled, watchdog};
 use keyqueue::{Added, Full, WorkQueue};
 
-fn new_queue<K: Hash + Eq + Send + Sync + 'static>(capacity: usize) -> WorkQueue<K> {
-    WorkQueue::builder().capacity(capacity).build().unwrap()
+fn new_queue<K: Hash + Eq + Send + Sync + 'static>(capacity: u64) -> WorkQueue<K> {
+    let builder = WorkQueue::builder().capacity(capacity as usize);
+    builder.build().unwrap()
 }
 
 fn push<K: Hash + Eq + Send + Sync + 'static>(queue: &WorkQueue<K>, key: K) -> Result<(), Full<K>> {
@@ -38,7 +39,7 @@ fn retry<T>(mut what: impl FnMut() -> Option<T>) -> T {
 
 #[test] // B1 C5
 fn smoke() {
-    let queue = new_queue(1);
+    let queue = new_queue::<u64>(1);
     push(&queue, 7).unwrap();
     assert_eq!(pop(&queue), Some(7));
     push(&queue, 8).unwrap();
@@ -59,7 +60,7 @@ fn capacity() {
 
 #[test] // B1 C8
 fn len_empty_full() {
-    let queue = new_queue(2);
+    let queue = new_queue::<u64>(2);
     let is_full = || push(&queue, 9).is_err();
     assert_eq!((queue.len(), queue.is_empty()), (0, true));
     push(&queue, 1).unwrap();
@@ -75,49 +76,50 @@ fn len_empty_full() {
 
 #[test] // B1 C8
 fn len() {
-    const CAP: usize = scaled(1000);
-    const COUNT: usize = scaled(25_000);
-    const ITERS: usize = CAP / 20 + 1;
+    const CAP: u64 = scaled(1000) as u64;
+    const COUNT: u64 = scaled(25_000) as u64;
+    const ITERS: u64 = CAP / 20 + 1;
     let _watchdog = watchdog(120);
     let queue = new_queue(CAP);
-    assert_eq!(queue.len(), 0);
+    let len = || queue.len() as u64;
+    assert_eq!(len(), 0);
     for _ in 0..CAP / 10 {
         for key in 0..ITERS {
             push(&queue, key).unwrap();
-            assert_eq!(queue.len(), key + 1);
+            assert_eq!(len(), key + 1);
         }
         for key in 0..ITERS {
             assert_eq!(pop(&queue), Some(key));
-            assert_eq!(queue.len(), ITERS - key - 1);
+            assert_eq!(len(), ITERS - key - 1);
         }
     }
     for key in 0..CAP {
         push(&queue, key).unwrap();
-        assert_eq!(queue.len(), key + 1);
+        assert_eq!(len(), key + 1);
     }
     assert!((0..CAP).all(|key| pop(&queue) == Some(key)));
-    assert_eq!(queue.len(), 0);
+    assert_eq!(len(), 0);
 
     thread::scope(|scope| {
         scope.spawn(|| {
             for key in 0..COUNT {
                 assert_eq!(retry(|| pop(&queue)), key);
-                assert!(queue.len() <= CAP);
+                assert!(len() <= CAP);
             }
         });
         scope.spawn(|| {
             for key in 0..COUNT {
                 retry(|| push(&queue, key).ok());
-                assert!(queue.len() <= CAP);
+                assert!(len() <= CAP);
             }
         });
     });
-    assert_eq!(queue.len(), 0);
+    assert_eq!(len(), 0);
 }
 
 #[test] // C1 B1
 fn spsc() {
-    const COUNT: usize = scaled(100_000);
+    const COUNT: u64 = scaled(100_000) as u64;
     let _watchdog = watchdog(120);
     let queue = new_queue(3);
     thread::scope(|scope| {
@@ -133,23 +135,24 @@ fn spsc() {
 
 #[test] // C5 B1
 fn mpmc() {
-    const COUNT: usize = scaled(25_000);
-    const THREADS: usize = 4;
+    const COUNT: u64 = scaled(25_000) as u64;
+    const THREADS: u64 = 4;
     let _watchdog = watchdog(120);
-    let queue = new_queue::<(usize, usize)>(3);
-    let seen: Vec<_> = (0..COUNT).map(|_| AtomicUsize::new(0)).collect();
+    let queue = new_queue(3);
+    let seen: Vec<_> = (0..COUNT).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..COUNT {
-                    let (_, n) = retry(|| pop(&queue));
-                    seen[n].fetch_add(1, Ordering::SeqCst);
+                    let n = retry(|| pop(&queue)) % COUNT;
+                    seen[n as usize].fetch_add(1, Ordering::SeqCst);
                 }
             });
         }
         for thread in 0..THREADS {
             let queue = &queue;
-            scope.spawn(move || (0..COUNT).for_each(|n| retry(|| push(queue, (thread, n)).ok())));
+            let keys = thread * COUNT..(thread + 1) * COUNT;
+            scope.spawn(move || keys.for_each(|key| retry(|| push(queue, key).ok())));
         }
     });
     assert!(seen.into_iter().all(|seen| seen.into_inner() == THREADS));
@@ -183,8 +186,8 @@ fn drops() {
 // The half of it that pushes; the other half tests `force_push`.
 #[test] // C5 F1: a thread whose add has returned finds a key
 fn linearizable() {
-    const COUNT: usize = scaled(25_000);
-    const THREADS: usize = 4;
+    const COUNT: u64 = scaled(25_000) as u64;
+    const THREADS: u64 = 4;
     let _watchdog = watchdog(120);
     let queue = new_queue(THREADS);
     thread::scope(|scope| {
@@ -192,7 +195,7 @@ fn linearizable() {
             let queue = &queue;
             scope.spawn(move || {
                 for n in 0..COUNT {
-                    retry(|| push(queue, (thread, n)).ok());
+                    retry(|| push(queue, thread * COUNT + n).ok());
                     assert!(pop(queue).is_some(), "{n} of {thread}");
                 }
             });
@@ -203,7 +206,7 @@ fn linearizable() {
 
 #[test] // C1
 fn into_iter() {
-    let queue = new_queue(100);
+    let queue = new_queue::<u64>(100);
     for key in 0..100 {
         push(&queue, key).unwrap();
     }

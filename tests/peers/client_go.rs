@@ -63,7 +63,7 @@ fn test_copy_shifting() {
 #[test] // C5 C12: the pieces are keys, and a chunk is a batch
 fn test_parallelize_until() {
     let _watchdog = watchdog(60);
-    for (pieces, chunk) in [(1000, 1), (1000, 10), (1000, 100), (999, 13)] {
+    for (pieces, chunk) in [(1000_u64, 1), (1000, 10), (1000, 100), (999, 13)] {
         let queue = WorkQueue::new();
         let seen: Vec<_> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
         queue.add_all(0..pieces);
@@ -72,7 +72,7 @@ fn test_parallelize_until() {
             while let Some(batch) = queue.get_batch(chunk) {
                 assert!(batch.len() <= chunk);
                 for item in &batch {
-                    seen[**item].fetch_add(1, Ordering::SeqCst);
+                    seen[**item as usize].fetch_add(1, Ordering::SeqCst);
                 }
             }
         };

@@ -44,7 +44,7 @@ async fn runner_should_wake_when_scheduling_messages() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     let (sender, mut received) = mpsc::unbounded_channel();
-    let run = Workers::shared(Arc::clone(&queue)).run_async(async move |key: &u8| {
+    let run = Workers::shared(Arc::clone(&queue)).run_async(async move |key: &u64| {
         sender.send(*key).unwrap();
     });
     let runner = tokio::spawn(run);
@@ -57,11 +57,11 @@ async fn runner_should_wake_when_scheduling_messages() {
 
 /// Adds keys to a queue whose only group is held until the worker has looked at them, and returns
 /// what is delivered then.
-fn held_back(keys: &[char]) -> Vec<char> {
+fn held_back(keys: &[u64]) -> Vec<u64> {
     let queue = WorkQueue::builder().group_by(|_| ()).build().unwrap();
     assert!(queue.hold_group(&(), DAY));
     let ran = RefCell::new(Vec::new());
-    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |key: &char| {
+    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |key: &u64| {
         ran.borrow_mut().push(*key);
     }));
     queue.add_all(keys.iter().copied());
@@ -75,12 +75,12 @@ fn held_back(keys: &[char]) -> Vec<char> {
 
 #[test] // G6
 fn runner_should_wait_for_readiness() {
-    assert_eq!(held_back(&['1']), ['1']);
+    assert_eq!(held_back(&[1]), [1]);
 }
 
 #[test] // G6 C2
 fn runner_should_dedupe_while_waiting_for_readiness() {
-    assert_eq!(held_back(&['a', 'b', 'a']), ['a', 'b']);
+    assert_eq!(held_back(&[1, 2, 1]), [1, 2]);
 }
 
 #[tokio::test(start_paused = true)] // W1 W4
@@ -88,7 +88,7 @@ async fn runner_should_respect_max_concurrent_executions() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     let runs = Cell::new(0);
-    let work = async |_: &u8| {
+    let work = async |_: &u64| {
         runs.set(runs.get() + 1);
         sleep(secs(2)).await;
     };
@@ -121,7 +121,7 @@ fn fhm_should_forward_all_values_and_shut_down() {
     let ran = RefCell::new(Vec::new());
     queue.add_all(0..100);
     queue.shut_down();
-    let work = async |key: &u16| ran.borrow_mut().push(*key);
+    let work = async |key: &u64| ran.borrow_mut().push(*key);
     pollster::block_on(Workers::new(&queue).tasks(100).run_async(work)).unwrap();
     let mut ran = ran.into_inner();
     ran.sort_unstable();
@@ -132,14 +132,10 @@ fn fhm_should_forward_all_values_and_shut_down() {
 fn fhm_should_stay_alive_until_all_sources_finish() {
     let queue = WorkQueue::new();
     let (sources, ended) = ([Notify::new(), Notify::new()], RefCell::new(Vec::new()));
-    let mut run = Box::pin(
-        Workers::new(&queue)
-            .tasks(2)
-            .run_async(async |key: &usize| {
-                sources[*key].notified().await;
-                ended.borrow_mut().push(*key);
-            }),
-    );
+    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |key: &u64| {
+        sources[*key as usize].notified().await;
+        ended.borrow_mut().push(*key);
+    }));
     queue.add_all([0, 1]);
     queue.shut_down();
     assert!(poll_until_idle(&mut run).is_pending());
@@ -153,13 +149,13 @@ fn fhm_should_stay_alive_until_all_sources_finish() {
 
 #[test] // W3 C1 S1: every run queues its key again, at once
 fn applier_must_not_deadlock_if_reschedule_buffer_fills() {
-    const KEYS: usize = 5000;
+    const KEYS: u64 = 5000;
     let _watchdog = watchdog(120);
     let queue = WorkQueue::new();
     queue.add_all(0..KEYS);
-    let (runs, all) = (RefCell::new(vec![0; KEYS]), Cell::new(0));
-    let work = async |key: &usize| {
-        runs.borrow_mut()[*key] += 1;
+    let (runs, all) = (RefCell::new(vec![0; KEYS as usize]), Cell::new(0));
+    let work = async |key: &u64| {
+        runs.borrow_mut()[*key as usize] += 1;
         all.set(all.get() + 1);
         if all.get() == 3 * KEYS {
             queue.shut_down();

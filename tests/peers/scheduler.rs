@@ -10,8 +10,8 @@ use crate::common::{assert_nothing_queued, take_all};
 use keyqueue::{Added, Builder, Clock, DelayPolicy, MockClock, State, WorkQueue, merge};
 
 /// Each key is a group, which can be held.
-fn holding() -> (WorkQueue<u8>, MockClock) {
-    built(|builder: Builder<u8>| builder.group_by(|key| *key))
+fn holding() -> (WorkQueue<u64>, MockClock) {
+    built(|builder: Builder<u64>| builder.group_by(|key| *key))
 }
 
 /// A key that equals every other.
@@ -40,11 +40,11 @@ fn numbers(queue: &WorkQueue<Singleton>, time: &MockClock, seconds: u64) -> Vec<
 fn scheduler_should_hold_and_release_items() {
     let (queue, _time) = holding();
     assert_eq!(queue.state(&1), State::Idle);
-    assert!(queue.hold_group(&1_u8, DAY));
+    assert!(queue.hold_group(&1_u64, DAY));
     queue.add(1);
     assert!(queue.try_get().is_err());
     assert_eq!(queue.state(&1), State::Queued);
-    assert!(queue.release_group(&1_u8));
+    assert!(queue.release_group(&1_u64));
     assert_eq!(take_all(&queue), [1]);
     assert_eq!(queue.state(&1), State::Idle);
     queue.shut_down();
@@ -54,11 +54,11 @@ fn scheduler_should_hold_and_release_items() {
 #[test] // C2 G6
 fn scheduler_should_not_reschedule_pending_items() {
     let (queue, _time) = holding();
-    assert!(queue.hold_group(&1_u8, DAY));
+    assert!(queue.hold_group(&1_u64, DAY));
     assert_eq!(queue.add(1), Added::Queued);
     assert!(queue.try_get().is_err());
     assert_eq!(queue.add(1), Added::Merged);
-    assert!(queue.release_group(&1_u8));
+    assert!(queue.release_group(&1_u64));
     assert_eq!(take_all(&queue), [1]);
     assert_nothing_queued(&queue);
 }
@@ -66,7 +66,7 @@ fn scheduler_should_not_reschedule_pending_items() {
 #[test] // G6
 fn scheduler_pending_message_should_not_block_head_of_line() {
     let (queue, _time) = holding();
-    assert!(queue.hold_group(&1_u8, DAY));
+    assert!(queue.hold_group(&1_u64, DAY));
     queue.add_all([1, 2]);
     assert_eq!(take_all(&queue), [2]);
     assert_eq!(queue.state(&1), State::Queued);
@@ -74,7 +74,7 @@ fn scheduler_pending_message_should_not_block_head_of_line() {
 
 #[test] // D1 S1
 fn scheduler_should_emit_items_as_requested() {
-    let (queue, time) = built(|builder| builder);
+    let (queue, time) = built::<u64, _>(|builder| builder);
     queue.add_after(1, secs(1));
     queue.add_after(2, secs(3));
     assert_nothing_queued(&queue);

@@ -20,7 +20,7 @@ fn number() -> Option<u32> {
 #[test] // W7
 fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
     let (queue, time) = built(|builder| builder.name("pods"));
-    queue.add_all(["bad", "good"]);
+    queue.add_all([1, 2]);
     time.advance(secs(3));
     let (seen, attempts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let workers = Workers::new(&queue).threads(1).max_retries(2);
@@ -29,25 +29,25 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
         queue.shut_down();
     });
     let workers = workers.on_error(|_, failed| attempts.lock().unwrap().push(failed.attempt));
-    let run = workers.run(|key| {
+    let run = workers.run(|key: &u64| {
         let attempt = worker::current().unwrap();
         seen.lock()
             .unwrap()
             .push((*key, attempt.number, attempt.queue_time));
         time.advance(ms(7));
         match *key {
-            "good" => Ok(Outcome::Done),
-            _ => Err("bad"),
+            1 => Err("bad"),
+            _ => Ok(Outcome::Done),
         }
     });
     run.unwrap();
     assert_eq!(worker::current(), None);
     // The retry is accepted while the key is processing, and waits for the other key, then for none.
     let expected = [
-        ("bad", 1, Some(secs(3))),
-        ("good", 1, Some(secs(3) + ms(7))),
-        ("bad", 2, Some(ms(7))),
-        ("bad", 3, Some(Duration::ZERO)),
+        (1, 1, Some(secs(3))),
+        (2, 1, Some(secs(3) + ms(7))),
+        (1, 2, Some(ms(7))),
+        (1, 3, Some(Duration::ZERO)),
     ];
     assert_eq!(seen.into_inner().unwrap(), expected);
     assert_eq!(attempts.into_inner().unwrap(), [1, 2, 3]);
@@ -55,7 +55,7 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
 
 #[test] // W7 W5
 fn a_try_that_is_put_off_or_done_is_not_counted() {
-    let queue = WorkQueue::from_iter([1]);
+    let queue = WorkQueue::from_iter([1_u64]);
     let seen = Mutex::new(Vec::new());
     let run = Workers::new(&queue).threads(1).run(|_| {
         assert_eq!(worker::current().unwrap().queue_time, None, "not timed");
@@ -77,13 +77,13 @@ fn a_try_that_is_put_off_or_done_is_not_counted() {
 
 #[test] // W7
 fn of_nested_workers_the_inner_one_counts_until_it_ends_or_panics() {
-    let queue = WorkQueue::from_iter([1]);
+    let queue = WorkQueue::from_iter([1_u64]);
     let run = Workers::new(&queue).threads(1).run(|_| {
         let number = || number().unwrap();
         if number() == 1 {
             return Err("again");
         }
-        let inner = WorkQueue::from_iter([7]);
+        let inner = WorkQueue::from_iter([7_u64]);
         let tries = AtomicUsize::new(0);
         let run = Workers::new(&inner).threads(1).run(|_| {
             let tries = tries.fetch_add(1, Ordering::SeqCst) + 1;
@@ -107,9 +107,9 @@ fn of_interleaved_futures_each_sees_its_own_attempt() {
     let queue = WorkQueue::from_iter([1, 2, 3]);
     let tries = RefCell::new([0; 4]);
     let workers = Workers::new(&queue).tasks(3).max_retries(9);
-    let mut run = Box::pin(workers.run_async(async |key: &usize| {
-        tries.borrow_mut()[*key] += 1;
-        let mine = tries.borrow()[*key];
+    let mut run = Box::pin(workers.run_async(async |key: &u64| {
+        tries.borrow_mut()[*key as usize] += 1;
+        let mine = tries.borrow()[*key as usize];
         for _ in 0..5 {
             assert_eq!(number(), Some(mine));
             yield_now().await;

@@ -288,7 +288,7 @@ fn user_code_of_values_and_errors_may_call_the_store() {
 fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
     let _watchdog = watchdog(120);
     let count: u64 = if cfg!(miri) { 20 } else { 2_000 };
-    let queue: ValueQueue<u64, u64> = WorkQueue::builder().merge(merge::sum).build().unwrap();
+    let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
     let letters = ValueDeadLetters::new(usize::MAX).unwrap();
     let finished = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -302,18 +302,18 @@ fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
                 queue.shut_down();
             });
         }
-        (0..count).for_each(|key| _ = queue.put(key, 1));
+        (0..count).for_each(|key| _ = queue.put(key, vec![1]));
         // Each key fails twice, and carries its value to the third try.
         let workers = Workers::new(&queue)
             .values()
             .threads(2)
             .dead_letters(&letters);
         let tries: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-        let work = |key: &u64, value: &mut u64| {
+        let work = |key: &u64, value: &mut Vec<u32>| {
             if tries[*key as usize].fetch_add(1, Ordering::SeqCst) < 2 {
                 return Verdict::GiveUp("not yet");
             }
-            assert_eq!(*value, 1, "of {key}");
+            assert_eq!(*value, [1], "of {key}");
             finished.fetch_add(1, Ordering::SeqCst);
             Verdict::Ok(Default::default())
         };

@@ -94,7 +94,7 @@ fn threads_report_each_dropped_retry_exactly_once() {
 fn a_scoped_worker_reports_a_dropped_retry_though_the_hook_panics() {
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
     let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
-    queue.add_all([1, 2, 3]);
+    queue.add_all([1, 2, 3_u64]);
     let ends = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).threads(1).on_give_up(|key, end| {
         ends.lock().unwrap().push((*key, end.reason));

@@ -226,7 +226,7 @@ fn work_that_outlasts_the_memory_of_the_limiter_is_still_given_up() {
 
 #[test] // W2 C4
 fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add(1);
     let ends = AtomicUsize::new(0);
     let workers = Workers::new(&queue).threads(1).max_retries(0);
@@ -245,7 +245,7 @@ fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
 #[test] // W2 S1: with and without a limit of retries, and with a limiter that does not count.
 fn an_error_after_the_shut_down_is_reported_with_the_retries_before() {
     for max_retries in [None, Some(5)] {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::<u64>::new();
         queue.add_all([1, 2]);
         let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let mut workers = Workers::new(&queue)

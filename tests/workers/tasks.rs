@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -19,16 +19,16 @@ use keyqueue::{Added, LeftReason, WorkQueue};
 
 #[test] // W1 W4
 fn tasks_of_tokio_work_off_a_shared_queue() {
-    const KEYS: usize = 2000;
+    const KEYS: u64 = 2000;
     let _watchdog = watchdog(60);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let queue = Arc::new(WorkQueue::<usize>::new());
+        let queue = Arc::new(WorkQueue::<u64>::new());
         let worked = Arc::new(Mutex::new(HashSet::new()));
         let workers = [(); 3].map(|()| {
             let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
             let worked = Arc::clone(&worked);
-            tokio::spawn(workers.run_async(async move |key: &usize| {
+            tokio::spawn(workers.run_async(async move |key: &u64| {
                 tokio::time::sleep(Duration::from_micros(10)).await;
                 worked.lock().unwrap().insert(*key);
                 Ok::<_, String>(Outcome::Done)
@@ -39,7 +39,7 @@ fn tasks_of_tokio_work_off_a_shared_queue() {
         for worker in workers {
             worker.await.unwrap().unwrap();
         }
-        assert_eq!(worked.lock().unwrap().len(), KEYS);
+        assert_eq!(worked.lock().unwrap().len() as u64, KEYS);
     });
 }
 
@@ -48,10 +48,10 @@ fn any_executor_will_do() {
     let _watchdog = watchdog(60);
     let run = async || {
         let queue = WorkQueue::new();
-        let sum = AtomicUsize::new(0);
+        let sum = AtomicU64::new(0);
         queue.add_all(1..=100);
         queue.shut_down();
-        let work = async |key: &usize| {
+        let work = async |key: &u64| {
             yield_now().await;
             sum.fetch_add(*key, Ordering::Relaxed);
         };
@@ -85,10 +85,10 @@ fn a_wake_up_polls_the_one_that_was_woken() {
     let queue = WorkQueue::new();
     let polls = RefCell::new([0; 4]);
     let wakers = RefCell::new([const { None::<Waker> }; 4]);
-    let work = async |key: &usize| {
+    let work = async |key: &u64| {
         poll_fn(|context| {
-            polls.borrow_mut()[*key] += 1;
-            wakers.borrow_mut()[*key] = Some(context.waker().clone());
+            polls.borrow_mut()[*key as usize] += 1;
+            wakers.borrow_mut()[*key as usize] = Some(context.waker().clone());
             Poll::<()>::Pending
         })
         .await;
@@ -113,7 +113,7 @@ fn a_wake_up_polls_the_one_that_was_woken() {
 
 #[test]
 fn a_wake_up_that_comes_from_another_thread_at_any_time_is_not_lost() {
-    const KEYS: usize = 20_000;
+    const KEYS: u64 = 20_000;
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     let (ring, rings) = std::sync::mpsc::channel::<Waker>();
@@ -124,7 +124,7 @@ fn a_wake_up_that_comes_from_another_thread_at_any_time_is_not_lost() {
             queue.shut_down();
         });
         let worked = Cell::new(0);
-        let work = async |_: &usize| {
+        let work = async |_: &u64| {
             let mut rung = false;
             poll_fn(|context| {
                 if std::mem::replace(&mut rung, true) {
@@ -147,9 +147,9 @@ fn a_wake_up_that_comes_from_another_thread_at_any_time_is_not_lost() {
 fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
-    queue.add("again");
+    queue.add(1);
     let rounds = Cell::new(0);
-    let work = async |_: &&str| {
+    let work = async |_: &u64| {
         rounds.set(rounds.get() + 1);
         Outcome::RequeueAfter(Duration::ZERO)
     };
@@ -271,7 +271,7 @@ fn work_is_cancelled_before_its_key_is_put_back() {
 #[test] // W1
 fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
     for tasks in [0, (1 << 16) + 1, usize::MAX] {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::<u64>::new();
         queue.add(1);
         let run = Workers::new(&queue).tasks(tasks).run_async(async |_| ());
         let refused = pollster::block_on(run).unwrap_err();

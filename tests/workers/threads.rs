@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::panic::panic_any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use keyqueue::{Added, ConfigError, DrainEnd, WorkQueue};
 #[test] // W1
 fn so_many_threads_work_on_so_many_keys_at_once() {
     let _watchdog = watchdog(60);
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add_all(0..8);
     queue.shut_down();
     let (all, most) = (Barrier::new(4), AtomicUsize::new(0));
@@ -37,7 +37,7 @@ fn so_many_threads_work_on_so_many_keys_at_once() {
 
 #[test] // W1
 fn a_single_worker_is_the_calling_thread() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add(1);
     queue.shut_down();
     let caller = thread::current().id();
@@ -95,7 +95,7 @@ fn a_number_of_threads_out_of_range_is_refused_by_name_and_takes_no_key() {
 fn a_name_with_a_nul_in_it_names_threads() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::builder().name("a\0b").build().unwrap();
-    queue.add_all([1, 2]);
+    queue.add_all([1, 2_u64]);
     queue.shut_down();
     let (together, names) = (Barrier::new(2), Mutex::new(Vec::new()));
     let workers = Workers::new(&queue).threads(2);
@@ -146,7 +146,7 @@ impl Drop for Nasty {
 
 #[test] // W2; c-r: "should recover from panics"
 fn a_panic_is_an_error() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add_all([1, 2, 3, 4]);
     let ends = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).threads(1).max_retries(0);
@@ -173,11 +173,11 @@ fn a_panic_is_an_error() {
 
 #[test] // W1 W2 C5
 fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
-    const KEYS: usize = 300;
+    const KEYS: u64 = 300;
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     let worked: Vec<_> = (0..KEYS).map(|_| AtomicBool::new(false)).collect();
-    let (calls, left) = (AtomicUsize::new(0), AtomicUsize::new(KEYS));
+    let (calls, left) = (AtomicU64::new(0), AtomicU64::new(KEYS));
     let together = Barrier::new(4);
     queue.add_all(0..KEYS + 4);
     let workers = Workers::new(&queue).threads(4);
@@ -192,7 +192,8 @@ fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
             return Outcome::Done;
         }
         assert_ne!(calls.fetch_add(1, Ordering::SeqCst) % 3, 2, "every third");
-        assert!(!worked[key].swap(true, Ordering::SeqCst), "{key} again");
+        let again = worked[key as usize].swap(true, Ordering::SeqCst);
+        assert!(!again, "{key} again");
         left.fetch_sub(1, Ordering::SeqCst);
         Outcome::Done
     });
@@ -204,7 +205,7 @@ fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
 
 #[test] // W2
 fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add_all([1, 2]);
     queue.shut_down();
     let told = AtomicUsize::new(0);
@@ -219,7 +220,7 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
 
 #[test] // W2
 fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     queue.add_all([1, 2]);
     queue.shut_down();
     let told = Mutex::new(Vec::new());
@@ -236,7 +237,7 @@ fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
 #[test] // W4
 fn it_returns_only_after_the_keys_in_flight_are_finished() {
     let _watchdog = watchdog(60);
-    let queue = WorkQueue::new();
+    let queue = WorkQueue::<u64>::new();
     let (begun, gate) = (Barrier::new(3), Barrier::new(3));
     let (finished, returned) = (AtomicUsize::new(0), AtomicBool::new(false));
     queue.add_all([1, 2]);

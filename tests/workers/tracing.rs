@@ -233,7 +233,7 @@ impl fmt::Display for Unwritten {
 fn an_error_is_not_written_if_nobody_listens_and_may_panic_as_it_is() {
     let written = Mutex::new(0);
     let work = || {
-        let queue = WorkQueue::from_iter(["bad"]);
+        let queue = WorkQueue::from_iter([1_u64]);
         queue.shut_down();
         let workers = Workers::new(&queue).threads(1);
         let workers = workers.on_give_up(|_, _| *written.lock().unwrap() += 1);
@@ -247,8 +247,8 @@ fn an_error_is_not_written_if_nobody_listens_and_may_panic_as_it_is() {
 #[test]
 fn a_key_is_not_written_unless_asked_for() {
     let collected = collect(|| {
-        let queue = WorkQueue::new();
-        queue.add("secret");
+        let queue = WorkQueue::<u64>::new();
+        queue.add(1);
         queue.shut_down();
         Workers::new(&queue).threads(1).run(|_| ()).unwrap();
     });

@@ -53,7 +53,7 @@ fn shrinking_an_ended_queue_keeps_the_entry_of_a_key_that_waits_for_its_interval
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     let queue = builder.min_interval(SECOND).build().unwrap();
     let groups = queue.core.groups().unwrap();
-    queue.add_all([1, 2]);
+    queue.add_all([1, 2_u64]);
     assert_eq!([*queue.get().unwrap(), *queue.get().unwrap()], [1, 2]);
     queue.add(2);
     groups.shrink(true);

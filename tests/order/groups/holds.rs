@@ -69,7 +69,7 @@ fn another_type_of_group_is_held_by_nobody() {
     assert!(!queue.release_group(&String::from("a")));
     assert!(queue.groups::<u32>().is_empty());
     assert_eq!(take_all(&queue), [("a", 1)]);
-    let plain = WorkQueue::<u32>::new();
+    let plain = WorkQueue::<u64>::new();
     assert!(!plain.hold_group(&"a", HOUR));
     assert!(plain.groups::<&str>().is_empty());
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Key, grouped, groups_of, keys, turns};
 use crate::common::timed::{built, secs};
 use crate::common::{Task, eventually, take_all};
-use keyqueue::{Added, WorkQueue, merge};
+use keyqueue::{Added, WorkQueue};
 
 #[test] // G1
 fn groups_take_turns() {
@@ -140,7 +140,7 @@ fn a_retry_keeps_its_level_in_its_group() {
 #[test] // G1
 fn a_panic_of_the_users_function_loses_no_key() {
     let (queue, _) = built(|builder| {
-        builder.group_by(|key: &u32| {
+        builder.group_by(|key: &u64| {
             assert!(key.is_multiple_of(2), "odd");
             key % 4
         })
@@ -153,23 +153,24 @@ fn a_panic_of_the_users_function_loses_no_key() {
     let mut keys = take_all(&queue);
     keys.sort_unstable();
     assert_eq!(keys, (0..10).collect::<Vec<_>>());
-    let groups = queue.groups::<u32>();
+    let groups = queue.groups::<u64>();
     assert!(groups.is_empty(), "{groups:?}");
 }
 
 #[test] // G1 V1
 fn keys_with_values_take_turns() {
-    let builder = WorkQueue::builder().merge(merge::append);
-    let queue = builder
-        .group_by(|key: &keyqueue::Valued<Key, Vec<u32>>| key.0)
+    let append = |older: &mut u32, newer| *older = 10 * *older + newer;
+    let queue = WorkQueue::builder()
+        .merge(append)
+        .group_by(|key: &keyqueue::Valued<Key, u32>| key.0)
         .build()
         .unwrap();
-    queue.put(("a", 1), vec![1]);
-    queue.put(("a", 2), vec![2]);
-    queue.put(("b", 1), vec![3]);
-    queue.put(("a", 2), vec![4]);
-    let order: Vec<_> = queue.try_iter().map(|item| item.value().clone()).collect();
-    assert_eq!(order, [vec![1], vec![3], vec![2, 4]]);
+    queue.put(("a", 1), 1);
+    queue.put(("a", 2), 2);
+    queue.put(("b", 1), 3);
+    queue.put(("a", 2), 4);
+    let order: Vec<_> = queue.try_iter().map(|item| *item.value()).collect();
+    assert_eq!(order, [1, 3, 24]);
 }
 
 #[test] // G1 B1 B2

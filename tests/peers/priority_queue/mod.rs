@@ -159,11 +159,12 @@ fn follows_fifo_order_in_the_new_priority_queue_when_item_priority_changes() {
 #[test] // P1 D8
 fn test_high_priority_items_are_returned_before_low_priority_item_multiple_times() {
     const KEYS: u64 = 1000;
+    let key = |level: usize, n| level as u64 * KEYS + n;
     for delay in [0, 1] {
-        let (queue, time) = built(|builder: Builder<(usize, u64)>| strict(builder).levels(5));
+        let (queue, time) = built(|builder: Builder<u64>| strict(builder).levels(5));
         for n in 0..KEYS {
             for level in 0..5 {
-                let entry = queue.entry((level, n)).level(level);
+                let entry = queue.entry(key(level, n)).level(level);
                 let expected = [Added::Queued, Added::Delayed][delay as usize];
                 assert_eq!(entry.after(secs(delay)).add(), expected);
             }
@@ -173,7 +174,7 @@ fn test_high_priority_items_are_returned_before_low_priority_item_multiple_times
         for level in 0..5 {
             for n in 0..KEYS {
                 let item = queue.try_get().unwrap();
-                assert_eq!((*item, item.level()), ((level, n), level));
+                assert_eq!((*item, item.level()), (key(level, n), level));
             }
         }
         assert_eq!(queue.len_by_level(), [0; 5]);

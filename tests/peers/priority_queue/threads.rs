@@ -13,10 +13,10 @@ use keyqueue::{Added, Builder, State, WorkQueue};
 
 #[test] // C5 C9: and none twice
 fn returns_many_items() {
-    const KEYS: usize = 1000;
+    const KEYS: u64 = 1000;
     let _watchdog = watchdog(120);
     let mut random = fastrand::Rng::with_seed(1);
-    let (queue, time) = built(|builder: Builder<usize>| strict(builder).levels(8));
+    let (queue, time) = built(|builder: Builder<u64>| strict(builder).levels(8));
     for _ in 0..20 {
         for key in 0..KEYS {
             let entry = queue.entry(key);
@@ -48,7 +48,7 @@ fn returns_many_items() {
 fn test_priority_queue_does_not_deadlock_on_shutdown_while_handing_out_items() {
     let _watchdog = watchdog(120);
     for seed in 0..50 {
-        let queue = strict(WorkQueue::<u32>::builder())
+        let queue = strict(WorkQueue::<u64>::builder())
             .levels(8)
             .build()
             .unwrap();
@@ -59,7 +59,7 @@ fn test_priority_queue_does_not_deadlock_on_shutdown_while_handing_out_items() {
                 let (queue, deliveries) = (&queue, &deliveries);
                 scope.spawn(move || {
                     loop {
-                        let key = random.u32(0..1000);
+                        let key = random.u64(0..1000);
                         queue.entry(key).level(random.usize(0..8)).add();
                         if queue.get().is_none() {
                             return;
@@ -88,16 +88,16 @@ struct Owed {
 /// delivery has to be owed, at the most urgent level of the adds that it serves, and no key is held
 /// twice. Only the consumers move the clock.
 fn fuzz(seed: u64) {
-    const KEYS: u32 = 100;
+    const KEYS: u64 = 100;
     let most_urgent = |a: Option<usize>, b: usize| a.map_or(b, |a| a.min(b));
     let _note = Note(seed);
-    let (queue, time) = built(|builder: Builder<u32>| strict(builder).levels(8));
-    let all_owed = Mutex::new(HashMap::<u32, Owed>::new());
+    let (queue, time) = built(|builder: Builder<u64>| strict(builder).levels(8));
+    let all_owed = Mutex::new(HashMap::<u64, Owed>::new());
     let held = Mutex::new(HashSet::new());
     let producers = AtomicUsize::new(10);
     let produce = |mut random: fastrand::Rng| {
         for _ in 0..1000 {
-            let (key, level) = (random.u32(0..KEYS), random.usize(0..8));
+            let (key, level) = (random.u64(0..KEYS), random.usize(0..8));
             let delay = random.u64(0..20).saturating_sub(10);
             let mut all_owed = all_owed.lock().unwrap();
             let owed = all_owed.entry(key).or_default();
