@@ -5,7 +5,7 @@
 # built, without cargo, so that they wait for no build. Alone, each builds first.
 source "$(dirname "$0")/../lib.sh"
 
-packages=(keyqueue-nats dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-servers compare)
+packages=(keyqueue-nats keyqueue-nats-model dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-servers compare)
 built=$target/ci/programs
 
 # programs ARGUMENT...: builds, and notes what: a line for each program with its package, `test` or its kind, its name, the
@@ -57,6 +57,7 @@ build)
     ;;
 nats)
     nats/server.sh
+    run keyqueue-nats-model test '*'
     run keyqueue-nats test '*'
     run dispatch test '*'
     run dispatch bin dispatch run

@@ -27,7 +27,7 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// queue`, `miri visibility canceller`, `nats ownership`, `fleet lost`, `stress values`, `model`. The second word
+/// queue`, `miri visibility canceller`, `nats marks`, `fleet lost`, `stress values`, `model`, `ownership`. The second word
 /// is the test binary, or for unit tests, those of keyqueue-nats and the lives of keyqueue-soak the
 /// filter; the third selects the tests that have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ impl<'a> Checker<'a> {
         let mut word = || words.next().unwrap_or_default();
         let (kind, part, filter) = (word(), word(), word());
         let known = match kind {
-            "model" => part.is_empty(),
+            "model" | "ownership" => part.is_empty(),
             "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" | "fleet" => {
                 !part.is_empty()
             }
@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
                 kind,
                 format!("+nightly miri test -p keyqueue --test {part}"),
             ),
-            // The model is explored a hundred times slower without optimisation.
+            "ownership" => ("nats", "test -p keyqueue-nats-model".to_owned()),
             "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
             "fleet" => ("nats", format!("test -p keyqueue-nats --test {part}")),
             _ => {

@@ -2,7 +2,7 @@
 //!
 //! [`Member`] is one replica's part in it, a state machine. Its driver passes it what happens
 //! ([`Input`]) with the time of the replica's monotonic clock, and carries out what it returns
-//! ([`Action`]). `model` explores it with simulated buckets, clocks and faults.
+//! ([`Action`]). `nats/model` explores it with simulated buckets, clocks and faults.
 //!
 //! # Records
 //!
@@ -78,8 +78,6 @@ use std::time::Duration;
 
 mod assign;
 mod member;
-#[cfg(test)]
-mod model;
 mod requests;
 mod session;
 mod view;
