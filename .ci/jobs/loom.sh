@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # The models of loom-tests, each as a process of its own, as many at once as there are processors: .ci/jobs/loom.sh [long].
 #
-# Four of them take minutes at their bound of preemptions. Here they have one preemption less, which takes seconds; `long`, for
-# the night, runs these four at their bound. The cfg changes every crate, so a target directory of its own saves building all
+# Six of them take half a minute and more at their bound of preemptions. Here they have one preemption less, which takes seconds;
+# `long`, for the night, runs these six at their bound. The cfg changes every crate, so a target directory of its own saves building all
 # twice.
 source "$(dirname "$0")/../lib.sh"
 
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg keyqueue_loom" CARGO_TARGET_DIR=$target/loom
 less='a_late_popper_does_not_overtake_the_ring 2
 an_add_beside_a_drain_is_refused_or_drained 2
+an_add_beside_a_shut_down_is_refused_or_delivered 2
+an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered 2
 a_hold_wakes_the_sleeping_driver 1
 an_earlier_delay_wakes_the_sleeping_driver 1'
 
