@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The models of loom-tests, each as a process of its own, as many at once as there are processors: .ci/jobs/loom.sh [long].
 #
-# Six of them take half a minute and more at their bound of preemptions. Here they have one preemption less, which takes seconds;
-# `long`, for the night, runs these six at their bound. The cfg changes every crate, so a target directory of its own saves building all
-# twice.
+# Six of them take half a minute or more at their bound of preemptions. By day they have one preemption less, which takes
+# seconds; `long`, for the night, runs these six at their bound. The cfg changes every crate, so that the models have a target
+# directory of their own.
 source "$(dirname "$0")/../lib.sh"
 
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg keyqueue_loom" CARGO_TARGET_DIR=$target/loom

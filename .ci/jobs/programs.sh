@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|nats|kube|board|soak|compare|apiserver.
 #
-# `build` builds their tests and programs with few calls, so that each dependency is compiled once, and nats-server; the others run
-# what it has built, without cargo, so that they wait for no build. Alone, each builds first.
+# `build` builds their tests and programs with few calls, so that each dependency is compiled once, and installs nats-server; the
+# others run what it has built, without cargo, so that they wait for no build. Alone, each builds first.
 source "$(dirname "$0")/../lib.sh"
 
 packages=(keyqueue-nats keyqueue-nats-model dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-servers compare)
@@ -33,7 +33,7 @@ build() {
     # With the features of `cargo test`, for which it is a part of what that builds; and so with one of its tests.
     programs --bin keyqueue-soak --test queue
     cargo test "${selected[@]}" --doc
-    # Of the tests of nats and of the board.
+    # The tests of nats and of the board start it.
     nats/server.sh
     mv "$built.partial" "$built"
 }

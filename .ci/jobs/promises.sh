@@ -29,6 +29,6 @@ check() {
     [[ -n $defined ]] || failed=1
 }
 check src/docs/semantics.md BCDFGLMPSTVWX "tests loom-tests fuzz checks benches/paths.rs src/docs/how_to/mod.rs board/tests" board/src
-check nats/docs/promises.md N "nats/src nats/tests nats/dispatch"
+check nats/docs/promises.md N "nats/src nats/tests nats/model nats/dispatch"
 check kube/docs/promises.md K kube/tests kube/src
 exit "$failed"

@@ -1,5 +1,7 @@
-//! Explores the ownership protocol of keyqueue-nats: real members, a simulated bucket, simulated drivers, clocks and faults. It
-//! is a package of its own to be built optimised, which the tests of keyqueue-nats are not.
+//! Explores the ownership protocol of keyqueue-nats: real members, a simulated bucket, simulated drivers, clocks and faults.
+//!
+//! This is a package of its own because the profile for tests optimises it, and does not optimise keyqueue-nats: so the
+//! exploration takes a third of the time.
 //!
 //! `world` is the state, `moves` what can happen. `explore` tries all faults at all points within a
 //! horizon, up to a limited number of them. `walk` makes long random walks with many faults, and at
