@@ -124,6 +124,25 @@ fn a_delayed_key_that_is_run_now_beside_a_shut_down_is_delivered_or_left() {
     });
 }
 
+/// X3, D3. A delayed key is run now beside the end of its delay and the delivery that follows: it is added once.
+#[test]
+fn a_delayed_key_that_is_run_now_beside_its_end_is_delivered_once() {
+    check("left_run_now_once", 3, || {
+        let (queue, time) = delayed_queue(Builder::manual_timers);
+        queue.add_after(1, Duration::from_secs(1));
+        time.advance(Duration::from_secs(2));
+        let firing = spawn_with(&queue, |queue| {
+            let fired = queue.fire_due();
+            (fired, queue.try_get().map(drop).is_ok())
+        });
+        let added = queue.run_now(&1);
+        let (fired, delivered) = firing.join().unwrap();
+        let later = queue.try_get().map(drop).is_ok();
+        assert_eq!(usize::from(delivered) + usize::from(later), 1);
+        assert_eq!(usize::from(added == Some(Added::Queued)) + fired, 1);
+    });
+}
+
 /// X3, B2. A delayed key is run now beside the end of its delay: it gives its room back once.
 #[test]
 fn a_delayed_key_that_is_run_now_beside_its_end_gives_its_room_back() {

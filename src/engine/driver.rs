@@ -173,7 +173,7 @@ impl<K> Core<K> {
     }
 
     /// Adds a key whose delay has ended. What is left to do for that is the caller's.
-    fn end_delay(&self, pin: &Pin<K>, level: Level, share: &mut Share<'_>) -> Added<K> {
+    pub(super) fn end_delay(&self, pin: &Pin<K>, level: Level, share: &mut Share<'_>) -> Added<K> {
         share.receive();
         let added = self.add_in_share(pin, level, share);
         let added = added.unwrap_or(Added::Closed);

@@ -296,6 +296,23 @@ impl<K> Core<K> {
         cancelled
     }
 
+    /// Ends the pending delay of the key for which `eq` holds, and adds the key. Returns `None` if there is no delay.
+    pub(crate) fn run_now(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added> {
+        // Dropped last: what the delay had room for and the add does not need is offered to others.
+        let mut share = Share::exceeding(self.room());
+        // The lock keeps a shut-down from visiting the node in between: it would find neither the delay nor the key.
+        let shard = self.keys.lock(hash);
+        let pin = shard.pin(hash, eq)?;
+        let Some(level) = pin.delay().cancel() else {
+            pin.unpin();
+            return None;
+        };
+        let added = self.end_delay(&pin, level, &mut share);
+        drop(shard);
+        self.note_cancelled();
+        Some(self.after_add_slow(added))
+    }
+
     // ---- getting ----------------------------------------------------------------------------
 
     pub(crate) fn len(&self) -> usize {

@@ -10,8 +10,8 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     /// Ends the pending delay of a key now: adds the key as when the delay is over, at its level and with its value.
     /// Returns what the add did, or `None` if no delay is pending (X3).
     ///
-    /// If the queue is shut down, no delay is pending any more. If another thread ends or changes the delay at the same
-    /// time, the key is added all the same.
+    /// If the queue is shut down, no delay is pending any more. If the delay ends at the same time, or another thread ends it,
+    /// only one of them adds the key; if that is not this call, it returns `None`.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
@@ -33,27 +33,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let core = &*self.core;
         let hash = hash_of(&self.hasher, key);
-        let pin = core
-            .keys
-            .lock(hash)
-            .pin(hash, |known| known.borrow() == key)?;
-        let delay = pin.delay();
-        let pending = delay.stamp().filter(|stamp| delay.is(*stamp));
-        let added = pending.map(|stamp| {
-            // The add comes first: a shut-down in between finds the delay or the key, and a value that waits for the
-            // delivery is never without one. An add that supersedes the delay has ended it, which is fine, too.
-            let added = core.add_pinned_at(&pin, hash, stamp.level());
-            if added.is_accepted() && delay.end(stamp) {
-                core.note_cancelled();
-                if let Some(room) = core.room() {
-                    room.release(1);
-                }
-            }
-            added
-        });
-        pin.unpin();
-        added
+        self.core.run_now(hash, |known| known.borrow() == key)
     }
 }
