@@ -287,6 +287,24 @@ fn a_delay_that_an_add_through_a_handle_supersedes_adds_nothing_after_it() {
     is_superseded_first("supersede_handle", |_, handle| handle.add());
 }
 
+/// D5. An add beside the end of the delay that it supersedes, and its delivery: one delivery. Interleaving: the driver
+/// ends the delay; the add finds none, queues the key, and it is delivered; the driver queues it once more.
+#[test]
+fn an_add_beside_the_end_of_the_delay_that_it_supersedes_is_delivered_once() {
+    check("supersede_end", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().supersede_delays(true));
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let firing = spawn_with(&queue, WorkQueue::fire_due);
+        let added = queue.add(1);
+        let delivered = queue.try_get().map(drop).is_ok();
+        let fired = firing.join().unwrap();
+        let later = queue.try_get().map(drop).is_ok();
+        assert_eq!(usize::from(delivered) + usize::from(later), 1);
+        assert_eq!(usize::from(added == Added::Queued) + fired, 1);
+    });
+}
+
 /// D5. A delay and an add at the same time: one delivery, and no delay is pending after it. Interleaving: the delay
 /// finds that the key is idle; the add finds no delay, and queues the key; the delay is set.
 #[test]

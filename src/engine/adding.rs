@@ -244,22 +244,22 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    pub(crate) fn add_pinned(&self, pin: &Pin<K>, hash: u64) -> Added {
+    pub(crate) fn add_pinned(&self, pin: &Pin<K>) -> Added {
         if self.closing.is_plain() {
             self.after_add(pin.add())
         } else {
-            self.add_pinned_slow(pin, hash)
+            self.add_pinned_slow(pin)
         }
     }
 
     #[cold]
-    fn add_pinned_slow(&self, pin: &Pin<K>, hash: u64) -> Added {
-        self.add_pinned_at(pin, hash, self.default_level())
+    fn add_pinned_slow(&self, pin: &Pin<K>) -> Added {
+        self.add_pinned_at(pin, self.default_level())
     }
 
-    pub(crate) fn add_pinned_at(&self, pin: &Pin<K>, hash: u64, level: Level) -> Added {
+    pub(crate) fn add_pinned_at(&self, pin: &Pin<K>, level: Level) -> Added {
         let mut share = Share::exceeding(self.room());
-        let added = self.add_pinned_in(pin, hash, level, &mut share);
+        let added = self.add_pinned_in(pin, level, &mut share);
         added.unwrap_or(Added::ShutDown)
     }
 
@@ -267,32 +267,36 @@ impl<K> Core<K> {
     pub(crate) fn add_pinned_in(
         &self,
         pin: &Pin<K>,
-        hash: u64,
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<Added> {
         if self.closing.has_begun() {
             return Some(Added::ShutDown);
         }
-        let added = self.mark_pinned(pin, hash, level, share)?;
+        let added = self.mark_pinned(pin, level, share)?;
         Some(self.after_add_slow(added))
     }
 
-    /// Like [`add_found`](Self::add_found), for the pinned key of this hash.
+    /// Like [`add_found`](Self::add_found), for a pinned key.
     pub(crate) fn mark_pinned(
         &self,
         pin: &Pin<K>,
-        hash: u64,
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither
-        // the delay nor the add. And it keeps a delay from being set in between.
-        let shard = self.supersede.then(|| self.keys.lock(hash));
+        // the delay nor the add. And it keeps a delay from being set or ended in between.
+        let shard = self.lock_if_superseding(pin);
         let level = self.supersede_delay(pin.delay(), level, share);
         let added = self.add_in_share(pin, level, share);
         drop(shard);
         added
+    }
+
+    /// Locks the shard of the pinned key, if adds supersede delays: then what adds the key or sets or ends its delay
+    /// does so in one step.
+    pub(super) fn lock_if_superseding(&self, pin: &Pin<K>) -> Option<Shard<'_, K>> {
+        self.supersede.then(|| self.keys.lock_of(pin))
     }
 
     /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of

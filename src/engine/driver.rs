@@ -7,6 +7,7 @@
 use crate::engine::Core;
 use crate::fifo::groups::NEVER;
 use crate::fifo::groups::grouping::Grouping;
+use crate::keys::delay::Stamp;
 use crate::keys::node::{Added, Pin};
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -125,13 +126,14 @@ impl<K> Core<K> {
         // The timer is locked during the turn, and the groups' `push` runs user code.
         let waits = self.groups().is_some_and(Grouping::runs_user_code);
         let mut waiting = Vec::new();
-        let turn = self.timer.turn(|pin, level| {
+        let turn = self.timer.turn(|pin, stamp| {
+            let added = self.end_delay(pin, stamp, &mut share)?;
             fired += 1;
-            let added = self.end_delay(&pin, level, &mut share);
             match waits {
                 true => waiting.push(added),
                 false => queued += usize::from(self.after_add_unannounced(added)),
             }
+            Some(())
         });
         for added in waiting {
             queued += usize::from(self.after_add_unannounced(added));
@@ -165,15 +167,29 @@ impl<K> Core<K> {
             self.driver.stop(&self.timer);
         }
         let mut share = Share::exceeding(self.room());
-        let add = |pin: Pin<K>, level| owed(self.end_delay(&pin, level, &mut share));
+        let add = |pin: &Pin<K>, stamp| self.end_delay(pin, stamp, &mut share).map(&mut owed);
         let ended = self.timer.end(deliver.then_some(add));
         // Nobody gets room any more: the caller closes it.
         share.forget();
         ended
     }
 
-    /// Adds a key whose delay has ended. What is left to do for that is the caller's.
-    pub(super) fn end_delay(&self, pin: &Pin<K>, level: Level, share: &mut Share<'_>) -> Added<K> {
+    /// Ends the delay with this stamp, and adds its key. Returns `None` if the delay is not pending, and then the key
+    /// stays pinned.
+    fn end_delay(&self, pin: &Pin<K>, stamp: Stamp, share: &mut Share<'_>) -> Option<Added<K>> {
+        // An add that supersedes the delay finds it, or finds the key added.
+        let _shard = self.lock_if_superseding(pin);
+        let ended = pin.delay().end(stamp);
+        ended.then(|| self.add_delayed(pin, stamp.level(), share))
+    }
+
+    /// Adds a key whose delay has ended, and unpins it. What is left to do for that is the caller's.
+    pub(super) fn add_delayed(
+        &self,
+        pin: &Pin<K>,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Added<K> {
         share.receive();
         let added = self.add_in_share(pin, level, share);
         let added = added.unwrap_or(Added::Closed);

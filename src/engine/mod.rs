@@ -208,18 +208,12 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    pub(crate) fn delay(
-        self: &Arc<Self>,
-        pin: Pin<K>,
-        hash: u64,
-        level: Level,
-        delay: Duration,
-    ) -> Added
+    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, level: Level, delay: Duration) -> Added
     where
         K: Send + Sync + 'static,
     {
         let mut share = Share::exceeding(self.room());
-        self.delay_in(pin, hash, level, delay, &mut share)
+        self.delay_in(pin, level, delay, &mut share)
             .unwrap_or(Added::ShutDown)
     }
 
@@ -229,7 +223,6 @@ impl<K> Core<K> {
     pub(crate) fn delay_in(
         self: &Arc<Self>,
         pin: Pin<K>,
-        hash: u64,
         level: Level,
         delay: Duration,
         share: &mut Share<'_>,
@@ -239,7 +232,7 @@ impl<K> Core<K> {
     {
         if delay.is_zero() || self.is_shutting_down() {
             // A queue that is shut down refuses this, too.
-            let added = self.add_pinned_in(&pin, hash, level, share);
+            let added = self.add_pinned_in(&pin, level, share);
             pin.unpin();
             if added.is_some_and(Added::is_accepted) {
                 self.note(Event::Retried);
@@ -247,7 +240,7 @@ impl<K> Core<K> {
             return added;
         }
         // The lock keeps adds out: one that comes in between would find no delay to cancel.
-        let shard = self.supersede.then(|| self.keys.lock(hash));
+        let shard = self.lock_if_superseding(&pin);
         if shard.is_some()
             && let Some(merged) = self.merge_delay(&pin, level)
         {
@@ -307,7 +300,7 @@ impl<K> Core<K> {
             pin.unpin();
             return None;
         };
-        let added = self.end_delay(&pin, level, &mut share);
+        let added = self.add_delayed(&pin, level, &mut share);
         drop(shard);
         self.note_cancelled();
         Some(self.after_add_slow(added))

@@ -4,7 +4,7 @@
 //! # Ground rules
 //!
 //! * One lock per shard guards its table, its slab and the state of its sweeps; [`Shard`] gives
-//!   access to all three. No thread locks two shards at the same time.
+//!   access to all three. No thread locks two shards at the same time, nor the timer while it holds one.
 //! * The only user code that runs under the lock is `K: Eq`, during a lookup, before any change. No
 //!   thread calls the queue under the lock. Keys are dropped after unlocking.
 //! * Every key that is not idle is in the table, so a walk over the shards finds it.
@@ -87,8 +87,8 @@ impl<K> Keys<K> {
     /// `shards` must be a power of two above one. The nodes have `side_data` beside them.
     pub(crate) fn new(shards: usize, side_data: SideData) -> Self {
         let residents = (RESIDENTS / shards).max(1);
-        let store = || Store {
-            slab: Slab::new(side_data),
+        let store = |shard: usize| Store {
+            slab: Slab::new(shard as u32, side_data),
             limit: residents.max(FEWEST_SWEPT),
             fresh: 0,
             ghosts: Ghosts::default(),
@@ -97,7 +97,7 @@ impl<K> Keys<K> {
         Keys {
             tables: Tables::new(shards),
             shards: (0..shards)
-                .map(|_| SpinLock::new(CachePadded::new(store())))
+                .map(|shard| SpinLock::new(CachePadded::new(store(shard))))
                 .collect(),
             shift: u64::BITS - shards.trailing_zeros(),
             litter: AtomicUsize::new(CLEAN),
@@ -116,6 +116,11 @@ impl<K> Keys<K> {
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
         let (index, lock) = self.shard_of(hash);
         self.locked(index, lock.lock())
+    }
+
+    /// Locks the shard of a pinned key.
+    pub(crate) fn lock_of(&self, pin: &Pin<K>) -> Shard<'_, K> {
+        self.shard(pin.shard())
     }
 
     /// Like [`lock`](Self::lock), unless another thread has locked the shard.

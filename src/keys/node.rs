@@ -175,6 +175,12 @@ impl<K> Interned<K> {
         self.0
     }
 
+    /// Returns the index of the key's shard.
+    pub(super) fn shard(&self) -> usize {
+        // SAFETY: by the token.
+        unsafe { Slab::shard_of(self.0) }
+    }
+
     #[inline]
     pub(crate) fn key(&self) -> &K {
         &self.get().key

@@ -36,21 +36,19 @@ pub struct KeyHandle<K> {
     /// Before `core`, so that it ends before the table may be dropped.
     pin: Pinned<K>,
     core: Arc<Core<K>>,
-    /// The key's hash, by the queue's hasher.
-    hash: u64,
 }
 
 impl<K> KeyHandle<K> {
-    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>, hash: u64) -> Self {
+    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>) -> Self {
         let pin = Pinned(pin);
-        KeyHandle { pin, core, hash }
+        KeyHandle { pin, core }
     }
 
     /// Adds the key; see [`WorkQueue::add`](crate::WorkQueue::add) for what it returns.
     #[doc(alias = "push")]
     #[inline]
     pub fn add(&self) -> Added {
-        self.core.add_pinned(self.pin(), self.hash)
+        self.core.add_pinned(self.pin())
     }
 
     /// Adds the key after `delay`; see [`WorkQueue::add_after`](crate::WorkQueue::add_after).
@@ -59,11 +57,11 @@ impl<K> KeyHandle<K> {
         K: Send + Sync + 'static,
     {
         let core = &self.core;
-        core.delay(self.pin().clone(), self.hash, core.default_level(), delay)
+        core.delay(self.pin().clone(), core.default_level(), delay)
     }
 
-    pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>, u64) {
-        (&self.core, self.pin(), self.hash)
+    pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>) {
+        (&self.core, self.pin())
     }
 
     pub(crate) fn pin(&self) -> &Pin<K> {
@@ -87,7 +85,7 @@ impl<K> Clone for KeyHandle<K> {
     ///
     /// Panics if 2^26 handles to the key are alive.
     fn clone(&self) -> Self {
-        KeyHandle::new(Arc::clone(&self.core), self.pin().clone(), self.hash)
+        KeyHandle::new(Arc::clone(&self.core), self.pin().clone())
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use crate::engine::Core;
 use crate::engine::taking::Taken;
-use crate::keys::hash::hash_of;
 use crate::keys::node::{Held, Pin};
 use crate::keys::state::Level;
 use crate::limiter::{NoLimit, RateLimiter};
@@ -155,8 +154,8 @@ where
 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&mut self) -> Added {
-        let added = self.put_back(|core, pin, hash, level| {
-            let added = core.add_pinned_at(&pin, hash, level);
+        let added = self.put_back(|core, pin, level| {
+            let added = core.add_pinned_at(&pin, level);
             pin.unpin();
             added
         });
@@ -175,7 +174,7 @@ where
         if self.queue.core.is_shutting_down() {
             return Added::ShutDown;
         }
-        self.put_back(|core, pin, hash, level| core.delay(pin, hash, level, delay))
+        self.put_back(|core, pin, level| core.delay(pin, level, delay))
     }
 
     /// Adds the key again, in a queue that is shut down, if it is dirty, or if it `redelivers` and a drain does,
@@ -191,11 +190,10 @@ where
         Added::ShutDown
     }
 
-    fn put_back(&mut self, add: impl FnOnce(&Arc<Core<K>>, Pin<K>, u64, Level) -> Added) -> Added {
+    fn put_back(&mut self, add: impl FnOnce(&Arc<Core<K>>, Pin<K>, Level) -> Added) -> Added {
         let core = &self.queue.core;
-        let hash = hash_of(&self.queue.hasher, self.key());
         let (pin, level) = (self.held.pin(), self.own_level());
-        core.put_back(&mut self.held, || add(core, pin, hash, level))
+        core.put_back(&mut self.held, || add(core, pin, level))
     }
 
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
@@ -210,8 +208,7 @@ where
 
     /// Returns a handle to the key.
     pub(crate) fn handle(&self) -> KeyHandle<K> {
-        let hash = hash_of(&self.queue.hasher, self.key());
-        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin(), hash)
+        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin())
     }
 }
 

@@ -155,7 +155,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         let core = &self.core;
         let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
-        let handle = KeyHandle::new(Arc::clone(core), pin, hash);
+        let handle = KeyHandle::new(Arc::clone(core), pin);
         drop(known);
         handle
     }
@@ -205,7 +205,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         }
         let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
-        let added = core.delay(pin, hash, core.default_level(), delay);
+        let added = core.delay(pin, core.default_level(), delay);
         drop(known);
         added
     }

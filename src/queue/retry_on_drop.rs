@@ -25,8 +25,8 @@ use crate::{Item, WorkQueue};
 ///
 /// # Panics
 ///
-/// The drop does not panic, so it does not abort a thread that is unwinding. If the limiter or the
-/// key's `Hash` panics in it, the key is finished without a retry, as after a panic in
+/// The drop does not panic, so it does not abort a thread that is unwinding. If the limiter, or the
+/// key's `Hash` that it calls, panics in it, the key is finished without a retry, as after a panic in
 /// [`Item::retry`]; the panic hook reports it.
 #[must_use = "dropping the guard at once retries its key"]
 pub struct RetryOnDrop<I> {
@@ -130,7 +130,7 @@ const HELD: &str = "a guard holds its item to its end";
 impl<I> Drop for RetryOnDrop<I> {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            // The limiter and the key's hash are user code, and the thread may be unwinding.
+            // The limiter is user code, and the thread may be unwinding.
             let _ = catch_panic(|| (self.retry)(item));
         }
     }

@@ -281,9 +281,9 @@ impl<K> Timer<K> {
     }
 
     /// Runs one turn: moves the registrations to the wheel and fires a batch of due entries, that
-    /// is, ends their delays and passes their pins and levels to `add`, under the mutex. The caller then calls
-    /// again or sleeps.
-    pub(crate) fn turn(&self, mut add: impl FnMut(Pin<K>, Level)) -> Turn {
+    /// is, passes their pins and stamps to `end`, under the mutex. That ends the delay, adds the key and unpins it, or
+    /// returns `None` if the entry is stale. The caller then calls again or sleeps.
+    pub(crate) fn turn(&self, mut end: impl FnMut(&Pin<K>, Stamp) -> Option<()>) -> Turn {
         let mut wheel = self.wheel.lock();
         let Some(wheel) = wheel.as_mut() else {
             return Turn::Rest(None);
@@ -295,7 +295,7 @@ impl<K> Timer<K> {
         let registered = self.registered.load(Ordering::Relaxed);
         let taken = self.take_registrations(wheel, registered);
         let swept = self.sweep_if_due(wheel, taken);
-        match wheel.poll(now, WORK, |_, entry| self.fire(entry, &mut add)) {
+        match wheel.poll(now, WORK, |_, entry| self.fire(&entry, &mut end)) {
             Polled::CaughtUp if swept => Turn::Rest(wheel.next_wake()),
             _ => Turn::More,
         }
@@ -315,12 +315,10 @@ impl<K> Timer<K> {
         taken
     }
 
-    /// Fires a due entry: passes its pin to `add`, unless the entry is stale.
-    fn fire(&self, entry: Entry<K>, add: impl FnOnce(Pin<K>, Level)) {
-        if entry.pin.delay().end(entry.stamp) {
-            add(entry.pin, entry.stamp.level());
-        } else {
-            self.discard(&entry);
+    /// Fires an entry: passes it to `end`, and discards it if it is stale.
+    fn fire(&self, entry: &Entry<K>, end: impl FnOnce(&Pin<K>, Stamp) -> Option<()>) {
+        if end(&entry.pin, entry.stamp).is_none() {
+            self.discard(entry);
         }
     }
 
@@ -425,15 +423,15 @@ impl<K> Timer<K> {
         Duration::from_nanos(at.saturating_sub(self.clock().nanos()))
     }
 
-    /// Stops all firing, for a shut-down. With `add`, it first fires every pending delay, due or
-    /// not, in due order.
+    /// Stops all firing, for a shut-down. With `fire`, it first fires every pending delay, due or
+    /// not, in due order, as a [`turn`](Self::turn) does.
     ///
     /// Waits for a turn in progress.
-    pub(crate) fn end(&self, add: Option<impl FnMut(Pin<K>, Level)>) -> Ended<K> {
+    pub(crate) fn end(&self, fire: Option<impl FnMut(&Pin<K>, Stamp) -> Option<()>>) -> Ended<K> {
         let mut wheel = self.wheel.lock();
-        if let (Some(wheel), Some(mut add)) = (wheel.as_mut(), add) {
+        if let (Some(wheel), Some(mut fire)) = (wheel.as_mut(), fire) {
             self.take_registrations(wheel, usize::MAX);
-            wheel.take_all(|_, entry| self.fire(entry, &mut add));
+            wheel.take_all(|_, entry| self.fire(&entry, &mut fire));
         }
         Ended(wheel.take())
     }

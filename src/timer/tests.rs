@@ -55,9 +55,11 @@ impl Timed {
     /// Runs one turn, and returns the keys that it fired.
     fn turn(&self) -> Vec<u64> {
         let mut keys = Vec::new();
-        let _ = self.timer.turn(|pin, _| {
-            keys.push(*pin.key());
-            pin.unpin();
+        let _ = self.timer.turn(|pin, stamp| {
+            pin.delay().end(stamp).then(|| {
+                keys.push(*pin.key());
+                pin.unpin();
+            })
         });
         keys
     }

@@ -56,7 +56,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let shard = self.keys.lock(hash);
         match shard.find(hash, eq) {
             None => Err(change),
-            Some(node) => Ok(self.put_found(shard, node, hash, level, merger, change)),
+            Some(node) => Ok(self.put_found(shard, node, level, merger, change)),
         }
     }
 
@@ -75,7 +75,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         }
         let shard = self.keys.lock(hash);
         match shard.find(hash, |known| *P::of(known) == key) {
-            Some(node) => self.put_found(shard, node, hash, level, merger, change),
+            Some(node) => self.put_found(shard, node, level, merger, change),
             None => self.put_new(shard.pack(), hash, level, key, merger, change),
         }
     }
@@ -111,7 +111,6 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         &self,
         shard: Shard<'_, Valued<K, V>>,
         node: NodeRef<Valued<K, V>>,
-        hash: u64,
         level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
@@ -124,7 +123,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             // SAFETY: as above.
             let pinned = Pinned(unsafe { Pin::new(node) });
             drop(shard);
-            return self.put_pinned(&pinned.0, hash, level, change);
+            return self.put_pinned(&pinned.0, level, change);
         };
         // The bound of a queue of values is the merger's, so this add needs no room.
         let mut share = Share::exceeding(None);
@@ -146,7 +145,6 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     pub(super) fn put_pinned(
         &self,
         pin: &Pin<Valued<K, V>>,
-        hash: u64,
         level: Level,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
     ) -> Added {
@@ -155,7 +153,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
             return Added::ShutDown;
         }
         let waiting = pin.key().waiting.lock();
-        self.put_waiting(waiting, pin, hash, level, merger, change)
+        self.put_waiting(waiting, pin, level, merger, change)
     }
 
     #[inline]
@@ -163,12 +161,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         &self,
         waiting: SpinLockGuard<'_, Waiting<V>>,
         pin: &Pin<Valued<K, V>>,
-        hash: u64,
         level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
     ) -> Added {
-        let added = self.mark_pinned(pin, hash, level, &mut Share::exceeding(None));
+        let added = self.mark_pinned(pin, level, &mut Share::exceeding(None));
         let added = added.unwrap_or(node::Added::Closed);
         self.fill(waiting, added, merger, change)
     }
@@ -178,7 +175,6 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     pub(super) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>)>(
         self: &Arc<Self>,
         pin: &Pin<Valued<K, V>>,
-        hash: u64,
         (level, delay): (Level, Option<Duration>),
         merges: bool,
         change: C,
@@ -191,7 +187,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         }
         let added = match delay {
             Some(delay) if !delay.is_zero() => {
-                let added = self.delay(pin.clone(), hash, level, delay);
+                let added = self.delay(pin.clone(), level, delay);
                 // Nothing is to be pushed.
                 let marked = match added {
                     Added::ShutDown => node::Added::Closed,
@@ -201,7 +197,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
                 added
             }
             _ => {
-                let added = self.put_waiting(waiting, pin, hash, level, merger, change);
+                let added = self.put_waiting(waiting, pin, level, merger, change);
                 if delay.is_some() && added.is_accepted() {
                     self.note(Event::Retried);
                 }

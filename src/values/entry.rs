@@ -52,7 +52,7 @@ where
         at: Spot<'_, Valued<K, V>>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
     ) -> Added {
-        at.core.update(at.hash, at.level, self.0, change)
+        at.core.update(self.hash, at.level, self.key, change)
     }
 }
 
@@ -70,8 +70,8 @@ where
     ) -> Added {
         let known = at
             .core
-            .update_known(at.hash, at.level, |known| self.is(known), change);
-        known.unwrap_or_else(|change| at.core.update(at.hash, at.level, self.to_owned(), change))
+            .update_known(self.hash, at.level, |known| self.is(known), change);
+        known.unwrap_or_else(|change| at.core.update(self.hash, at.level, self.to_owned(), change))
     }
 }
 
@@ -82,8 +82,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Change<K, V> for &KeyHandle<Va
         at: Spot<'_, Valued<K, V>>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
     ) -> Added {
-        let Spot { core, hash, level } = at;
-        core.put_pinned(KeyHandle::pin(self), hash, level, change)
+        at.core.put_pinned(KeyHandle::pin(self), at.level, change)
     }
 }
 
@@ -219,7 +218,7 @@ where
     #[inline]
     fn attempt_in(self, turn: Option<Turn<'_>>) -> Added {
         let Target { at, key, delay } = self.target;
-        let Spot { core, hash, level } = at;
+        let Spot { core, level } = at;
         let (edit, receipts) = (self.edit, self.receipts);
         let change = move |merger: &Merger<V>, waiting: &mut Waiting<V>| {
             if let Some(mut turn) = turn {
@@ -237,7 +236,7 @@ where
         let Ok((pinned, _key)) = pinned else {
             unreachable!("the bound of a queue of values is the merger's")
         };
-        let added = core.update_pinned(&pinned.0, hash, (level, delay), false, change);
+        let added = core.update_pinned(&pinned.0, (level, delay), false, change);
         added.unwrap_or_else(|_| unreachable!("it need not merge"))
     }
 
@@ -249,7 +248,7 @@ where
             edit,
             receipts,
         } = self;
-        let Spot { core, hash, level } = target.at;
+        let Spot { core, level } = target.at;
         let delay = target.delay;
         let mut carried = Some((edit, receipts));
         if let Some(pinned) = target.key.find(target.at) {
@@ -257,7 +256,7 @@ where
                 let (edit, receipts) = carried.take().expect("called once");
                 apply(merger, edit, receipts, waiting);
             };
-            if let Ok(added) = core.update_pinned(&pinned.0, hash, (level, delay), true, change) {
+            if let Ok(added) = core.update_pinned(&pinned.0, (level, delay), true, change) {
                 return Ok(added);
             }
         }

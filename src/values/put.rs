@@ -145,9 +145,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn put(&self, value: V) -> Added {
-        let (core, pin, hash) = self.parts();
+        let (core, pin) = self.parts();
         let load = value.into();
-        core.put_pinned(pin, hash, core.default_level(), |merger, waiting| {
+        core.put_pinned(pin, core.default_level(), |merger, waiting| {
             merger.merge(&mut waiting.load, load);
         })
     }

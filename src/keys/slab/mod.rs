@@ -14,7 +14,8 @@
 //! In a timed queue, each slot has room for the node's [`Times`] behind the node, and in a queue with
 //! levels, groups or a pace for its [`Seat`], behind both.
 //!
-//! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner.
+//! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner. What a node's chunk says
+//! about its shard is read without: it never changes.
 //! Dropping the slab leaks the nodes that are still in it, so the owner removes them first.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -67,6 +68,13 @@ impl SideData {
 /// The header of a chunk: 32 bytes, so that small nodes behind it lie in one cache line each.
 #[repr(align(32))]
 struct Chunk<K> {
+    /// The index of the slab's shard.
+    shard: u32,
+    head: Head<K>,
+}
+
+/// What the holder of the shard's lock changes.
+struct Head<K> {
     /// Its index in the slab's list of chunks.
     number: u32,
     /// The number of nodes in use.
@@ -84,7 +92,9 @@ pub(crate) struct Slab<K> {
     /// All chunks by their numbers, and null where there is no chunk.
     chunks: Vec<*mut Chunk<K>>,
     /// The numbers below this one have chunks.
-    dense: usize,
+    dense: u32,
+    /// The index of the slab's shard.
+    shard: u32,
     /// The first chunk of the open list.
     open: Option<NonNull<Chunk<K>>>,
     /// The distance from one slot to the next, in bytes.
@@ -133,13 +143,14 @@ impl<K> Slab<K> {
         (Self::to_seat(data.timed) + seat).next_multiple_of(align_of::<Slot<K>>())
     }
 
-    /// Creates an empty slab, with room for `side_data` behind the nodes.
-    pub(crate) fn new(side_data: SideData) -> Self {
+    /// Creates the empty slab of a shard, with room for `side_data` behind the nodes.
+    pub(crate) fn new(shard: u32, side_data: SideData) -> Self {
         let stride = Self::stride(side_data);
         let slots = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
         Slab {
             chunks: Vec::new(),
             dense: 0,
+            shard,
             open: None,
             stride: u32::try_from(stride).expect("a key is smaller than 4 GiB"),
             slots: u16::try_from(slots).expect("small nodes have chunks of a page"),
@@ -180,6 +191,17 @@ impl<K> Slab<K> {
         unsafe { NonNull::new_unchecked(base.cast()) }
     }
 
+    /// Returns the index of a node's shard.
+    ///
+    /// # Safety
+    ///
+    /// The node is in a slab, and interned.
+    pub(crate) unsafe fn shard_of(node: NodeRef<K>) -> usize {
+        // SAFETY: the chunk is alive, because its node is. No reference to the chunk: another thread may have one to
+        // its head.
+        unsafe { (*Self::chunk_of(node).as_ptr()).shard as usize }
+    }
+
     /// Returns the index of a node.
     ///
     /// # Safety
@@ -188,7 +210,7 @@ impl<K> Slab<K> {
     #[inline]
     pub(crate) unsafe fn index_of(&self, node: NodeRef<K>) -> NodeIndex {
         // SAFETY: the chunk is alive, because its node is.
-        let number = unsafe { Self::chunk_of(node).as_ref() }.number;
+        let number = unsafe { (*Self::chunk_of(node).as_ptr()).head.number };
         let distance = node.0.addr().get() % Self::ALIGN / UNIT;
         // The distance is below 2^DISTANCE_BITS; see `grow` for the number.
         NodeIndex(number << Self::DISTANCE_BITS | distance as u32)
@@ -217,7 +239,7 @@ impl<K> Slab<K> {
         // SAFETY: the chunk is alive, and has a free slot because it is on the open list: either on
         // its free list, or among those never used.
         unsafe {
-            let head = &mut *chunk.as_ptr();
+            let head = &mut (*chunk.as_ptr()).head;
             let slot = match head.free {
                 Some(slot) => {
                     head.free = slot.as_ref().next_free;
@@ -275,7 +297,7 @@ impl<K> Slab<K> {
         let chunk = Self::chunk_of(node);
         // SAFETY: the chunk and its slot are alive, and only the caller accesses them.
         unsafe {
-            let head = &mut *chunk.as_ptr();
+            let head = &mut (*chunk.as_ptr()).head;
             place.write(Slot {
                 next_free: head.free,
             });
@@ -296,11 +318,11 @@ impl<K> Slab<K> {
         let layout = self.layout();
         let mut last = &mut self.open;
         for place in &mut self.chunks {
-            let Some(mut chunk) = NonNull::new(*place) else {
+            let Some(chunk) = NonNull::new(*place) else {
                 continue;
             };
             // SAFETY: the chunk is alive and in this slab, and the reference is the only one.
-            let head = unsafe { chunk.as_mut() };
+            let head = unsafe { &mut (*chunk.as_ptr()).head };
             if head.live == self.slots {
                 continue;
             }
@@ -333,7 +355,7 @@ impl<K> Slab<K> {
     #[cold]
     fn grow(&mut self) -> NonNull<Chunk<K>> {
         let layout = self.layout();
-        let mut vacant = self.dense..self.chunks.len();
+        let mut vacant = self.dense as usize..self.chunks.len();
         let number = vacant.find(|&number| self.chunks[number].is_null());
         let number = number.unwrap_or(self.chunks.len());
         // SAFETY: the layout's size is not zero, because a chunk has a header.
@@ -347,15 +369,18 @@ impl<K> Slab<K> {
             self.chunks.push(null_mut());
         }
         self.chunks[number] = chunk.as_ptr();
-        self.dense = number + 1;
+        self.dense = number as u32 + 1;
         // SAFETY: freshly allocated with room and alignment for a header.
         unsafe {
             chunk.write(Chunk {
-                number: number as u32,
-                live: 0,
-                fresh: 0,
-                free: None,
-                next: None,
+                shard: self.shard,
+                head: Head {
+                    number: number as u32,
+                    live: 0,
+                    fresh: 0,
+                    free: None,
+                    next: None,
+                },
             });
         }
         self.open = Some(chunk);

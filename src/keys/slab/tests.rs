@@ -43,7 +43,7 @@ fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
     let mut at = slab.open;
     while let Some(chunk) = at {
         // SAFETY: chunks on the open list are alive.
-        let head = unsafe { chunk.as_ref() };
+        let head = unsafe { &chunk.as_ref().head };
         let twice = open.insert(chunk.addr().get(), head.live as usize);
         assert!(twice.is_none(), "a chunk is on the list twice");
         at = head.next;
@@ -57,7 +57,7 @@ fn vacant<K>(slab: &Slab<K>) -> usize {
     for (number, chunk) in (0..).zip(&slab.chunks) {
         match NonNull::new(*chunk) {
             // SAFETY: chunks in the list are alive.
-            Some(chunk) => assert_eq!(unsafe { chunk.as_ref() }.number, number),
+            Some(chunk) => assert_eq!(unsafe { chunk.as_ref() }.head.number, number),
             None => vacant += 1,
         }
     }
@@ -126,7 +126,7 @@ const SIDE_DATA: [SideData; 4] = [
 /// Runs `ops` with keys made by `make`, and compares with a vector.
 fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
     for side_data in SIDE_DATA {
-        agrees(Slab::new(side_data), ops, &make);
+        agrees(Slab::new(0, side_data), ops, &make);
     }
 }
 
@@ -225,7 +225,7 @@ fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
 fn assert_layout<K>() {
     let name = std::any::type_name::<K>();
     for side_data in SIDE_DATA {
-        let slab = Slab::<K>::new(side_data);
+        let slab = Slab::<K>::new(0, side_data);
         let layout = slab.layout();
         assert!(slab.slots as usize >= FEWEST_NODES, "{name}");
         assert!(
@@ -264,7 +264,7 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
 // C10: the list of the chunks goes with them, and a number is used again before the list grows.
 #[test]
 fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
-    let mut slab = Slab::<u64>::new(SideData::default());
+    let mut slab = Slab::<u64>::new(0, SideData::default());
     let full = slab.slots as usize;
     let mut nodes = fill(&mut slab, 8);
     // All but the nodes of the last chunk but one: its number outlives those below and above it.
@@ -290,7 +290,7 @@ fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
 #[test]
 fn a_small_node_lies_in_one_cache_line() {
     const LINE: usize = 64;
-    let mut slab = Slab::<u64>::new(SideData::default());
+    let mut slab = Slab::<u64>::new(0, SideData::default());
     let nodes = fill(&mut slab, 2);
     for node in &nodes {
         let at = node.0.addr().get();
@@ -301,7 +301,7 @@ fn a_small_node_lies_in_one_cache_line() {
 
 #[test]
 fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
-    let mut slab = Slab::<u64>::new(SideData::default());
+    let mut slab = Slab::<u64>::new(0, SideData::default());
     let mut first = fill(&mut slab, 1);
     let second = fill(&mut slab, 1);
     let chunk = chunk_of(first[0]);
@@ -321,7 +321,7 @@ fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
 
 #[test]
 fn a_slot_is_used_again_before_a_new_one() {
-    let mut slab = Slab::new(SideData::default());
+    let mut slab = Slab::new(0, SideData::default());
     let first = insert(&mut slab, "a");
     let second = insert(&mut slab, "b");
     assert_eq!(remove(&mut slab, first), "a");
@@ -334,7 +334,7 @@ fn a_slot_is_used_again_before_a_new_one() {
 // M4: without times, slots have no room for them.
 #[test]
 fn a_node_takes_no_more_room_than_itself_and_what_is_beside_it() {
-    let [plain, timed, seated, both] = SIDE_DATA.map(|data| Slab::<u64>::new(data).stride);
+    let [plain, timed, seated, both] = SIDE_DATA.map(|data| Slab::<u64>::new(0, data).stride);
     assert_eq!(
         [plain, timed, seated, both],
         [32, 32 + 24, 32 + 24, 32 + 48]

@@ -116,6 +116,22 @@ fn a_key_is_found_by_its_hash_and_then_by_itself() {
     assert_eq!(phases, [("a", State::Idle), ("b", State::Queued)]);
 }
 
+#[test]
+fn the_shard_of_a_pinned_key_is_that_of_its_hash() {
+    let keys = Keys::new(8, SideData::default());
+    // So many that the second chunk of a shard is in use, too.
+    for key in 0..2000_u64 {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (pin, _) = keys.lock(hash).insert_pinned(hash, key, false);
+        assert!(
+            keys.lock_of(&pin)
+                .find(hash, |known| *known == key)
+                .is_some()
+        );
+        pin.unpin();
+    }
+}
+
 // C10: the fixed cache.
 #[test]
 fn as_many_idle_keys_as_residents_are_kept_and_one_more_sweeps_them() {

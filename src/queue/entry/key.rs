@@ -54,7 +54,6 @@ pub trait EntryKey<N>: Key<N> {
 /// Where and how urgently an entry adds its key.
 pub(crate) struct Spot<'q, N> {
     pub(crate) core: &'q Arc<Core<N>>,
-    pub(crate) hash: u64,
     pub(crate) level: Level,
 }
 
@@ -98,7 +97,7 @@ pub(crate) trait Key<N>: Sized {
             return Ok(added);
         }
         let (pinned, key) = self.pin(at, share)?;
-        let added = core.delay_in(pinned.0.clone(), at.hash, at.level, delay, share);
+        let added = core.delay_in(pinned.0.clone(), at.level, delay, share);
         drop(pinned);
         added.ok_or_else(|| key.expect("a key that this call has interned has room"))
     }
@@ -106,39 +105,54 @@ pub(crate) trait Key<N>: Sized {
 
 /// The key of [`WorkQueue::entry`](crate::WorkQueue::entry).
 #[derive(Debug)]
-pub struct Owned<P>(pub(crate) P);
+pub struct Owned<P> {
+    pub(crate) key: P,
+    pub(crate) hash: u64,
+}
 
 impl<N: Eq, P: IntoKey<N>> EntryKey<N> for Owned<P> {
     type Back = P;
 
     fn back(self) -> P {
-        self.0
+        self.key
     }
 }
 
 impl<N: Eq, P: IntoKey<N>> Key<N> for Owned<P> {
     fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
-        let added = at.core.add_at(at.hash, at.level, self.0.into_key(), share);
-        added.map_err(|key| Owned(P::from_key(key)))
+        let Owned { key, hash } = self;
+        let added = at.core.add_at(hash, at.level, key.into_key(), share);
+        let back = |key| Owned {
+            key: P::from_key(key),
+            hash,
+        };
+        added.map_err(back)
     }
 
     fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self> {
-        let back = |key| Owned(P::from_key(key));
-        let pinned = at.core.pin_in(at.hash, self.0.into_key(), share);
+        let Owned { key, hash } = self;
+        let back = |key| Owned {
+            key: P::from_key(key),
+            hash,
+        };
+        let pinned = at.core.pin_in(hash, key.into_key(), share);
         pinned
             .map(|(pin, known)| (Pinned(pin), known.map(back)))
             .map_err(back)
     }
 
     fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
-        let eq = |known: &N| *P::of(known) == self.0;
-        at.core.keys.lock(at.hash).pin(at.hash, eq).map(Pinned)
+        let eq = |known: &N| *P::of(known) == self.key;
+        at.core.keys.lock(self.hash).pin(self.hash, eq).map(Pinned)
     }
 }
 
 /// The key of [`WorkQueue::entry_ref`](crate::WorkQueue::entry_ref), which is copied only if it is unknown.
 #[derive(Debug)]
-pub struct Borrowed<'k, Q: ?Sized>(pub(super) &'k Q);
+pub struct Borrowed<'k, Q: ?Sized> {
+    pub(super) key: &'k Q,
+    pub(crate) hash: u64,
+}
 
 impl<Q: ?Sized> Clone for Borrowed<'_, Q> {
     fn clone(&self) -> Self {
@@ -154,12 +168,12 @@ impl<Q: ToOwned + Eq + ?Sized> Borrowed<'_, Q> {
     where
         Q::Owned: IntoKey<N>,
     {
-        *<Q::Owned as Stored<N>>::of(known).borrow() == *self.0
+        *<Q::Owned as Stored<N>>::of(known).borrow() == *self.key
     }
 
     /// Returns a copy of the key.
     pub(crate) fn to_owned(self) -> Q::Owned {
-        self.0.to_owned()
+        self.key.to_owned()
     }
 }
 
@@ -167,13 +181,13 @@ impl<'k, N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> EntryKey<N> for Bor
     type Back = &'k Q;
 
     fn back(self) -> &'k Q {
-        self.0
+        self.key
     }
 }
 
 impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_, Q> {
     fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
-        let Spot { core, hash, level } = at;
+        let (Spot { core, level }, hash) = (at, self.hash);
         if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
             return added.ok_or(self);
         }
@@ -192,14 +206,14 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
         if !share.admit(true, || false) {
             return Err(self);
         }
-        let pinned = at.core.pin_in(at.hash, self.to_owned().into_key(), share);
+        let pinned = at.core.pin_in(self.hash, self.to_owned().into_key(), share);
         let (pin, _known) = pinned.map_err(|_copy| self)?;
         Ok((Pinned(pin), Some(self)))
     }
 
     fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
         let eq = |known: &N| self.is(known);
-        at.core.keys.lock(at.hash).pin(at.hash, eq).map(Pinned)
+        at.core.keys.lock(self.hash).pin(self.hash, eq).map(Pinned)
     }
 }
 
@@ -213,8 +227,7 @@ impl<N> EntryKey<N> for &KeyHandle<N> {
 
 impl<N> Key<N> for &KeyHandle<N> {
     fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
-        let Spot { core, hash, level } = at;
-        let added = core.add_pinned_in(self.pin(), hash, level, share);
+        let added = at.core.add_pinned_in(self.pin(), at.level, share);
         added.ok_or(self)
     }
 

@@ -173,7 +173,8 @@ impl<N: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<N, L, S>
     /// Panics if the key's `Hash` panics.
     #[inline]
     pub fn entry<P: IntoKey<N>>(&self, key: P) -> Entry<'_, N, Owned<P>> {
-        Entry::new(&self.core, hash_of(&self.hasher, &key), Owned(key))
+        let hash = hash_of(&self.hasher, &key);
+        Entry::new(&self.core, Owned { key, hash })
     }
 
     /// Returns the entry of a key by a borrowed form of it, which is copied only if the key is unknown. Otherwise like
@@ -195,7 +196,8 @@ impl<N: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<N, L, S>
     where
         Q: Hash + Eq + ToOwned<Owned: IntoKey<N>> + ?Sized,
     {
-        Entry::new(&self.core, hash_of(&self.hasher, key), Borrowed(key))
+        let hash = hash_of(&self.hasher, key);
+        Entry::new(&self.core, Borrowed { key, hash })
     }
 }
 
@@ -211,16 +213,15 @@ impl<N> KeyHandle<N> {
     /// ```
     #[inline]
     pub fn entry(&self) -> Entry<'_, N, &Self> {
-        let (core, _, hash) = self.parts();
-        Entry::new(core, hash, self)
+        Entry::new(self.parts().0, self)
     }
 }
 
 impl<'q, N, X> Entry<'q, N, X> {
     #[inline]
-    fn new(core: &'q Arc<Core<N>>, hash: u64, key: X) -> Self {
+    fn new(core: &'q Arc<Core<N>>, key: X) -> Self {
         let level = core.default_level();
-        let at = Spot { core, hash, level };
+        let at = Spot { core, level };
         let delay = None;
         let target = Target { at, key, delay };
         Entry::with(target, Patience::Exceeds)
