@@ -28,6 +28,11 @@ tool() {
     [[ -x $home/bin/$1 ]]
 }
 
+# has_miri: installs Miri, if it is missing.
+has_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src
+}
+
 # component NAME: a part of the toolchain.
 component() {
     cargo "$1" --version >/dev/null 2>&1 || rustup component add "$2"

@@ -22,8 +22,7 @@ if ! rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
     skip miri "no nightly"
     exit 0
 fi
-if ! cargo +nightly miri --version >/dev/null 2>&1 &&
-    ! rustup component add --toolchain nightly miri rust-src; then
+if ! has_miri; then
     skip miri "the nightly has no Miri, and it cannot be installed"
     exit 0
 fi

@@ -63,7 +63,7 @@ impl<'a> Checker<'a> {
         let built = self.command(tree, None).output()?;
         ensure!(
             built.status.success(),
-            "it does not build (.ci/jobs/miri.sh installs Miri):\n{}",
+            "it does not build (.ci/jobs/planted.sh installs Miri):\n{}",
             text(&built)
         );
         let build = began.elapsed().as_secs_f64();
