@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, KeyHandle, WorkQueue};
+use keyqueue::{Added, Clock, Cursor, KeyHandle, Listed, WorkQueue};
 use keyqueue_loom_tests::{Queue, Settings, check, delayed_queue, queue_of, spawn, spawn_with};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -302,6 +302,32 @@ fn an_add_beside_the_end_of_the_delay_that_it_supersedes_is_delivered_once() {
         let later = queue.try_get().map(drop).is_ok();
         assert_eq!(usize::from(delivered) + usize::from(later), 1);
         assert_eq!(usize::from(added == Added::Queued) + fired, 1);
+    });
+}
+
+/// X4. A look at a key beside the end of its delay. Interleaving: the look finds that the key is not queued; the driver
+/// ends the delay and queues the key; the look finds no delay.
+fn is_seen(name: &str, look: impl Fn(&Queue) -> bool + Copy + Send + Sync + 'static) {
+    check(name, 3, move || {
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
+        queue.add_after(1, NS);
+        time.advance(MS);
+        let firing = spawn_with(&queue, WorkQueue::fire_due);
+        assert!(look(&queue), "neither delayed nor queued");
+        assert_eq!(firing.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_key_is_contained_beside_the_end_of_its_delay() {
+    is_seen("contains_end", |queue| queue.contains(&1));
+}
+
+#[test]
+fn a_key_is_on_a_page_beside_the_end_of_its_delay() {
+    is_seen("page_end", |queue| {
+        let page = queue.page(Cursor::default(), Listed::All, 10);
+        page.keys.len() == 1 && page.counts.queued + page.counts.delayed == 1
     });
 }
 

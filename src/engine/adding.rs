@@ -293,8 +293,8 @@ impl<K> Core<K> {
         added
     }
 
-    /// Locks the shard of the pinned key, if adds supersede delays: then what adds the key or sets or ends its delay
-    /// does so in one step.
+    /// Locks the shard of the pinned key, if adds supersede delays: then what adds the key or sets its delay does so in
+    /// one step.
     pub(super) fn lock_if_superseding(&self, pin: &Pin<K>) -> Option<Shard<'_, K>> {
         self.supersede.then(|| self.keys.lock_of(pin))
     }

@@ -177,8 +177,8 @@ impl<K> Core<K> {
     /// Ends the delay with this stamp, and adds its key. Returns `None` if the delay is not pending, and then the key
     /// stays pinned.
     fn end_delay(&self, pin: &Pin<K>, stamp: Stamp, share: &mut Share<'_>) -> Option<Added<K>> {
-        // An add that supersedes the delay finds it, or finds the key added.
-        let _shard = self.lock_if_superseding(pin);
+        // Who looks at the key under the lock, or adds it and supersedes the delay, finds the delay or the key added.
+        let _shard = self.keys.lock_of(pin);
         let ended = pin.delay().end(stamp);
         ended.then(|| self.add_delayed(pin, stamp.level(), share))
     }

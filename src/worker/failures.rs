@@ -83,7 +83,9 @@ struct Kept<K> {
 impl<K> Kept<K> {
     fn take_stale(&mut self) -> Option<Entry<K, LastFailure>> {
         self.by_key.take_stale(|(key, _)| {
-            let pin = key.pin();
+            let (core, pin) = key.parts();
+            // The delay of a retry ends and the key is added in one step under this lock.
+            let _shard = core.keys.lock_of(pin);
             pin.phase() == State::Idle && pin.delay().due().is_none()
         })
     }
