@@ -284,19 +284,18 @@ impl<K> Core<K> {
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        // The lock keeps a shut-down from visiting the node in between: it would find neither
-        // the delay nor the add. And it keeps a delay from being set or ended in between.
-        let shard = self.lock_if_superseding(pin);
+        let shard = self.lock_for_delay(pin);
         let level = self.supersede_delay(pin.delay(), level, share);
         let added = self.add_in_share(pin, level, share);
         drop(shard);
         added
     }
 
-    /// Locks the shard of the pinned key, if adds supersede delays: then what adds the key or sets its delay does so in
-    /// one step.
-    pub(super) fn lock_if_superseding(&self, pin: &Pin<K>) -> Option<Shard<'_, K>> {
-        self.supersede.then(|| self.keys.lock_of(pin))
+    /// Locks the shard of the pinned key, if its state and its delay are looked at together: if adds supersede delays, or
+    /// if the queue is bounded, since a key that is delayed or queued needs no room. The lock keeps a delay from being
+    /// set or ended in between, and a shut-down from visiting the node: it would find neither the delay nor the add.
+    pub(super) fn lock_for_delay(&self, pin: &Pin<K>) -> Option<Shard<'_, K>> {
+        (self.supersede || self.room().is_some()).then(|| self.keys.lock_of(pin))
     }
 
     /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of

@@ -239,9 +239,8 @@ impl<K> Core<K> {
             }
             return added;
         }
-        // The lock keeps adds out: one that comes in between would find no delay to cancel.
-        let shard = self.lock_if_superseding(&pin);
-        if shard.is_some()
+        let shard = self.lock_for_delay(&pin);
+        if self.supersede
             && let Some(merged) = self.merge_delay(&pin, level)
         {
             drop(shard);

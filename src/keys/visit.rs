@@ -113,8 +113,7 @@ impl<K> Shard<'_, K> {
             if let Some(phase) = node.state.close() {
                 census.count(phase);
             }
-            // Close the delay after the state, so that an add that would supersede the delay and
-            // finds none is refused.
+            // After the state: who finds the delay dropped knows that the key is closed.
             if node.delay.close_and_drop() {
                 census.delayed += 1;
             }

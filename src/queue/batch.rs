@@ -71,7 +71,7 @@ where
     ///
     /// # Panics
     ///
-    /// Panics if the limiter or the hash of a key does. That key is finished without a retry; those behind it are
+    /// Panics if the limiter does. That key is finished without a retry; those behind it are
     /// retried.
     #[doc(alias("nack", "reject", "requeue", "rollback"))]
     #[must_use = "the keys that are refused are not delivered again"]

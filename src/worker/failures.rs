@@ -84,9 +84,12 @@ impl<K> Kept<K> {
     fn take_stale(&mut self) -> Option<Entry<K, LastFailure>> {
         self.by_key.take_stale(|(key, _)| {
             let (core, pin) = key.parts();
-            // The delay of a retry ends and the key is added in one step under this lock.
-            let _shard = core.keys.lock_of(pin);
-            pin.phase() == State::Idle && pin.delay().due().is_none()
+            let is_over = || pin.phase() == State::Idle && pin.delay().due().is_none();
+            is_over() && {
+                // Under this lock the delay of a retry ends and the key is added in one step.
+                let _shard = core.keys.lock_of(pin);
+                is_over()
+            }
         })
     }
 }
