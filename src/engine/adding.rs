@@ -284,7 +284,7 @@ impl<K> Core<K> {
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        let shard = self.lock_for_delay(pin);
+        let shard = self.lock_for_delay(pin, share);
         let level = self.supersede_delay(pin.delay(), level, share);
         let added = self.add_in_share(pin, level, share);
         drop(shard);
@@ -292,10 +292,11 @@ impl<K> Core<K> {
     }
 
     /// Locks the shard of the pinned key, if its state and its delay are looked at together: if adds supersede delays, or
-    /// if the queue is bounded, since a key that is delayed or queued needs no room. The lock keeps a delay from being
-    /// set or ended in between, and a shut-down from visiting the node: it would find neither the delay nor the add.
-    pub(super) fn lock_for_delay(&self, pin: &Pin<K>) -> Option<Shard<'_, K>> {
-        (self.supersede || self.room().is_some()).then(|| self.keys.lock_of(pin))
+    /// if this one may be refused, since a key that is delayed or queued needs no room. The lock keeps the delay from
+    /// ending in between, and a shut-down from visiting the node: it would find neither the delay nor the add. If adds
+    /// supersede delays, it also keeps one from being set.
+    pub(super) fn lock_for_delay(&self, pin: &Pin<K>, share: &Share<'_>) -> Option<Shard<'_, K>> {
+        (self.supersede || share.may_refuse()).then(|| self.keys.lock_of(pin))
     }
 
     /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of

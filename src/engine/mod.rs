@@ -239,7 +239,7 @@ impl<K> Core<K> {
             }
             return added;
         }
-        let shard = self.lock_for_delay(&pin);
+        let shard = self.lock_for_delay(&pin, share);
         if self.supersede
             && let Some(merged) = self.merge_delay(&pin, level)
         {
@@ -251,7 +251,9 @@ impl<K> Core<K> {
             }
             return Some(added);
         }
-        let admit = |pin: &Pin<K>| share.admit(true, || pin.phase() != State::Idle);
+        // In this order: a retry sets a delay before its key becomes idle.
+        let is_known = |pin: &Pin<K>| pin.phase() != State::Idle || pin.delay().due().is_some();
+        let admit = |pin: &Pin<K>| share.admit(true, || is_known(pin));
         match self.timer.delay(pin, level, delay, admit, shard) {
             Registered::Refused => return None,
             Registered::Closed => return Some(Added::ShutDown),

@@ -239,6 +239,11 @@ impl<'r> Share<'r> {
         }
     }
 
+    /// Returns whether a key may be refused.
+    pub(crate) fn may_refuse(&self) -> bool {
+        self.room.is_some() && !self.exceeds
+    }
+
     /// Decides about a key that is to become queued or delayed. If it is idle, returns whether it may, and
     /// takes room for it; while `is_known` says that it is there already, it is not refused. If it is not idle, it
     /// needs no room: gives back what the share has, and returns `false` if that was any, as the key may be idle
