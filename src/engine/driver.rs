@@ -177,7 +177,8 @@ impl<K> Core<K> {
     /// Ends the delay with this stamp, and adds its key. Returns `None` if the delay is not pending, and then the key
     /// stays pinned.
     fn end_delay(&self, pin: &Pin<K>, stamp: Stamp, share: &mut Share<'_>) -> Option<Added<K>> {
-        // Who looks at the key under the lock, or adds it and supersedes the delay, finds the delay or the key added.
+        // A thread that holds this lock, to look at the key or to supersede its delay, finds the delay pending or the key
+        // added.
         let _shard = self.keys.lock_of(pin);
         let ended = pin.delay().end(stamp);
         ended.then(|| self.add_delayed(pin, stamp.level(), share))

@@ -26,8 +26,8 @@
 //!   which its stamp shows ([`delay`](crate::keys::delay)). Stale entries are counted, and swept
 //!   when they outnumber the others, so moving one delay a million times does not leave a million
 //!   entries behind.
-//! * The driver ends a delay and adds its key without unlocking the mutex in between. A shut-down
-//!   takes the wheel away before it visits the keys, so it finds each delay either pending or its
+//! * The driver ends a delay and adds its key under the lock of the key's shard, without unlocking the mutex in
+//!   between. A shut-down takes the wheel away before it visits the keys, so it finds each delay either pending or its
 //!   key added, and counts it (S5).
 //! * Getters are notified after the mutex is unlocked, because that may run user code (wakers).
 //! * A turn reads the clock, then takes every registration made before, and then fires what was due
