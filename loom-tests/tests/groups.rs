@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, TryGetError, WorkQueue};
+use keyqueue::{Added, Cursor, Listed, State, TryGetError, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Settings, check, queue_of, spawn_with};
 use loom::sync::Arc;
 
@@ -318,4 +318,34 @@ impl Wake for Woken {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// P4. A look at a key of level 1 beside its delivery. Interleaving: the look finds that the key is queued; a getter takes the
+/// key; the look asks for its level.
+#[test]
+fn a_key_that_is_looked_at_beside_its_delivery_has_its_level() {
+    for (name, timed) in [("level_page", false), ("level_page_timed", true)] {
+        with_level(name, timed, |queue| {
+            let page = queue.page(Cursor::default(), Listed::All, 10);
+            assert_eq!(page.levels, [0, page.counts.queued]);
+            let [key] = &page.keys[..] else {
+                return assert!(page.keys.is_empty());
+            };
+            let level = (key.state() == State::Queued).then_some(1);
+            assert_eq!(key.level(), level, "{key:?}");
+        });
+    }
+    with_level("level_len", false, |queue| {
+        assert_eq!(queue.len_by_level()[0], 0);
+    });
+}
+
+fn with_level(name: &str, timed: bool, look: impl Fn(&Queue) + Copy + Send + Sync + 'static) {
+    check(name, 3, move || {
+        let queue = queue_of(|builder| builder.levels(2).timing(timed));
+        assert_eq!(queue.entry(1).level(1).add(), Added::Queued);
+        let getter = spawn_with(&queue, |queue| queue.try_get().map(drop));
+        look(&queue);
+        assert!(getter.join().unwrap().is_ok());
+    });
 }

@@ -29,7 +29,7 @@
 //! marked as past before the state can recur (`queued`). So the pair was valid at some moment in
 //! between. A key that is queued but has no time yet counts as queued just now.
 
-use crate::keys::state::{KeyState, State};
+use crate::keys::state::{KeyState, Level, State};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A reading of [`Clock::ticks`](crate::Clock); 0 means none.
@@ -65,6 +65,8 @@ pub(crate) struct Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) phase: State,
+    /// The level of a key that is queued or dirty.
+    pub(crate) level: Option<Level>,
     /// When the key became queued or dirty; `None` means just now.
     pub(crate) dirty: Option<Ticks>,
     /// When its processing began.
@@ -130,12 +132,12 @@ impl Times {
 
     /// Returns the state and its times, as of one moment.
     pub(crate) fn read(&self, state: &KeyState) -> Seen {
-        let mut seen = self.look(state.phase());
+        let mut seen = self.look(state.phase_and_level());
         for _ in 0..LOOKS {
             // Ordering: Acquire; orders the loads of the times before the second load of the state.
             fence(Ordering::Acquire);
-            let now = state.phase();
-            if now == seen.phase {
+            let now = state.phase_and_level();
+            if now == (seen.phase, seen.level) {
                 break;
             }
             seen = self.look(now);
@@ -143,7 +145,7 @@ impl Times {
         seen
     }
 
-    fn look(&self, phase: State) -> Seen {
+    fn look(&self, (phase, level): (State, Option<Level>)) -> Seen {
         // Ordering: Relaxed; ordered by the Acquire of the state before, and by the fence after.
         let queued = self.queued.load(Ordering::Relaxed);
         // Ordering: Relaxed; as above.
@@ -156,7 +158,12 @@ impl Times {
             State::Processing => (None, Some(began)),
             State::Dirty => ((deferred >= began).then_some(deferred), Some(began)),
         };
-        Seen { phase, dirty, held }
+        Seen {
+            phase,
+            level,
+            dirty,
+            held,
+        }
     }
 }
 
@@ -169,7 +176,10 @@ mod tests {
     fn a_key_has_the_times_of_its_state() {
         let state = KeyState::new(ShortHash::of(0), State::Queued, false);
         let times = Times::default();
-        let seen = |phase, dirty, held| assert_eq!(times.read(&state), Seen { phase, dirty, held });
+        let seen = |phase, dirty, held| {
+            let seen = times.read(&state);
+            assert_eq!((seen.phase, seen.dirty, seen.held), (phase, dirty, held));
+        };
         seen(State::Queued, None, None);
         times.queued(5);
         seen(State::Queued, Some(5), None);

@@ -41,8 +41,7 @@ impl<K> Keys<K> {
         let mut depths = vec![0; usize::from(last) + 1];
         for shard in self.shards() {
             shard.for_each(|node| {
-                if node.state.phase() == State::Queued {
-                    let level = node.state.level().unwrap_or(0);
+                if let (State::Queued, Some(level)) = node.state.phase_and_level() {
                     depths[usize::from(level.min(last))] += 1;
                 }
             });

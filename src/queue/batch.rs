@@ -1,7 +1,6 @@
 //! Several keys that are delivered together.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::vec;
@@ -45,12 +44,7 @@ impl<K, L, S> Batch<'_, K, L, S> {
     }
 }
 
-impl<K, L, S> Batch<'_, K, L, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
-    S: BuildHasher,
-{
+impl<K: Send + Sync + 'static, L: RateLimiter<K>, S> Batch<'_, K, L, S> {
     /// Retries each key as [`Item::retry`] does, in order: charges the limiter, adds the key again after the
     /// limiter's delay, with its value, and finishes it. Keys with the same delay are delivered in their order.
     ///

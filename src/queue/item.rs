@@ -1,7 +1,6 @@
 //! What a worker holds: the guard of one key. Dropping it finishes the key.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -123,12 +122,16 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
     pub fn done(self) {
         drop(self);
     }
+
+    /// Returns a handle to the key.
+    pub(crate) fn handle(&self) -> KeyHandle<K> {
+        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin())
+    }
 }
 
 impl<K, L, S, Q> Item<'_, K, L, S, Q>
 where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
+    K: Send + Sync + 'static,
     Q: Deref<Target = WorkQueue<K, L, S>>,
 {
     /// Adds the key again after `delay`, and finishes it.
@@ -205,18 +208,12 @@ where
             _ => self.try_add_after(hold),
         }
     }
-
-    /// Returns a handle to the key.
-    pub(crate) fn handle(&self) -> KeyHandle<K> {
-        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin())
-    }
 }
 
 impl<K, L, S, Q> Item<'_, K, L, S, Q>
 where
-    K: Hash + Eq + Send + Sync + 'static,
+    K: Send + Sync + 'static,
     L: RateLimiter<K>,
-    S: BuildHasher,
     Q: Deref<Target = WorkQueue<K, L, S>>,
 {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See

@@ -171,7 +171,7 @@ fn count(sight: &Sight, counts: &mut Counts, levels: &mut [usize]) {
         State::Idle => {}
         State::Queued => {
             counts.queued += 1;
-            let (level, last) = (sight.level.map_or(0, usize::from), levels.len() - 1);
+            let (level, last) = (sight.seen.level.map_or(0, usize::from), levels.len() - 1);
             levels[level.min(last)] += 1;
         }
         State::Processing | State::Dirty => counts.processing += 1,

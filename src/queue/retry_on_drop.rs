@@ -1,7 +1,6 @@
 //! A guard around an item that retries its key, unless it is told that the work succeeded.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::ops::{Deref, DerefMut};
 
 use crate::limiter::RateLimiter;
@@ -37,9 +36,8 @@ pub struct RetryOnDrop<I> {
 
 impl<K, L, S, Q> Item<'_, K, L, S, Q>
 where
-    K: Hash + Eq + Send + Sync + 'static,
+    K: Send + Sync + 'static,
     L: RateLimiter<K>,
-    S: BuildHasher,
     Q: Deref<Target = WorkQueue<K, L, S>>,
 {
     /// Wraps the item in a guard that retries the key when it is dropped, also by `?`, by a panic, or

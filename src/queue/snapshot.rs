@@ -13,7 +13,7 @@ use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::keys::Shard;
 use crate::keys::node::Pin;
-use crate::keys::state::{Level, State};
+use crate::keys::state::State;
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
 use crate::queue::page::Listed;
@@ -187,8 +187,6 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
 /// What a look at a key has found.
 pub(super) struct Sight {
     pub(super) seen: Seen,
-    /// The level of a key that is queued or dirty.
-    pub(super) level: Option<Level>,
     /// The tick in which the pending delay ends.
     pub(super) due: Option<u64>,
     now: Ticks,
@@ -212,15 +210,18 @@ impl<K> Core<K> {
             let seen = match self.watch() {
                 // SAFETY: as above.
                 Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
-                None => Seen {
-                    phase: at.state.phase(),
-                    dirty: None,
-                    held: None,
-                },
+                None => {
+                    let (phase, level) = at.state.phase_and_level();
+                    Seen {
+                        phase,
+                        level,
+                        dirty: None,
+                        held: None,
+                    }
+                }
             };
             let sight = Sight {
                 seen,
-                level: at.state.level(),
                 due: at.delay.due(),
                 now,
             };
@@ -239,7 +240,7 @@ impl<K> Core<K> {
             State::Idle | State::Processing => seen.held,
         };
         let age = |since: Option<Ticks>| Some(self.watch()?.duration(since?, now));
-        let level = sight.level.filter(|_| self.has_levels());
+        let level = seen.level.filter(|_| self.has_levels());
         KeySnapshot {
             key: Known(pin, PhantomData),
             state: seen.phase,

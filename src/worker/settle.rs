@@ -41,9 +41,7 @@ impl<K, L, S> Lost<'_, '_, K, L, S> {
             Lost::Dropped(key) => key.key(),
         }
     }
-}
 
-impl<K: Key, L, S: BuildHasher> Lost<'_, '_, K, L, S> {
     pub(super) fn handle(&self) -> KeyHandle<K> {
         match self {
             Lost::Held(item) => item.handle(),

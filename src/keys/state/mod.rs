@@ -357,14 +357,6 @@ impl KeyState {
         self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
     }
 
-    /// Returns the level of a key that is queued or dirty; `None` if it is neither.
-    #[inline]
-    pub(crate) fn level(&self) -> Option<Level> {
-        // Ordering: Relaxed; a snapshot.
-        let word = Word(self.0.load(Ordering::Relaxed));
-        word.is(DIRTY).then(|| word.level())
-    }
-
     /// Queued becomes processing.
     #[inline]
     pub(crate) fn begin(&self) -> Begun {
@@ -447,9 +439,17 @@ impl KeyState {
     /// Returns the state; that of an abandoned key is idle. The times that belong to it may be read
     /// afterwards.
     pub(crate) fn phase(&self) -> State {
+        self.phase_and_level().0
+    }
+
+    /// Returns the state, as [`phase`](Self::phase) does, and the level of a key that is queued or dirty.
+    pub(crate) fn phase_and_level(&self) -> (State, Option<Level>) {
         // Ordering: Acquire; pairs with the Release in `add` and in `finish`, and with the fence in
         // `Times::begin`.
-        Word(self.0.load(Ordering::Acquire)).visible()
+        let word = Word(self.0.load(Ordering::Acquire));
+        let phase = word.visible();
+        let has_level = matches!(phase, State::Queued | State::Dirty);
+        (phase, has_level.then(|| word.level()))
     }
 
     /// Counts one more handle or pending delay.
