@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, Full, State, WorkQueue};
+use keyqueue::{Added, Full, State};
 use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
-use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn, spawn_with};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 
@@ -324,84 +324,6 @@ fn an_add_that_waited_and_merges_leaves_room() {
             item.done();
         }
         adder.join().unwrap();
-    });
-}
-
-/// B1. An add of a delayed key needs no room, but it does once the delay has ended and another key has the room.
-/// Interleaving: the add finds that key 1 is delayed; the delay ends, key 1 is delivered, key 3, of the other
-/// shard, takes the room; the add goes on.
-#[test]
-fn a_delay_that_has_ended_gives_an_add_no_room() {
-    check("room_was_delayed", 3, || {
-        let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
-        queue.add_after(1, Duration::from_secs(1));
-        let handle = queue.handle(1);
-        time.advance(Duration::from_secs(1));
-        let adder = spawn(move || handle.entry().refuse().add().is_ok());
-        queue.fire_due();
-        // Waits: the add may have queued the key, and not pushed its entry yet.
-        drop(queue.get().unwrap());
-        let added = queue.entry(3).refuse().add().is_ok();
-        let again = adder.join().unwrap();
-        assert_eq!(queue.len(), 1, "{again} {added}");
-    });
-}
-
-/// B1. The same of a delay of a key that was queued.
-#[test]
-fn a_key_that_was_delivered_gives_a_delay_no_room() {
-    check("room_was_queued", 3, || {
-        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
-        queue.add(1);
-        let delayer = spawn_with(&queue, |queue| {
-            let entry = queue.entry(1).after(Duration::from_secs(1));
-            entry.refuse().add().is_ok()
-        });
-        drop(queue.try_get().unwrap());
-        let added = queue.entry(3).refuse().add().is_ok();
-        let delayed = delayer.join().unwrap();
-        let counts = queue.counts();
-        assert_eq!(counts.queued + counts.delayed, 1, "{delayed} {added}");
-    });
-}
-
-/// B1. A key that is delayed, and then queued, needs no room. Interleaving: an add through a handle finds that the key is
-/// idle; its delay ends, and it is queued; the add finds no room, and no delay. The same of a delay, which looks for the
-/// delay first.
-#[test]
-fn a_key_beside_the_end_of_its_delay_needs_no_room() {
-    for (name, delay) in [
-        ("room_end_add", Duration::ZERO),
-        ("room_end_delay", Duration::from_secs(1)),
-    ] {
-        check(name, 3, move || {
-            let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
-            queue.add_after(1, Duration::from_secs(1));
-            let handle = queue.handle(1);
-            time.advance(Duration::from_secs(1));
-            let firing = spawn_with(&queue, WorkQueue::fire_due);
-            assert!(handle.entry().after(delay).refuse().add().is_ok());
-            firing.join().unwrap();
-        });
-    }
-}
-
-/// B1. A key that is processing, and then delayed, needs no room. Interleaving: the delay finds none; the key is retried
-/// with another delay, and is idle; the delay is refused.
-#[test]
-fn a_delay_beside_a_retry_of_its_key_needs_no_room() {
-    check("room_retry", 3, || {
-        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
-        let handle = queue.handle(1);
-        queue.add(1);
-        let item = queue.get().unwrap();
-        queue.add(2);
-        let delayer = spawn(move || {
-            let entry = handle.entry().after(Duration::from_secs(1));
-            entry.refuse().add().is_ok()
-        });
-        assert_eq!(item.retry_after(Duration::from_secs(2)), Added::Delayed);
-        assert!(delayer.join().unwrap());
     });
 }
 

@@ -184,7 +184,7 @@ impl<K> Core<K> {
     }
 
     /// Adds the key for which `eq` holds at a level, if `share` has or gets room for it, and otherwise returns
-    /// `Some(None)`. Returns `None` if it is not interned.
+    /// `Some(None)`. Returns `None` if it is not interned; then a share that may refuse has room for it.
     pub(crate) fn add_known(
         &self,
         hash: u64,
@@ -196,7 +196,11 @@ impl<K> Core<K> {
             return Some(Some(Added::ShutDown));
         }
         let shard = self.keys.lock(hash);
-        let node = shard.find(hash, eq)?;
+        let Some(node) = shard.find(hash, eq) else {
+            // Under the lock: after it, the key may be queued, and then needs no room (B1).
+            let is_refused = share.may_refuse() && !share.admit(true, || false);
+            return is_refused.then_some(None);
+        };
         let added = self.add_found(&shard, node, level, share);
         drop(shard);
         Some(added.map(|added| self.after_add_slow(added)))

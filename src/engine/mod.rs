@@ -267,10 +267,18 @@ impl<K> Core<K> {
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.
     pub(crate) fn cancel(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> bool {
+        // Dropped last: what the delay had room for is offered to others.
+        let mut share = Share::exceeding(self.room());
         let cancelled = match self.values() {
             None => {
                 let cancel = |node: &Node<K>| node.delay.cancel().is_some();
-                self.keys.lock(hash).read(hash, eq, cancel) == Some(true)
+                let shard = self.keys.lock(hash);
+                let cancelled = shard.read(hash, eq, cancel) == Some(true);
+                if cancelled {
+                    share.receive();
+                    share.give_back();
+                }
+                cancelled
             }
             Some(values) => {
                 let pin = self.keys.lock(hash).pin(hash, eq);
@@ -283,9 +291,6 @@ impl<K> Core<K> {
         };
         if cancelled {
             self.note_cancelled();
-            if let Some(room) = self.room() {
-                room.release(1);
-            }
         }
         cancelled
     }

@@ -65,7 +65,7 @@ impl<K> Core<K> {
             Err(missed) => return Err(Unfinished::Pop(missed)),
         };
         match entry.begin() {
-            (held, Begun::Open) => Ok(held),
+            (held, begun) if begun.is_open() => Ok(held),
             (held, begun) => Err(Unfinished::Closed(held, begun)),
         }
     }
@@ -74,9 +74,9 @@ impl<K> Core<K> {
     #[inline(always)]
     pub(crate) fn take_slow(&self, unfinished: Unfinished<K>) -> Taken<K> {
         match unfinished {
-            Unfinished::Pop(missed) => self.begin_or_nothing(self.fifo.pop_missed(missed)),
+            Unfinished::Pop(missed) => self.begin_or_nothing(self.fifo.pop_missed(missed), None),
             Unfinished::Extras => match self.ordered() {
-                None => self.begin_or_nothing(self.fifo.pop()),
+                None => self.begin_or_nothing(self.fifo.pop(), None),
                 Some(ordered) => self.take_from(ordered),
             },
             Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
@@ -86,7 +86,7 @@ impl<K> Core<K> {
     // Never: queues with one FIFO would pay for its registers.
     #[inline(never)]
     fn take_from(&self, ordered: &Ordered<K>) -> Taken<K> {
-        let taken = self.begin_or_nothing(self.pop_ordered(ordered));
+        let taken = self.begin_or_nothing(self.pop_ordered(ordered), Some(ordered));
         if ordered.has_intervals
             && let Taken::Key(held) = &taken
         {
@@ -120,17 +120,22 @@ impl<K> Core<K> {
     }
 
     #[inline(always)]
-    fn begin_or_nothing(&self, entry: Option<Queued<K>>) -> Taken<K> {
+    fn begin_or_nothing(&self, entry: Option<Queued<K>>, ordered: Option<&Ordered<K>>) -> Taken<K> {
         match entry {
-            Some(entry) => self.begin(entry),
+            Some(entry) => self.begin(entry, ordered),
             None => self.nothing(),
         }
     }
 
-    #[inline]
-    fn begin(&self, entry: Queued<K>) -> Taken<K> {
+    #[inline(always)]
+    fn begin(&self, entry: Queued<K>, ordered: Option<&Ordered<K>>) -> Taken<K> {
         match self.begin_one(entry) {
-            (held, Begun::Open, true) => Taken::Key(held),
+            (held, begun, true) if begun.is_open() => {
+                if let Some(ordered) = ordered {
+                    held.seat(&ordered.seated).begin(begun.level());
+                }
+                Taken::Key(held)
+            }
             (held, begun, loaded) => self.begun_slow(held, begun, loaded),
         }
     }
@@ -195,12 +200,15 @@ impl<K> Core<K> {
         loaded: bool,
         refund: impl FnOnce(&Held<K>),
     ) -> Option<Held<K>> {
-        if begun == Begun::Closed && self.closing.delivered() {
+        if begun.is_closed() && self.closing.delivered() {
             self.getters.notify_all();
         }
-        if begun == Begun::Abandoned {
+        if begun.is_abandoned() {
             self.discard(held);
         } else if loaded {
+            if let Some(ordered) = self.ordered() {
+                held.seat(&ordered.seated).begin(begun.level());
+            }
             return Some(held);
         } else {
             refund(&held);

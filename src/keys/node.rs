@@ -208,7 +208,7 @@ impl<K> Interned<K> {
 
     /// Returns the level of a key that is queued or dirty.
     pub(crate) fn level(&self) -> Option<Level> {
-        self.get().state.phase_and_level().1
+        self.get().state.level()
     }
 
     pub(crate) fn pin(&self) -> Pin<K> {

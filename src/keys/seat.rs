@@ -33,7 +33,8 @@ pub(crate) struct Seat {
     /// The level of the list that the key is in, or [`NOWHERE`]. Accessed under the lock of the groups.
     listed: AtomicU8,
     /// The level of the last delivery, and [`COUNTED`]: written by the thread that has taken the key's
-    /// entry, read by the holder of the key.
+    /// entry, read by the holder of the key. First that of the list, for the counts of the levels; then that of the key,
+    /// which may have been raised between the two.
     delivered: AtomicU8,
     /// Whether the interval after the last delivery is not over, and the key waits for its end. Accessed
     /// under the lock of the groups.
@@ -91,12 +92,19 @@ impl Seat {
         self.stamp.store(id.stamp, Ordering::Relaxed);
     }
 
-    /// Notes the level of a delivery that begins, and whether it counted for other levels.
+    /// Notes the level of the list of which a key is taken, and whether that counted for other levels.
     #[inline]
     pub(crate) fn deliver(&self, level: Level, counted: bool) {
         let counted = if counted { COUNTED } else { 0 };
         // Ordering: Relaxed; see the fields.
         self.delivered.store(level | counted, Ordering::Relaxed);
+    }
+
+    /// Notes the level that the key has when its delivery begins.
+    #[inline]
+    pub(crate) fn begin(&self, level: Level) {
+        // Ordering: Relaxed; see the fields.
+        self.delivered.store(level, Ordering::Relaxed);
     }
 
     pub(crate) fn delivered(&self) -> Level {

@@ -54,8 +54,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
         let Some(groups) = self.core.groups() else {
             return false;
         };
-        let was_paused = groups.is_paused();
-        if groups.pause(false) {
+        let (was_paused, goes_on) = groups.pause(false);
+        if goes_on {
             self.core.getters.notify(1);
         }
         was_paused

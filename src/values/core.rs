@@ -235,7 +235,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         let surplus = merger.count(&mut waiting);
         drop(waiting);
         drop(push);
-        merger.release(surplus);
+        merger.offer(surplus);
         added
     }
 }

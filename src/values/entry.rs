@@ -180,7 +180,7 @@ where
 {
     type Turn = Turn<'q>;
 
-    fn attempt(self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
+    fn attempt(mut self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
         let core = self.target.at.core;
         let merger = core.merger();
         let turn = match (admission, &merger.room) {
@@ -192,7 +192,17 @@ where
                 match Turn::try_new(room, self.edit.weight(merger)) {
                     Some(turn) => Some(turn),
                     // Together with a value that waits already, this one weighs 1: it needs no room (B1).
-                    None if merger.weight.is_none() => return self.attempt_merge(),
+                    None if merger.weight.is_none() => {
+                        self = match self.attempt_merge() {
+                            Ok(added) => return Ok(added),
+                            Err(carried) => carried,
+                        };
+                        // The value may have been all that took room, until it was delivered.
+                        match Turn::try_new(room, 1) {
+                            Some(turn) => Some(turn),
+                            None => return Err(self),
+                        }
+                    }
                     None => return Err(self),
                 }
             }

@@ -83,7 +83,7 @@ impl<V> Merger<V> {
     }
 
     /// Counts the weight of what waits, after a change of it. Returns the weight to
-    /// [release](Self::release) once the key is unlocked.
+    /// [offer](Self::offer) once the key is unlocked.
     #[inline]
     #[must_use]
     pub(super) fn count(&self, waiting: &mut Waiting<V>) -> usize {
@@ -92,14 +92,16 @@ impl<V> Merger<V> {
         let after = after.map_or(0, |value| self.weight(value));
         let before = mem::replace(&mut waiting.weight, after);
         room.add(after.saturating_sub(before));
-        before.saturating_sub(after)
+        let surplus = before.saturating_sub(after);
+        room.lower(surplus);
+        surplus
     }
 
-    /// Makes room. Wakes those who wait for it, which is user code, so no lock is held.
+    /// Offers room that was made to those who wait for it. Wakes them, which is user code, so no lock is held.
     #[inline]
-    pub(super) fn release(&self, weight: usize) {
-        if let Some(room) = &self.room {
-            room.release(weight);
+    pub(super) fn offer(&self, weight: usize) {
+        if let (Some(room), true) = (&self.room, weight > 0) {
+            room.offer();
         }
     }
 
@@ -108,8 +110,11 @@ impl<V> Merger<V> {
     pub(super) fn take(&self, mut waiting: SpinLockGuard<'_, Waiting<V>>) -> Load<V> {
         let load = mem::take(&mut waiting.load);
         let weight = mem::take(&mut waiting.weight);
+        if let Some(room) = &self.room {
+            room.lower(weight);
+        }
         drop(waiting);
-        self.release(weight);
+        self.offer(weight);
         load
     }
 }
@@ -139,7 +144,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
             None => entry.begin(),
             Some(watch) => watch.begin(entry),
         };
-        if begun == Begun::Abandoned {
+        if begun.is_abandoned() {
             return (held, begun, false);
         }
         let load = self.take(waiting);
@@ -189,7 +194,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
         }
         let surplus = catch_panic(|| self.count(&mut waiting));
         drop(waiting);
-        self.release(surplus.unwrap_or(0));
+        self.offer(surplus.unwrap_or(0));
         for (receipts, end) in [(gone, Ended::GivenUp), (receipts, Ended::Dropped)] {
             if let Some(receipts) = receipts {
                 receipts.fire(Some(end));

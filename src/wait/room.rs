@@ -9,15 +9,16 @@
 //!   so what a thread sees queued or delayed is counted (B1). A delay that ends, or that an add supersedes,
 //!   passes its room on to the entry of its key, and exceeds the bound if that is gone meanwhile (B3). If the key
 //!   turns out to be queued or processing, it needs no room: the thread lowers `used` again *before* it merges into
-//!   the key, so that nobody is refused for that room afterwards (B2). The thread that begins a delivery, or cancels
-//!   a delay, lowers `used` after.
+//!   the key, so that nobody is refused for that room afterwards (B2). The thread that begins a delivery lowers
+//!   `used` after; so does one that cancels a delay, but under the lock of the shard: who finds that the key is not
+//!   delayed finds its room free (B1).
 //!
 //!   An add of a key that is known, because it is delayed, exceeds the bound (B1). Its delay may end meanwhile,
 //!   its delivery may make room, and another key may take that. So the add raises `used` first, and then asks
 //!   again whether the key is delayed: if the other key was first, that finds that the delay has ended, for the
 //!   delivery's change of `used` is between the two. If not, the other key is refused.
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
-//!   lock, adds the difference to `used`.
+//!   lock, adds the difference to `used`, under that lock, too: who finds that no value waits finds its room free (B1).
 //!
 //! ```text
 //!     waiting add                            delivery, or whatever else makes room
@@ -130,13 +131,17 @@ impl Room {
         }
     }
 
-    fn lower(&self, weight: usize) {
-        // Ordering: Release; pairs with the Acquire in `add`. The load in `offer` is ordered by the fence there.
-        self.used.fetch_sub(weight as u64, Ordering::Release);
+    /// Gives room back, which is to be [offered](Self::offer) once nothing is locked.
+    #[inline]
+    pub(crate) fn lower(&self, weight: usize) {
+        if weight > 0 {
+            // Ordering: Release; pairs with the Acquire in `add`. The load in `offer` is ordered by the fence there.
+            self.used.fetch_sub(weight as u64, Ordering::Release);
+        }
     }
 
     /// Grants room that was given back. Runs wakers, which are user code.
-    fn offer(&self) {
+    pub(crate) fn offer(&self) {
         // Ordering: SeqCst; pairs with the fence in `Turn::poll`: see the protocol in the header. What is published is
         // `used` alone, by the read-modify-write of `lower`, perhaps some steps before.
         fence_after_rmw();
@@ -260,9 +265,7 @@ impl<'r> Share<'r> {
     #[inline(never)]
     fn admit_to(&mut self, room: &Room, is_idle: bool, is_known: impl Fn() -> bool) -> bool {
         if !is_idle {
-            let has = mem::take(&mut self.has);
-            self.lower(has);
-            return has == 0;
+            return !self.give_back();
         }
         if self.has == 0 {
             if self.exceeds {
@@ -278,16 +281,15 @@ impl<'r> Share<'r> {
 
     /// Takes room that there is not, if the key is known.
     fn exceed(&mut self, room: &Room, is_known: impl Fn() -> bool) -> bool {
-        if !is_known() {
-            return false;
-        }
-        room.add(1);
-        // Again: see the header.
         if is_known() {
-            return true;
+            room.add(1);
+            // Again: see the header.
+            if is_known() {
+                return true;
+            }
+            self.lower(1);
         }
-        self.lower(1);
-        // The key may have been all that took room.
+        // The key may have been all that took room, until it was delivered.
         room.try_take(1)
     }
 
@@ -306,10 +308,18 @@ impl<'r> Share<'r> {
         }
     }
 
+    /// Gives back what the share has. Returns whether that is any.
+    #[inline]
+    pub(crate) fn give_back(&mut self) -> bool {
+        let has = mem::take(&mut self.has);
+        self.lower(has);
+        has > 0
+    }
+
     /// Gives back what is left, and offers it.
     #[inline(never)]
     fn end(&mut self) {
-        self.lower(self.has);
+        self.give_back();
         if let Some(room) = self.room {
             if self.owes {
                 room.offer();

@@ -8,7 +8,8 @@
 //! A key has one letter, found by the address of the interned key, which the handle keeps in its place. A letter is
 //! *busy* while a thread runs user code for it without the lock: merges the value of a key that is given up again,
 //! or puts the key back. Another thread neither takes it out nor puts it back then; a key that is given up meanwhile,
-//! which has been put back and failed again, gets a letter of its own.
+//! which has been put back and failed again, gets a letter of its own, in the place of the busy one. If the queue is shut
+//! down at the same time and refuses the key, both stay.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -139,6 +140,8 @@ impl<K, V> Store<K, V> {
         self.with(|letters| {
             let known = letters.by_key.get(&at).copied();
             let known = known.and_then(|id| letters.by_id.get_mut(&id));
+            // The letter of this key that is being put back needs its place no longer.
+            let leaving = usize::from(known.as_ref().is_some_and(|kept| kept.busy));
             if let Some(kept) = known.filter(|kept| !kept.busy) {
                 let known = &mut kept.letter;
                 known.attempts = known.attempts.saturating_add(letter.attempts);
@@ -156,7 +159,7 @@ impl<K, V> Store<K, V> {
                 };
             }
             let mut dropped = None;
-            if letters.by_id.len() >= self.capacity {
+            if letters.by_id.len() - leaving >= self.capacity {
                 if letters.drops_oldest {
                     dropped = letters.remove_oldest();
                 }
@@ -265,6 +268,43 @@ impl<K, V> Drop for Busy<'_, K, V> {
     fn drop(&mut self) {
         if let Some(kept) = self.0.letters.lock().by_id.get_mut(&self.1) {
             kept.busy = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkQueue;
+    use crate::worker::{Failure, Reason};
+
+    // X1
+    #[test]
+    fn a_key_that_fails_again_while_it_is_put_back_has_the_place_of_its_letter() {
+        let queue = WorkQueue::<&str>::new();
+        for drops_oldest in [false, true] {
+            let store = Store::<&str, ()>::new(2);
+            if drops_oldest {
+                store.drop_oldest();
+            }
+            let give_up = |key| {
+                let given_up = GivenUp {
+                    failure: Failure::Error("no route"),
+                    retries: 0,
+                    reason: Reason::GiveUp,
+                };
+                store.keep(queue.handle(key), &given_up, || None, |(), ()| ())
+            };
+            assert!(give_up("older") && give_up("a"));
+            let added = store.put_back(1, |letter| {
+                let added = letter.key.add();
+                // As a worker does that is faster.
+                assert!(give_up("a"), "there is room");
+                Some(added)
+            });
+            assert!(added.is_some_and(Added::is_accepted));
+            let kept: Vec<_> = store.page(0, 9).iter().map(|letter| *letter.key).collect();
+            assert_eq!((&kept[..], store.lost()), (&["older", "a"][..], 0));
         }
     }
 }

@@ -165,12 +165,12 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
             attempt: retries.saturating_add(1),
             next: next.ok(),
         };
+        if let Some(failures) = &self.failures {
+            let _ = catch_panic(|| failures.keep(item.handle(), &failed));
+        }
         self.trace_failed(item, &failed);
         if let Some(hook) = &self.on_error {
             let _ = catch_panic(|| hook(item, &failed));
-        }
-        if let Some(failures) = &self.failures {
-            let _ = catch_panic(|| failures.keep(item.handle(), &failed));
         }
         match next {
             Ok(delay) => {

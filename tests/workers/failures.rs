@@ -1,6 +1,7 @@
 //! The last failure of each key whose retry is pending (X2).
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::common::poll_until_idle;
@@ -31,6 +32,24 @@ fn of(queue: &Queue, failures: &Failures<u64>, wanted: u64) -> Option<LastFailur
     let page = queue.page(Cursor::default(), Listed::All, 1000);
     let key = page.keys.iter().find(|key| *key.key() == wanted)?;
     failures.of(key)
+}
+
+#[test] // X2
+fn a_failure_is_there_when_its_retry_is() {
+    let (queue, _time) = queue();
+    let failures = Failures::new(10).unwrap();
+    let seen = AtomicBool::new(false);
+    queue.add(1);
+    let workers = Workers::new(&queue).failures(&failures);
+    let workers = workers.on_error(|_, _| {
+        assert_eq!(queue.counts().delayed, 1);
+        seen.store(of(&queue, &failures, 1).is_some(), Ordering::Relaxed);
+    });
+    let run = workers
+        .tasks(1)
+        .run_async(async |_| Err::<(), _>("no route"));
+    assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
+    assert!(seen.into_inner());
 }
 
 #[test] // X2

@@ -208,7 +208,6 @@ impl<K, G> Group<K, G> {
         let mut all = Vec::with_capacity(self.queued as usize);
         for level in 0..rules.levels as Level {
             while let Some(entry) = self.keys.pop(level, seated) {
-                entry.seat(seated).deliver(level, false);
                 all.push(entry);
             }
         }

@@ -79,8 +79,9 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// there is only the group without a name. May run user code.
     fn hold_of(&self, held: &Held<K>, until: u64) -> bool;
 
-    /// Pauses all deliveries, or lets them go on. Returns whether a getter is to be notified.
-    fn pause(&self, pause: bool) -> bool;
+    /// Pauses all deliveries, or lets them go on. Returns whether they were paused, and whether a getter is to be
+    /// notified.
+    fn pause(&self, pause: bool) -> (bool, bool);
 
     /// Returns whether all deliveries are paused.
     fn is_paused(&self) -> bool;

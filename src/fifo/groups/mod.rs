@@ -358,7 +358,7 @@ where
         true
     }
 
-    fn pause(&self, pause: bool) -> bool {
+    fn pause(&self, pause: bool) -> (bool, bool) {
         self.with(|schedule| schedule.pause(pause))
     }
 

@@ -60,9 +60,11 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
+mod begun;
 pub(crate) mod left;
 mod phase;
 
+pub(crate) use begun::Begun;
 pub use phase::State;
 
 use crate::keys::hash::ShortHash;
@@ -119,17 +121,6 @@ impl Word {
         }
     }
 
-    /// What the begin of a delivery finds.
-    fn begun(self) -> Begun {
-        if !self.is(CLOSED) {
-            Begun::Open
-        } else if self.is(ABANDONED) {
-            Begun::Abandoned
-        } else {
-            Begun::Closed
-        }
-    }
-
     /// The state that reports show: an abandoned key is idle.
     fn visible(self) -> State {
         if self.is(CLOSED) && self.is(ABANDONED) {
@@ -163,16 +154,6 @@ pub(crate) enum Marked {
     Raised,
     /// The queue is shut down; nothing changed.
     Closed,
-}
-
-/// What the begin of a delivery found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begun {
-    Open,
-    /// A shut-down had closed the key.
-    Closed,
-    /// A shut-down had abandoned the key, which was closed before: it must not be delivered.
-    Abandoned,
 }
 
 /// What a sweep does with a node.
@@ -357,6 +338,14 @@ impl KeyState {
         self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
     }
 
+    /// Returns the level of a key that is queued or dirty; `None` if it is neither.
+    #[inline]
+    pub(crate) fn level(&self) -> Option<Level> {
+        // Ordering: Relaxed; a snapshot.
+        let word = Word(self.0.load(Ordering::Relaxed));
+        word.is(DIRTY).then(|| word.level())
+    }
+
     /// Queued becomes processing.
     #[inline]
     pub(crate) fn begin(&self) -> Begun {
@@ -365,7 +354,7 @@ impl KeyState {
         debug_assert_eq!(was.phase(), State::Queued, "begin found {:#x}", was.0);
         // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
         fence_after_rmw();
-        was.begun()
+        Begun::of(was)
     }
 
     /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's

@@ -191,21 +191,21 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
         if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
             return added.ok_or(self);
         }
-        // Before the copy, which is user code and not made under a lock, nor for a key that is refused.
-        if !share.admit(true, || false) {
-            return Err(self);
-        }
+        // Not under the lock: the copy is user code.
         let added = core.add_at(hash, level, self.to_owned().into_key(), share);
         added.map_err(|_copy| self)
     }
 
     fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self> {
-        if let Some(pinned) = self.find(at) {
-            return Ok((pinned, Some(self)));
+        let shard = at.core.keys.lock(self.hash);
+        if let Some(pin) = shard.pin(self.hash, |known| self.is(known)) {
+            return Ok((Pinned(pin), Some(self)));
         }
+        // Under the lock, as the key may be queued after it.
         if !share.admit(true, || false) {
             return Err(self);
         }
+        drop(shard);
         let pinned = at.core.pin_in(self.hash, self.to_owned().into_key(), share);
         let (pin, _known) = pinned.map_err(|_copy| self)?;
         Ok((Pinned(pin), Some(self)))

@@ -303,8 +303,6 @@ impl<K, G> Schedule<K, G> {
         let cooling = self.cooling.as_mut();
         let waiting = cooling.map_or(Vec::new(), Cooling::take_all);
         for entry in waiting {
-            let seat = entry.seat(&self.seated);
-            seat.deliver(entry.level().unwrap_or(0), false);
             let number = self.end_wait(&entry);
             self.groups.get(number).in_flight += u32::from(self.rules.limit.is_some());
             self.relocate(number);
@@ -420,13 +418,14 @@ impl<K, G> Schedule<K, G> {
         self.is_paused
     }
 
-    /// Pauses all deliveries, or lets them go on. Returns whether a getter is to be notified.
-    pub(super) fn pause(&mut self, pause: bool) -> bool {
+    /// Pauses all deliveries, or lets them go on. Returns whether they were paused, and whether a getter is to be
+    /// notified.
+    pub(super) fn pause(&mut self, pause: bool) -> (bool, bool) {
         let was_paused = std::mem::replace(&mut self.is_paused, pause);
         // Keys have become ready meanwhile, and the getters that were notified for them have found none.
         let goes_on = was_paused && self.is_ready();
         self.catches_up |= goes_on;
-        goes_on
+        (was_paused, goes_on)
     }
 
     /// Returns the number of queued keys.

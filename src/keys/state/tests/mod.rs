@@ -86,12 +86,12 @@ fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
     ];
     for beside in companions() {
         let queued = state(bits(State::Queued) | beside);
-        let begun = match (beside & CLOSED, beside & ABANDONED) {
-            (0, _) => Begun::Open,
-            (_, 0) => Begun::Closed,
-            _ => Begun::Abandoned,
-        };
-        assert_eq!(queued.begin(), begun);
+        let (closed, abandoned) = (beside & CLOSED != 0, beside & ABANDONED != 0);
+        let begun = queued.begin();
+        assert_eq!(begun.is_open(), !closed);
+        assert_eq!(begun.is_closed(), closed && !abandoned);
+        assert_eq!(begun.is_abandoned(), closed && abandoned);
+        assert_eq!(u64::from(begun.level()), beside % PIN / LEVEL);
         assert_eq!(word(&queued), bits(State::Processing) | beside);
         for (before, after) in table {
             let state = state(bits(before) | beside);
