@@ -167,6 +167,23 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
     });
 }
 
+/// P4. The same beside a shut-down: the delivery begins when the key is closed.
+#[test]
+fn a_key_that_is_raised_and_closed_beside_a_getter_has_its_level() {
+    check("raise_closed_beside_get", 3, || {
+        let queue = queue_of::<u8>(|builder| builder.levels(2));
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| queue.try_get().map(|item| item.level()));
+        let added = queue.entry(1).level(0).add();
+        queue.shut_down();
+        let got = getter.join().unwrap();
+        let rest = queue.try_get().map(|item| item.level());
+        if added == Added::Merged {
+            assert!(matches!((got, rest), (Ok(0), Err(_)) | (Err(_), Ok(0))));
+        }
+    });
+}
+
 /// P3. Interleaving: the key is raised before the thread that has queued it has pushed its entry, or while another add
 /// raises it further.
 #[test]

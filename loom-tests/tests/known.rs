@@ -102,6 +102,19 @@ fn a_delay_beside_the_delivery_of_its_key_is_not_refused() {
     });
 }
 
+/// B1. The same of an add, which finds that the key is idle, and reads how much room there is: not an older count.
+#[test]
+fn an_add_beside_the_delivery_of_its_key_is_not_refused() {
+    check("room_own_add", 3, || {
+        let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
+        queue.add(1);
+        let handle = queue.handle(1);
+        let adder = spawn(move || handle.entry().refuse().add().is_ok());
+        drop(queue.try_get().unwrap());
+        assert!(adder.join().unwrap());
+    });
+}
+
 /// B1. A delayed key needs no room, and leaves its own when it is cancelled. Interleaving: the delay is cancelled; an add of
 /// the key finds no delay, and no room; the room is given back.
 #[test]

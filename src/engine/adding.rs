@@ -217,12 +217,12 @@ impl<K> Core<K> {
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
         // SAFETY: found under the lock, which is held during the call.
-        let delay = unsafe { &node.get().delay };
-        let level = self.supersede_delay(delay, level, share);
+        let found = unsafe { node.get() };
+        let level = self.supersede_delay(&found.delay, level, share);
         // SAFETY: as above.
         let added = unsafe {
             node::add_locked_at(node, level, |state| {
-                admit(state, share, || delay.due().is_some())
+                admit(state, share, || found.is_known())
             })
         }?;
         if let node::Added::Queued(_) = added {
@@ -323,8 +323,8 @@ impl<K> Core<K> {
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        let is_delayed = || pin.delay().due().is_some();
-        let added = pin.add_at(level, |state| admit(state, share, is_delayed))?;
+        let is_known = || pin.is_known();
+        let added = pin.add_at(level, |state| admit(state, share, is_known))?;
         if let node::Added::Queued(_) = added {
             share.spend();
         }

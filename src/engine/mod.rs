@@ -53,7 +53,7 @@ use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Node, Pin};
 use crate::keys::seat::Seated;
 use crate::keys::slab::SideData;
-use crate::keys::state::{Level, State};
+use crate::keys::state::Level;
 use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
@@ -251,9 +251,7 @@ impl<K> Core<K> {
             }
             return Some(added);
         }
-        // In this order: a retry sets a delay before its key becomes idle.
-        let is_known = |pin: &Pin<K>| pin.phase() != State::Idle || pin.delay().due().is_some();
-        let admit = |pin: &Pin<K>| share.admit(true, || is_known(pin));
+        let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
         match self.timer.delay(pin, level, delay, admit, shard) {
             Registered::Refused => return None,
             Registered::Closed => return Some(Added::ShutDown),

@@ -45,6 +45,12 @@ impl<K> Node<K> {
             key,
         }
     }
+
+    /// Returns whether the key is queued, processing or delayed.
+    pub(crate) fn is_known(&self) -> bool {
+        // In this order: a retry sets a delay before its key becomes idle.
+        self.state.phase() != State::Idle || self.delay.due().is_some()
+    }
 }
 
 pub(crate) struct NodeRef<K>(pub(crate) NonNull<Node<K>>);
@@ -204,6 +210,10 @@ impl<K> Interned<K> {
 
     pub(crate) fn phase(&self) -> State {
         self.get().state.phase()
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        self.get().is_known()
     }
 
     /// Returns the level of a key that is queued or dirty.

@@ -140,8 +140,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let busy = |node: &Node<K>| node.state.phase() != State::Idle || node.delay.due().is_some();
-        self.read(key, busy) == Some(true)
+        self.read(key, Node::is_known) == Some(true)
     }
 
     /// Calls `f` with the node of a key, if the key is interned.

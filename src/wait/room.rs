@@ -17,6 +17,8 @@
 //!   its delivery may make room, and another key may take that. So the add raises `used` first, and then asks
 //!   again whether the key is delayed: if the other key was first, that finds that the delay has ended, for the
 //!   delivery's change of `used` is between the two. If not, the other key is refused.
+//!   An add that exceeds the bound, through a handle, takes no lock (F1). Between its two changes another add of the key,
+//!   which may be refused, finds no room and an idle key, and is refused, as if the room had been another key's.
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
 //!   lock, adds the difference to `used`, under that lock, too: who finds that no value waits finds its room free (B1).
 //!

@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime};
 
 use super::by_key::{ByKey, Entry, Gone, address};
 use super::{Failed, Workers};
-use crate::keys::state::State;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, Mutex, assert_unlocked};
 use crate::{ConfigError, KeyHandle, KeySnapshot};
@@ -84,7 +83,7 @@ impl<K> Kept<K> {
     fn take_stale(&mut self) -> Option<Entry<K, LastFailure>> {
         self.by_key.take_stale(|(key, _)| {
             let (core, pin) = key.parts();
-            let is_over = || pin.phase() == State::Idle && pin.delay().due().is_none();
+            let is_over = || !pin.is_known();
             is_over() && {
                 // Under this lock the delay of a retry ends and the key is added in one step.
                 let _shard = core.keys.lock_of(pin);

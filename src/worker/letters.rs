@@ -8,8 +8,8 @@
 //! A key has one letter, found by the address of the interned key, which the handle keeps in its place. A letter is
 //! *busy* while a thread runs user code for it without the lock: merges the value of a key that is given up again,
 //! or puts the key back. Another thread neither takes it out nor puts it back then; a key that is given up meanwhile,
-//! which has been put back and failed again, gets a letter of its own, in the place of the busy one. If the queue is shut
-//! down at the same time and refuses the key, both stay.
+//! which has been put back and failed again, gets a letter of its own, in the place of the busy one. If the busy one is not
+//! put back after all, because the queue is shut down, say, both stay, and the store has one more than its capacity.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -159,7 +159,7 @@ impl<K, V> Store<K, V> {
                 };
             }
             let mut dropped = None;
-            if letters.by_id.len() - leaving >= self.capacity {
+            if letters.by_key.len() - leaving >= self.capacity {
                 if letters.drops_oldest {
                     dropped = letters.remove_oldest();
                 }

@@ -35,7 +35,7 @@ fn of(queue: &Queue, failures: &Failures<u64>, wanted: u64) -> Option<LastFailur
 }
 
 #[test] // X2
-fn a_failure_is_there_when_its_retry_is() {
+fn the_hook_of_errors_finds_the_failure() {
     let (queue, _time) = queue();
     let failures = Failures::new(10).unwrap();
     let seen = AtomicBool::new(false);

@@ -10,7 +10,7 @@ pub(crate) struct Begun(u8);
 impl Begun {
     #[inline]
     pub(super) fn of(word: Word) -> Self {
-        Begun((word.0 % HASH) as u8 | word.level() * HASH as u8)
+        Begun((word.0 % HASH) as u8 | (word.level() * HASH as u8))
     }
 
     #[inline]
