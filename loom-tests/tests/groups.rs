@@ -258,7 +258,7 @@ fn a_pause_is_ended_once() {
     check("group_resume_twice", 3, || {
         let queue: Queue = queue_of(keyqueue::Builder::pausable);
         queue.pause().unwrap();
-        let other = spawn_with(&queue, |queue| queue.resume());
+        let other = spawn_with(&queue, WorkQueue::resume);
         assert!(queue.resume() != other.join().unwrap());
     });
 }
