@@ -362,7 +362,8 @@ fn interns_no_key_that_is_refused(name: &str, delay: Duration) {
         if let Ok(item) = queue.try_get() {
             item.done();
         }
-        queue.add(2);
+        // Of the other shard.
+        queue.add(3);
         if let Err(Full(key)) = adder.join().unwrap() {
             assert_eq!(key, 1);
         }
