@@ -197,7 +197,7 @@ impl<K> Core<K> {
         }
         let shard = self.keys.lock(hash);
         let Some(node) = shard.find(hash, eq) else {
-            // Under the lock: after it, the key may be queued, and then needs no room (B1).
+            // Under the lock: once it is unlocked, another thread may queue the key, which then needs no room (B1).
             let is_refused = share.may_refuse() && !share.admit(true, || false);
             return is_refused.then_some(None);
         };

@@ -13,12 +13,14 @@
 //!   `used` after; so does one that cancels a delay, but under the lock of the shard: who finds that the key is not
 //!   delayed finds its room free (B1).
 //!
-//!   An add of a key that is known, because it is delayed, exceeds the bound (B1). Its delay may end meanwhile,
-//!   its delivery may make room, and another key may take that. So the add raises `used` first, and then asks
-//!   again whether the key is delayed: if the other key was first, that finds that the delay has ended, for the
-//!   delivery's change of `used` is between the two. If not, the other key is refused.
-//!   An add that exceeds the bound, through a handle, takes no lock (F1). Between its two changes another add of the key,
-//!   which may be refused, finds no room and an idle key, and is refused, as if the room had been another key's.
+//!   An add of a key that is *known* (queued, processing or delayed) exceeds the bound (B1). The key may be delivered
+//!   meanwhile, which makes room, and another key may take that. So the add raises `used` first, and then asks
+//!   again whether the key is known: if the other key was first, that finds that it is not, for the
+//!   delivery's change of `used` is between the two. If not, the other key is refused. An add whose key is not known any
+//!   more tries to take room once more.
+//!
+//!   An add through a handle that is never refused takes no lock (F1). Between its two changes, another add of its key,
+//!   which may be refused, finds no room and an idle key: it is refused, although no other key has the room.
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
 //!   lock, adds the difference to `used`, under that lock, too: who finds that no value waits finds its room free (B1).
 //!

@@ -8,8 +8,9 @@
 //! A key has one letter, found by the address of the interned key, which the handle keeps in its place. A letter is
 //! *busy* while a thread runs user code for it without the lock: merges the value of a key that is given up again,
 //! or puts the key back. Another thread neither takes it out nor puts it back then; a key that is given up meanwhile,
-//! which has been put back and failed again, gets a letter of its own, in the place of the busy one. If the busy one is not
-//! put back after all, because the queue is shut down, say, both stay, and the store has one more than its capacity.
+//! which has been put back and failed again, gets a new letter. That needs no room, for the busy letter is about to be taken
+//! out. If it is not (the queue has been shut down and refuses the key, or user code panics), both letters stay, and the
+//! store has one more than its capacity.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -140,7 +141,7 @@ impl<K, V> Store<K, V> {
         self.with(|letters| {
             let known = letters.by_key.get(&at).copied();
             let known = known.and_then(|id| letters.by_id.get_mut(&id));
-            // The letter of this key that is being put back needs its place no longer.
+            // The letter of this key that is being put back, if one is: it is about to be taken out.
             let leaving = usize::from(known.as_ref().is_some_and(|kept| kept.busy));
             if let Some(kept) = known.filter(|kept| !kept.busy) {
                 let known = &mut kept.letter;

@@ -338,8 +338,8 @@ impl KeyState {
         self.0.fetch_or(u64::from(level) * LEVEL, Ordering::Relaxed);
     }
 
-    /// Returns the level of a key that is queued or dirty; `None` if it is neither. Each push to a group asks for it, so
-    /// it does not look at the rest.
+    /// Returns the level of a key that is queued or dirty; `None` if it is neither. Cheaper than
+    /// [`phase_and_level`](Self::phase_and_level), for each push to a group (row `levels`).
     #[inline]
     pub(crate) fn level(&self) -> Option<Level> {
         // Ordering: Relaxed; a snapshot.

@@ -201,7 +201,7 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
         if let Some(pin) = shard.pin(self.hash, |known| self.is(known)) {
             return Ok((Pinned(pin), Some(self)));
         }
-        // Under the lock, as the key may be queued after it.
+        // Under the lock, as in `add_known`.
         if !share.admit(true, || false) {
             return Err(self);
         }
