@@ -281,6 +281,7 @@ mod tests {
 
     // X1
     #[test]
+    #[cfg_attr(miri, ignore = "asks the system for the date")]
     fn a_key_that_fails_again_while_it_is_put_back_has_the_place_of_its_letter() {
         let queue = WorkQueue::<&str>::new();
         for drops_oldest in [false, true] {
