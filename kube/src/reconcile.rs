@@ -55,17 +55,7 @@ where
         }
         let object_ref = cause.object.clone();
         let Some(object) = self.store.get(&object_ref) else {
-            let asked_for = match &cause.reason {
-                None
-                // The end of a reconciliation during which it was deleted. It is dropped, as a
-                // retry or a requeue that was pending.
-                | Some(
-                    ReconcileReason::ReconcilerRequestedRetry
-                    | ReconcileReason::ErrorPolicyRequestedRetry,
-                ) => false,
-                Some(_) => true,
-            };
-            if asked_for {
+            if cause.is_asked_for() {
                 self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
                     .await;
             }

@@ -64,7 +64,7 @@ pub(crate) struct Settings<K: Resource + 'static> {
 }
 
 impl<K: Resource + 'static> Settings<K> {
-    pub(super) fn new(name: String) -> Self {
+    pub(crate) fn new(name: String) -> Self {
         Settings {
             name,
             workers: WORKERS,

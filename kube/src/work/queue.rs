@@ -22,8 +22,8 @@ pub(crate) struct Cause<K: Resource> {
     /// The object as it was reconciled, or as a newer change refers to it. The key, which equals it, may have the
     /// uid and the version of an earlier object of this name.
     pub(crate) object: ObjectRef<K>,
-    /// The first reason since the last delivery, as in kube-runtime; `None` if the object was
-    /// deleted, and nothing else is known.
+    /// The first reason since the last delivery, but that of a retry only if there is no other; `None` if the
+    /// object was deleted, and nothing else is known.
     pub(crate) reason: Option<ReconcileReason>,
     /// It was deleted since the last delivery: failures before that are of another object.
     pub(crate) was_gone: bool,
@@ -33,9 +33,18 @@ impl<K: Resource> Cause<K> {
     fn merge(&mut self, newer: Self) {
         self.object = newer.object;
         self.was_gone |= newer.was_gone;
-        if self.reason.is_none() {
+        if newer.reason.is_some() && !self.is_asked_for() {
             self.reason = newer.reason;
         }
+    }
+
+    /// Returns whether there is more than a deletion, and a retry or a requeue, which a deletion drops.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        use ReconcileReason::{ErrorPolicyRequestedRetry, ReconcilerRequestedRetry};
+        !matches!(
+            self.reason,
+            None | Some(ErrorPolicyRequestedRetry | ReconcilerRequestedRetry)
+        )
     }
 }
 
@@ -159,6 +168,7 @@ where
             let _ = queue.entry(object).level(urgency.level()).put(cause);
         }
         Change::Gone(object) => {
+            // The deletion takes neither the level nor the reason of the retry, which after a panic is that of a change.
             queue.cancel(&object);
             // The delivery finds no object, and forgets the failures.
             let cause = Cause {
@@ -171,5 +181,84 @@ where
                 .level(Urgency::Background.level())
                 .put(cause);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use keyqueue::Item;
+    use kube_runtime::reflector;
+    use kube_runtime::watcher::Event;
+
+    use super::*;
+
+    fn queue() -> Queue<ConfigMap> {
+        build(&mut Settings::new("maps".into())).unwrap()
+    }
+
+    fn changed(object: &ObjectRef<ConfigMap>) -> Change<ConfigMap> {
+        Change::of_object(object.clone(), Urgency::Change)
+    }
+
+    fn again(mut item: Item<'_, Key<ConfigMap>, Limiter<ConfigMap>>, reason: ReconcileReason) {
+        item.value_mut().reason = Some(reason);
+        let _ = item.retry_after(Duration::from_secs(3600));
+    }
+
+    /// K5, K6: after a panic a retry has the reason of its delivery.
+    #[test]
+    fn a_deletion_has_neither_the_level_nor_the_reason_of_the_retry_that_it_drops() {
+        let queue = queue();
+        let [a, b] = ["a", "b"].map(ObjectRef::new);
+        put(&queue, changed(&a));
+        again(queue.try_get().unwrap(), ReconcileReason::ObjectUpdated);
+        put(&queue, Change::Gone(a.clone()));
+        put(&queue, changed(&b));
+        let [first, last] = [(); 2].map(|()| queue.try_get().unwrap());
+        assert_eq!([first.key().key(), last.key().key()], [&b, &a]);
+        assert!(!last.value().is_asked_for());
+    }
+
+    /// K6: the deletion comes while the object is reconciled.
+    #[test]
+    fn a_deletion_and_a_retry_are_not_asked_for() {
+        use ReconcileReason::{ErrorPolicyRequestedRetry, ReconcilerRequestedRetry};
+        let queue = queue();
+        let a = ObjectRef::new("a");
+        for reason in [ErrorPolicyRequestedRetry, ReconcilerRequestedRetry] {
+            put(&queue, changed(&a));
+            let item = queue.try_get().unwrap();
+            put(&queue, Change::Gone(a.clone()));
+            again(item, reason);
+            let item = queue.try_get().unwrap();
+            assert!(!item.value().is_asked_for());
+        }
+    }
+
+    /// K6
+    #[test]
+    fn an_object_that_is_created_again_before_its_deletion_is_delivered_was_gone() {
+        let queue = queue();
+        let a = ObjectRef::new("a");
+        put(&queue, changed(&a));
+        put(&queue, Change::Gone(a.clone()));
+        put(&queue, changed(&a));
+        let cause = queue.try_get().unwrap().take().unwrap();
+        assert!(cause.was_gone);
+    }
+
+    /// K2, K9
+    #[test]
+    fn a_cluster_scoped_owner_is_one_key_whatever_namespace_a_reference_to_it_has() {
+        let (store, mut writer) = reflector::store();
+        let mut owner = ConfigMap::default();
+        owner.metadata.name = Some("a".into());
+        writer.apply_watcher_event(&Event::Apply(owner));
+        let change = changed(&ObjectRef::new("a").within("default"));
+        let Change::Reconcile { object, .. } = own_reference(change, &store) else {
+            panic!("a change stays one");
+        };
+        assert_eq!(object, ObjectRef::new("a"));
     }
 }

@@ -154,6 +154,35 @@ async fn a_queued_reconciliation_of_a_deleted_object_is_an_error_on_the_stream()
     assert_eq!(probe.begun(), ["a"]);
 }
 
+/// K6: the change has taken the place of a requeue, and is what was asked for last.
+#[tokio::test]
+async fn a_queued_change_of_a_deleted_object_that_waited_for_its_requeue_is_an_error_too() {
+    async fn requeue(map: Arc<ConfigMap>, probe: Arc<Probe>) -> Result<Action, Failed> {
+        probe.visit(&map).await;
+        Ok(Action::requeue(Duration::from_secs(3600)))
+    }
+    let (server, probe) = (Server::default(), Probe::new());
+    server.put("a");
+    let controller = Controller::new(server.maps(), Config::default()).workers(1);
+    let store = controller.store();
+    let mut results = spawn(controller.run(requeue, never, Arc::clone(&probe)));
+    assert!(results.next().await.unwrap().is_ok());
+    settle().await; // the requeue is pending
+    probe.close();
+    server.put("busy");
+    until(|| probe.running() == ["busy"]).await;
+    let changed = server.put("a");
+    until(|| version(&store, "a") == Some(changed)).await;
+    server.delete(MAPS, "a");
+    until(|| store.len() == 1).await;
+    probe.open();
+    assert!(results.next().await.unwrap().is_ok());
+    match results.next().await.unwrap() {
+        Err(Error::ObjectNotFound(object)) => assert_eq!(object.name, "a"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// K3: an object with a finalizer that is being deleted is an object that has changed.
 #[tokio::test]
 async fn an_object_that_waits_for_its_finalizer_is_reconciled() {
