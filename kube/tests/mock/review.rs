@@ -224,7 +224,7 @@ async fn a_requeue_may_be_far() {
     until(|| probe.count("a") == 2).await;
 }
 
-/// K2, K10: a lease that is lost and is back while a reconciler blocks.
+/// K2, K10: a lease that is lost and is back while a reconciler blocks. It holds the only worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reconciler_that_blocks_over_a_short_loss_is_not_joined_by_another() {
     type Block = (Mutex<std::sync::mpsc::Receiver<()>>, Mutex<(u32, u32, u32)>);
@@ -242,7 +242,7 @@ async fn a_reconciler_that_blocks_over_a_short_loss_is_not_joined_by_another() {
         Ok(Action::await_change())
     }
     let server = Server::default();
-    server.put("a");
+    server.put_all(&["a", "b"]);
     let milliseconds = Duration::from_millis;
     let leadership = LeaderElection::new(server.client(), "default", "books")
         .renew_deadline(milliseconds(500))
@@ -251,8 +251,9 @@ async fn a_reconciler_that_blocks_over_a_short_loss_is_not_joined_by_another() {
         .unwrap();
     let (unblock, blocked) = std::sync::mpsc::channel();
     let blocks = Arc::new((Mutex::new(blocked), Mutex::default()));
-    let controller =
-        Controller::new(server.maps(), Config::default()).leader_election(leadership.clone());
+    let controller = Controller::new(server.maps(), Config::default())
+        .workers(1)
+        .leader_election(leadership.clone());
     let _results = spawn(controller.run_with_retries(block, Arc::clone(&blocks)));
     until(|| blocks.1.lock().unwrap().0 == 1).await;
     for _ in 0..3 {
