@@ -27,9 +27,9 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// queue`, `miri visibility canceller`, `nats marks`, `fleet lost`, `stress values`, `model`, `ownership`. The second word
-/// is the test binary, or for unit tests, those of keyqueue-nats and the lives of keyqueue-soak the
-/// filter; the third selects the tests that have it in their name.
+/// queue`, `miri visibility canceller`, `nats marks`, `fleet lost`, `kube mock lists`, `stress values`, `model`, `ownership`.
+/// The second word is the test binary (for `miri` and `kube` also `unit`), or for unit tests, those of keyqueue-nats and
+/// the lives of keyqueue-soak the filter; the third selects the tests that have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checker<'a> {
     kind: &'a str,
@@ -44,9 +44,8 @@ impl<'a> Checker<'a> {
         let (kind, part, filter) = (word(), word(), word());
         let known = match kind {
             "model" | "ownership" => part.is_empty(),
-            "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" | "fleet" => {
-                !part.is_empty()
-            }
+            "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" | "fleet"
+            | "kube" => !part.is_empty(),
             _ => false,
         };
         ensure!(known && words.next().is_none(), "`{text}` is no checker");
@@ -100,6 +99,8 @@ impl<'a> Checker<'a> {
             "ownership" => ("nats", "test -p keyqueue-nats-model".to_owned()),
             "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
             "fleet" => ("nats", format!("test -p keyqueue-nats --test {part}")),
+            "kube" if part == "unit" => (kind, "test -p keyqueue-kube --lib".to_owned()),
+            "kube" => (kind, format!("test -p keyqueue-kube --test {part}")),
             _ => {
                 let tests = match kind {
                     "unit" => format!("keyqueue --lib {part}"),
