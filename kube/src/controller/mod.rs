@@ -34,8 +34,8 @@ pub(crate) type Source<K> = BoxStream<'static, watcher::Result<Vec<Change<K>>>>;
 ///
 /// It has the methods of [`kube_runtime::Controller`], so a controller moves over by another `use`.
 /// The page `docs/coming_from_kube_runtime.md` of the crate has a table of all of them, and what
-/// differs. Between the watches and the reconcilers is a [`keyqueue::WorkQueue`]. The promises K1
-/// to K12 are in `docs/promises.md`.
+/// differs. Between the watches and the reconcilers is a [`keyqueue::WorkQueue`]. What is
+/// promised is in `docs/promises.md`.
 ///
 /// ```no_run
 /// use std::sync::Arc;

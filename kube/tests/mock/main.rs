@@ -1,4 +1,4 @@
-//! The promises K1 to K12 of `docs/promises.md`, on an API server within the test.
+//! The promises of `docs/promises.md`, on an API server within the test.
 //!
 //! No assertion depends on how long something takes. What is waited for has a limit of a minute, so
 //! that a lost event is a failure instead of a test that hangs.
