@@ -1,9 +1,11 @@
 //! What getters and the timer's thread read without the lock, and what a late push leaves.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use super::NEVER;
-use super::grouping::Grouping;
+use super::grouping::{Grouping, Ready};
+use crate::engine::taking::Taken;
 use crate::{Clock, WorkQueue};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -63,4 +65,40 @@ fn shrinking_an_ended_queue_keeps_the_entry_of_a_key_that_waits_for_its_interval
     time.advance(SECOND);
     queue.fire_due();
     assert_eq!(*queue.try_get().unwrap(), 2);
+}
+
+// Another thread may see the group without the token: it looks between the two.
+#[test] // C12 G5
+fn a_token_that_comes_back_makes_all_keys_of_its_group_deliverable() {
+    let (clock, _time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = builder
+        .group_by(|n: &u64| n % 2)
+        .group_rate(1.0, 1)
+        .build()
+        .unwrap();
+    queue.add_all([1, 3, 5]);
+    let groups = queue.core.groups().unwrap();
+    let Taken::Key(held) = queue.core.take() else {
+        panic!("a key is queued");
+    };
+    assert_eq!(groups.missing(9), None);
+    assert_eq!(groups.refund(&held), Ready::Several);
+    assert_eq!(groups.missing(9), Some(0));
+    queue.core.finish(held);
+}
+
+#[test] // C9 C12 G6
+fn a_hold_that_does_not_prolong_one_that_is_over_wakes_a_getter() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue = builder.group_by(|n: &u64| n % 2).build().unwrap();
+    queue.add_all([1, 3]);
+    let mut item = queue.get().unwrap();
+    assert!(queue.hold_group(&1_u64, SECOND));
+    let waiter = queue.core.getters.register(Waker::noop());
+    time.advance(SECOND);
+    assert!(item.hold_group(Duration::ZERO).is_accepted());
+    assert!(waiter.is_notified(Waker::noop()));
+    queue.core.getters.cancel(waiter);
 }
