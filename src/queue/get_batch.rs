@@ -72,8 +72,8 @@ impl UpTo {
     /// * the queue is shut down, so a drain does not wait for it.
     ///
     /// It notices that when it comes about: when a key is added, or when keys may be delivered for another reason, for
-    /// example because a group is released or the queue goes on after a pause. A delay that uses up the last of the
-    /// capacity is noticed when an add finds no room.
+    /// example because a group is released or the queue goes on after a pause. That a delay has used up the last of
+    /// the capacity is noticed when an add finds no room.
     ///
     /// The first getter that has to wait for more starts the queue's timer thread, which ends the time. With
     /// [`manual_timers`](crate::Builder::manual_timers), [`fire_due`](crate::WorkQueue::fire_due) does.

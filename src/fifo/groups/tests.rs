@@ -1,11 +1,13 @@
 //! What getters and the timer's thread read without the lock, and what a late push leaves.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
 use super::NEVER;
 use super::grouping::{Grouping, Ready};
 use crate::engine::taking::Taken;
+use crate::sync::Arc;
 use crate::{Clock, WorkQueue};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -101,4 +103,37 @@ fn a_hold_that_does_not_prolong_one_that_is_over_wakes_a_getter() {
     assert!(item.hold_group(Duration::ZERO).is_accepted());
     assert!(waiter.is_notified(Waker::noop()));
     queue.core.getters.cancel(waiter);
+}
+
+#[test] // C9 G6 T2
+fn a_key_that_is_kept_for_its_interval_does_not_hide_that_its_group_may_deliver_others() {
+    let (clock, time) = Clock::mock();
+    let passes = Arc::new(AtomicBool::new(false));
+    let passed = Arc::clone(&passes);
+    let (half, time) = (SECOND / 2, Arc::new(time));
+    let moved = Arc::clone(&time);
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let group_by = move |n: &u64| {
+        if passed.load(Ordering::SeqCst) {
+            moved.advance(half);
+        }
+        n % 2
+    };
+    let queue = builder
+        .min_interval(SECOND)
+        .group_by(group_by)
+        .build()
+        .unwrap();
+    queue.add(1);
+    queue.get().unwrap().done();
+    queue.shrink(); // forgets the group
+    assert!(queue.hold_group(&1_u64, half));
+    queue.add(3);
+    let waiter = queue.core.getters.register(Waker::noop());
+    // Its group is looked for, and the hold ends.
+    passes.store(true, Ordering::SeqCst);
+    queue.add(1);
+    assert!(waiter.is_notified(Waker::noop()));
+    queue.core.getters.cancel(waiter);
+    assert_eq!(*queue.try_get().unwrap(), 3);
 }
