@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use keyqueue::{Builder, UpTo, WorkQueue};
-use keyqueue_loom_tests::{check, delayed_queue, spawn_with};
+use keyqueue_loom_tests::{Settings, check, delayed_queue, spawn_with};
 use loom::future::block_on;
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,6 +26,22 @@ fn the_key_that_fills_a_batch_wakes_its_getter() {
         let batch = queue.get_batch(UpTo::new(2).linger(HOUR)).unwrap();
         assert!(batch.iter().map(|item| **item).eq([1, 2]));
         adder.join().unwrap();
+    });
+}
+
+/// C12, G6. Interleaving: the getter looks, and sees one key; the group of two others is released, which wakes whoever
+/// is on the list; the getter puts itself on the list, or says how many keys it expects.
+#[test]
+fn what_becomes_deliverable_by_a_release_wakes_a_getter_that_lingers() {
+    check("linger_release", 3, || {
+        let set = |builder: Settings| builder.manual_timers().group_by(|key| key / 10);
+        let (queue, _time) = delayed_queue(set);
+        assert!(queue.hold_group(&1_u8, HOUR));
+        queue.add_all([1, 11, 12]);
+        let releaser = spawn_with(&queue, |queue| queue.release_group(&1_u8));
+        let batch = queue.get_batch(UpTo::new(3).linger(HOUR)).unwrap();
+        assert!(batch.iter().map(|item| **item).eq([1, 11, 12]));
+        assert!(releaser.join().unwrap());
     });
 }
 

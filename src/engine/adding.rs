@@ -11,6 +11,7 @@
 
 use super::Core;
 use crate::added::Added;
+use crate::fifo::groups::grouping::Ready;
 use crate::keys::delay::Delay;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Admit, Level, State};
@@ -422,9 +423,7 @@ impl<K> Core<K> {
     /// Like [`enqueue`](Self::enqueue), for a queue that may have extras.
     #[cold]
     pub(crate) fn enqueue_extras(&self, entry: Queued<K>) {
-        if self.enqueue_unannounced(entry) {
-            self.getters.notify(1);
-        }
+        self.notify_ready(self.enqueue_unannounced(entry));
     }
 
     #[inline]
@@ -440,35 +439,35 @@ impl<K> Core<K> {
         Added::Queued
     }
 
-    /// Queues a key without a notification. Returns whether a getter is to be notified: the caller does so
-    /// for each such key, and runs no user code before that.
+    /// Queues a key without a notification. Returns which one is to follow: the caller sees to it for each such key,
+    /// and runs no user code before that.
     #[inline]
-    fn enqueue_unannounced(&self, entry: Queued<K>) -> bool {
+    fn enqueue_unannounced(&self, entry: Queued<K>) -> Ready {
         if let Some(watch) = self.watch() {
             watch.queued(&entry);
         }
         self.push_extras(entry)
     }
 
-    /// Pushes an entry to the FIFO, or to what is instead of it. Returns whether a getter is to be notified.
+    /// Pushes an entry to the FIFO, or to what is instead of it, without a notification.
     #[inline]
-    pub(super) fn push_extras(&self, entry: Queued<K>) -> bool {
+    pub(super) fn push_extras(&self, entry: Queued<K>) -> Ready {
         match self.ordered() {
             None => {
                 self.fifo.push(entry);
-                true
+                Ready::One
             }
             Some(ordered) => ordered.groups.push(entry),
         }
     }
 
-    /// Does what an add has left to do, without a notification. Returns whether a getter is to be notified.
-    pub(super) fn after_add_unannounced(&self, added: node::Added<K>) -> bool {
+    /// Does what an add has left to do, without a notification. Returns which one is to follow.
+    pub(super) fn after_add_unannounced(&self, added: node::Added<K>) -> Ready {
         match added {
             node::Added::Queued(entry) => self.enqueue_unannounced(entry),
             added => {
                 self.after_add(added);
-                false
+                Ready::Nothing
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::engine::Core;
 use crate::fifo::groups::NEVER;
-use crate::fifo::groups::grouping::Grouping;
+use crate::fifo::groups::grouping::{Grouping, Ready};
 use crate::keys::delay::Stamp;
 use crate::keys::node::{Added, Pin};
 use crate::keys::state::Level;
@@ -119,8 +119,11 @@ impl<K> Core<K> {
 
     /// Takes a turn: adds keys whose delays are over, and returns the number of these delays.
     fn turn(&self) -> (usize, Turn) {
-        let mut fired = 0;
-        let mut queued = 0;
+        let (mut fired, mut queued, mut several) = (0, 0, false);
+        let mut count = |ready| {
+            queued += usize::from(ready != Ready::Nothing);
+            several |= ready == Ready::Several;
+        };
         // What the delays had room for and did not queue is offered to others after the notifications.
         let mut share = Share::exceeding(self.room());
         // The timer is locked during the turn, and the groups' `push` runs user code.
@@ -131,16 +134,17 @@ impl<K> Core<K> {
             fired += 1;
             match waits {
                 true => waiting.push(added),
-                false => queued += usize::from(self.after_add_unannounced(added)),
+                false => count(self.after_add_unannounced(added)),
             }
             Some(())
         });
         for added in waiting {
-            queued += usize::from(self.after_add_unannounced(added));
+            count(self.after_add_unannounced(added));
         }
-        self.getters.notify(queued);
-        if self.groups().is_some_and(Grouping::unpark) {
-            self.getters.notify(1);
+        count(self.groups().map_or(Ready::Nothing, Grouping::unpark));
+        match several {
+            false => self.getters.notify(queued),
+            true => self.getters.notify_several(queued),
         }
         self.getters.expire(|| self.timer.clock().nanos());
         (fired, turn)

@@ -11,6 +11,34 @@
 //! have to be put back, which changes their order, and is refused after a shut-down.
 //!
 //! The timer's thread ends the time of a task and of a thread alike, by the queue's clock.
+//!
+//! # What ends a linger
+//!
+//! A getter that lingers is woken once it has *counted* as many keys as it misses. That is right as long as each count
+//! is one key, of which a batch has room for as many as the getter has seen. Otherwise it *looks again*
+//! ([`Ready::Several`]), and then misses another number, or none.
+//!
+//! | event | keys that may become deliverable | a getter that lingers |
+//! | --- | --- | --- |
+//! | an add, the end of a delay, a `done` of a dirty key | this one | counts it |
+//! | the same, of a group whose keys wait for a time that has come, and nobody has looked | all of the group | looks again |
+//! | the same, of a group that had keys in flight or few tokens, and none to deliver | this one; what may follow it is less than of other groups | looks again |
+//! | a resume | all | looks again |
+//! | a release of a group, or a shorter hold | all of the group | looks again |
+//! | the end of holds, of intervals, a token of groups or of the pace: seen by the timer's thread, `fire_due`, another getter, or an add in an interval | all that have waited for it | looks again |
+//! | a delivery ends that was the last one of its group's limit | all of the group | looks again |
+//! | a token comes back, of a key without a value | all of its group | looks again |
+//! | `clear` | none, but as the deliveries that it ends do | as for these |
+//! | a group is forgotten | none: it had no keys | |
+//! | a getter passes a notification on, or takes one key of several that have become deliverable | none | counts one, and is woken too early |
+//! | a getter takes keys; a pause, a hold, an end of room | fewer than before | is woken too early |
+//! | an add finds no room | none | ends its wait |
+//! | a shut-down, the end of all deliveries | | looks again, and ends its wait |
+//!
+//! # Idle keys
+//!
+//! A getter that waits here sweeps them as any other does ([`super::waiting`]): in the first step before it waits, in
+//! the second while it does. A thread does so again whenever that is due.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,6 +46,8 @@ use std::time::Duration;
 
 use super::Core;
 use crate::fifo::groups::NEVER;
+#[cfg(doc)]
+use crate::fifo::groups::grouping::Ready;
 use crate::sync::Arc;
 use crate::time::nanos;
 use crate::wait::Waiter;
@@ -31,8 +61,8 @@ impl<K> Core<K> {
             None => (!self.nothing_to_take()).then(|| max.saturating_sub(self.len())),
             Some(groups) => {
                 // This getter takes nothing yet, so it does not notify another one for what it leaves.
-                if groups.next() != NEVER && groups.unpark() {
-                    self.getters.notify(1);
+                if groups.next() != NEVER {
+                    self.notify_ready(groups.unpark());
                 }
                 groups.missing(max)
             }
@@ -42,6 +72,18 @@ impl<K> Core<K> {
         }
         let free = self.bound().map_or(usize::MAX, Room::free);
         missing.map(|missing| missing.min(free))
+    }
+
+    /// Returns whether a key may be taken. Until one may, sweeps idle keys if that is due.
+    fn glance(&self) -> bool {
+        loop {
+            if self.missing(1).is_some() {
+                return true;
+            }
+            if !self.look() {
+                return false;
+            }
+        }
     }
 }
 
@@ -70,7 +112,7 @@ impl<K> Future for Glance<'_, K> {
         if let Some(waiter) = self.waiter.take() {
             core.leave(waiter);
         }
-        if core.missing(1).is_some() {
+        if core.glance() {
             return Poll::Ready(());
         }
         let waiter = core.getters.register(context.waker());
@@ -118,8 +160,15 @@ impl<'c, K> Linger<'c, K> {
     fn wanted(&self) -> usize {
         match self.core.is_shutting_down() {
             true => 0,
-            // Without any, other getters have taken what was there.
-            false => self.core.missing(self.max).unwrap_or(self.max),
+            // Without any, other getters have taken what was there. Of groups, the first one that comes says how many
+            // may follow.
+            false => self
+                .core
+                .missing(self.max)
+                .unwrap_or(match self.core.groups() {
+                    None => self.max,
+                    Some(_) => 1,
+                }),
         }
     }
 
@@ -143,6 +192,9 @@ impl<K: Send + Sync + 'static> Future for Linger<'_, K> {
                 && !waiter.is_notified(waker)
                 && !is_pressed
             {
+                if core.look() {
+                    continue;
+                }
                 return Poll::Pending;
             }
             self.stop();

@@ -243,7 +243,7 @@ impl<K> Core<K> {
         // Unlocked, because pushes may run user code. These keys are counted as undelivered, so getters
         // wait for them.
         for added in owed {
-            self.after_add_unannounced(added);
+            let _ = self.after_add_unannounced(added);
         }
         // If every key is delivered, every getter must end. If not, there may be keys whose
         // delays ended just now; and a getter that was notified before may be a future that is

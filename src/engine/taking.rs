@@ -5,7 +5,7 @@
 
 use super::Core;
 use crate::engine::values::Extras;
-use crate::fifo::groups::grouping::{Grouping, Ordered};
+use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
 use crate::fifo::ring::Missed;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
@@ -104,11 +104,19 @@ impl<K> Core<K> {
 
     #[inline]
     fn pop_ordered(&self, ordered: &Ordered<K>) -> Option<Queued<K>> {
-        let (entry, more) = ordered.groups.pop()?;
-        if more {
-            self.getters.notify(1);
-        }
+        let (entry, ready) = ordered.groups.pop()?;
+        self.notify_ready(ready);
         Some(entry)
+    }
+
+    /// Notifies getters of what the groups have made deliverable.
+    #[inline]
+    pub(crate) fn notify_ready(&self, ready: Ready) {
+        match ready {
+            Ready::Nothing => {}
+            Ready::One => self.getters.notify(1),
+            Ready::Several => self.getters.notify_several(1),
+        }
     }
 
     #[inline]
@@ -180,14 +188,10 @@ impl<K> Core<K> {
 
     /// Ends the processing of an abandoned key. It is counted already, and not dirty, because adds are refused.
     fn discard(&self, held: Held<K>) {
-        let more = self
-            .extras
-            .as_ref()
-            .is_some_and(|extras| extras.end_delivery(&held));
+        let extras = self.extras.as_ref();
+        let ready = extras.map_or(Ready::Nothing, |extras| extras.end_delivery(&held));
         held.finish();
-        if more {
-            self.getters.notify(1);
-        }
+        self.notify_ready(ready);
     }
 
     /// Counts the delivery of a closed key. If there is nothing to deliver, because a shut-down has
@@ -223,7 +227,7 @@ impl<K> Core<K> {
     fn begun_slow(&self, mut held: Held<K>, mut begun: Begun, mut loaded: bool) -> Taken<K> {
         let refund = |held: &Held<K>| {
             if let Some(groups) = self.groups() {
-                groups.refund(held);
+                self.notify_ready(groups.refund(held));
             }
         };
         loop {
@@ -248,19 +252,13 @@ impl<K> Core<K> {
 
     #[cold]
     fn finish_extras(&self, extras: &Extras<K>, held: Held<K>) {
-        let (entry, closed, more) = extras.finish(held);
+        let (entry, closed, ready) = extras.finish(held);
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.
-            Some(entry) => {
-                if self.push_extras(entry) {
-                    self.getters.notify(1);
-                }
-            }
+            Some(entry) => self.notify_ready(self.push_extras(entry)),
             None => self.finished((None, closed)),
         }
-        if more {
-            self.getters.notify(1);
-        }
+        self.notify_ready(ready);
     }
 
     #[inline]

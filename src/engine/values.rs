@@ -7,7 +7,7 @@
 use crate::added::Added;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
-use crate::fifo::groups::grouping::{Grouping, Ordered};
+use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::keys::visit::Census;
@@ -80,14 +80,13 @@ impl<K> Extras<K> {
         begun
     }
 
-    /// Ends the processing of a key; see [`Held::finish`]. Returns also whether the key's group has
-    /// another one to deliver now, so that a getter is to be notified.
+    /// Ends the processing of a key; see [`Held::finish`]. Returns also what its group has to deliver now.
     #[inline(always)]
-    pub(super) fn finish(&self, mut held: Held<K>) -> (Option<Queued<K>>, bool, bool) {
+    pub(super) fn finish(&self, mut held: Held<K>) -> (Option<Queued<K>>, bool, Ready) {
         if let Some(values) = &self.values {
             values.unload(&mut held);
         }
-        let more = self.end_delivery(&held);
+        let ready = self.end_delivery(&held);
         let finish = |held: Held<K>| match &self.room {
             None => held.finish(),
             Some(room) => held.finish_counted(|| room.add(1)),
@@ -96,16 +95,16 @@ impl<K> Extras<K> {
             None => finish(held),
             Some(watch) => watch.finish(held, finish),
         };
-        (entry, closed, more)
+        (entry, closed, ready)
     }
 
     /// Ends a delivery for the key's group, before it ends for the key: once the key is idle, it may be
-    /// swept. Returns whether a getter is to be notified.
+    /// swept.
     #[inline]
-    pub(super) fn end_delivery(&self, held: &Held<K>) -> bool {
+    pub(super) fn end_delivery(&self, held: &Held<K>) -> Ready {
         match &self.ordered {
             Some(ordered) if ordered.counts_in_flight => ordered.groups.end_delivery(held),
-            _ => false,
+            _ => Ready::Nothing,
         }
     }
 }

@@ -67,11 +67,15 @@ impl<K> Core<K> {
     /// Sweeps some idle keys if that is due, and returns whether there are more to sweep now.
     #[inline]
     pub(crate) fn look(&self) -> bool {
-        // What the keys carry stays after a shut-down, for a caller that asks for it.
-        let stays = self.extras.is_some() && self.closing.has_begun() && self.values().is_some();
-        !stays
+        !self.keeps_idle()
             && (self.keys.look(|| self.timer.clock().rough_nanos())
                 || self.groups().is_some_and(Grouping::look))
+    }
+
+    /// Returns whether nothing is swept: what the keys carry stays after a shut-down, for a caller that asks for it.
+    #[inline]
+    fn keeps_idle(&self) -> bool {
+        self.extras.is_some() && self.closing.has_begun() && self.values().is_some()
     }
 
     /// Sweeps idle keys if that is due, but takes a key as soon as there is one. Called by threads
@@ -89,6 +93,9 @@ impl<K> Core<K> {
 
     /// Returns when a waiting thread should look again; `None` if there is nothing to sweep.
     pub(crate) fn next_look(&self) -> Option<Instant> {
+        if self.keeps_idle() {
+            return None;
+        }
         let clock = self.timer.clock();
         let keys = self.keys.next_look(|| clock.rough_nanos());
         let groups = self.groups().and_then(Grouping::next_look);
@@ -122,5 +129,24 @@ impl<K> Core<K> {
         if self.getters.cancel(waiter) && !self.nothing_to_take() {
             self.getters.notify(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{WorkQueue, merge};
+
+    // C9: a thread that waits would look again and again for what it may not sweep.
+    #[test] // C10 S12
+    fn nothing_is_looked_for_while_values_stay_for_what_is_left() {
+        const KEYS: usize = 10_000;
+        let builder = WorkQueue::builder().shards(2).merge(merge::latest);
+        let queue = builder.build().unwrap();
+        (0..KEYS).for_each(|key| _ = queue.put(key, key));
+        drop(queue.get_batch(KEYS));
+        assert!(queue.core.next_look().is_some());
+        queue.shut_down();
+        assert!(!queue.core.look());
+        assert_eq!(queue.core.next_look(), None);
     }
 }

@@ -71,11 +71,12 @@ impl UpTo {
     /// * the [capacity](crate::Builder::capacity) is used up, so that adds are refused or wait;
     /// * the queue is shut down, so a drain does not wait for it.
     ///
-    /// It notices that when a key is added. Keys that may be delivered for another reason, for example because a
-    /// group is released, are noticed at the next add, or when the time is over.
+    /// It notices that when it comes about: when a key is added, or when keys may be delivered for another reason, for
+    /// example because a group is released or the queue goes on after a pause. That a delay has used up the last of
+    /// the capacity is noticed when an add finds no room.
     ///
-    /// The first linger starts the queue's timer thread. With [`manual_timers`](crate::Builder::manual_timers),
-    /// [`fire_due`](crate::WorkQueue::fire_due) ends the time.
+    /// The first getter that has to wait for more starts the queue's timer thread, which ends the time. With
+    /// [`manual_timers`](crate::Builder::manual_timers), [`fire_due`](crate::WorkQueue::fire_due) does.
     pub const fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
@@ -183,11 +184,17 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
         up_to: UpTo,
         deadline: Option<Instant>,
     ) -> Result<Batch<'_, K, L, S>, TryGetError> {
+        let core = &self.core;
+        // Wakes up to sweep idle keys when that is due.
+        let until = || deadline.into_iter().chain(core.next_look()).min();
         loop {
-            if block_until(&mut Glance::new(&self.core), deadline).is_none() {
-                return Err(TryGetError::Empty);
+            while block_until(&mut Glance::new(core), until()).is_none() {
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(TryGetError::Empty);
+                }
             }
-            block_until(&mut Linger::new(&self.core, up_to.max, up_to.linger), None);
+            let mut linger = Linger::new(core, up_to.max, up_to.linger);
+            while block_until(&mut linger, core.next_look()).is_none() {}
             match self.try_get_batch(up_to.max) {
                 // As above.
                 Err(TryGetError::Empty) => thread::yield_now(),

@@ -263,9 +263,8 @@ impl<K> Core<K> {
     /// Holds a group. Returns `None` if the queue has no groups of this type.
     fn hold_group(&self, group: &dyn Any, hold: Duration) -> Option<()> {
         let groups = self.groups()?;
-        if groups.hold(group, self.hold_until(hold))? {
-            self.getters.notify(1);
-        }
+        let ready = groups.hold(group, self.hold_until(hold))?;
+        self.notify_ready(ready);
         Some(())
     }
 

@@ -202,10 +202,13 @@ where
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
     pub(crate) fn hold_group(&mut self, hold: Duration) -> Added {
         let core = &self.queue.core;
-        let until = core.hold_until(hold);
-        match core.groups() {
-            Some(groups) if groups.hold_of(&self.held, until) => self.try_add_after(Duration::ZERO),
-            _ => self.try_add_after(hold),
+        let groups = core.groups();
+        match groups.and_then(|groups| groups.hold_of(&self.held, core.hold_until(hold))) {
+            Some(ready) => {
+                core.notify_ready(ready);
+                self.try_add_after(Duration::ZERO)
+            }
+            None => self.try_add_after(hold),
         }
     }
 }

@@ -45,7 +45,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
             let rule = "must be set for a queue that is paused, or levels, groups or a pace";
             return Err(ConfigError::new("queue", "pausable", rule, false));
         };
-        groups.pause(true);
+        // Nothing becomes ready.
+        let _ = groups.pause(true);
         Ok(())
     }
 
@@ -54,10 +55,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
         let Some(groups) = self.core.groups() else {
             return false;
         };
-        let (was_paused, goes_on) = groups.pause(false);
-        if goes_on {
-            self.core.getters.notify(1);
-        }
+        let (was_paused, ready) = groups.pause(false);
+        self.core.notify_ready(ready);
         was_paused
     }
 

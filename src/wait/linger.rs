@@ -7,6 +7,11 @@
 //! *counts* for each getter that lingers. Once its count is what it wants, it is taken off the list and woken.
 //! So it loses no wake-up of another getter, neither while it waits nor when it leaves.
 //!
+//! A count is right if each notification stands for one key. If something else may have made keys deliverable, or if
+//! fewer may follow than before, the notifier calls [`notify_several`](WaitList::notify_several), in step 4 of the table:
+//! it takes all getters that linger off the list and wakes them, whatever their counts and whoever else was woken.
+//! [`crate::engine::lingering`] has a table of these events.
+//!
 //! ```text
 //!     lingering getter                       notifier
 //!     1 put itself on the list               1 push to the FIFO
@@ -17,7 +22,8 @@
 //! ```
 //!
 //! The fences guarantee that each key is seen in 3, or counted, or both. A key that is both, or that another
-//! getter takes meanwhile, wakes the getter too early: it looks again, and goes on lingering.
+//! getter takes meanwhile, wakes the getter too early: it looks again, and goes on lingering. A getter that is taken
+//! off the list between 1 and 4 finds itself notified in 5.
 //!
 //! The timer's thread wakes those whose time is over: `expires` is the first of their times, which a getter
 //! writes before it wakes that thread (`Timer::wake_by` has the fence).
@@ -54,13 +60,14 @@ impl Lingering {
         }
     }
 
-    /// Takes one off that has what it waits for; with `all` any one.
-    pub(super) fn next(&mut self, all: bool) -> Option<Arc<Slot>> {
-        self.take(|lingerer| all || lingerer.counted >= lingerer.wanted)
+    /// Takes one off that has what it waits for, or any one with a ticket below `several`.
+    pub(super) fn next(&mut self, several: u64) -> Option<Arc<Slot>> {
+        self.take(|ticket, lingerer| ticket < several || lingerer.counted >= lingerer.wanted)
     }
 
-    fn take(&mut self, is_to_wake: impl Fn(&Lingerer) -> bool) -> Option<Arc<Slot>> {
-        let (&ticket, _) = self.0.iter().find(|(_, lingerer)| is_to_wake(lingerer))?;
+    fn take(&mut self, is_to_wake: impl Fn(u64, &Lingerer) -> bool) -> Option<Arc<Slot>> {
+        let mut all = self.0.iter();
+        let (&ticket, _) = all.find(|(ticket, lingerer)| is_to_wake(**ticket, lingerer))?;
         Some(self.0.remove(&ticket)?.slot)
     }
 
@@ -123,7 +130,7 @@ impl WaitList {
         }
         let now = now();
         self.wake(|list| {
-            let expired = list.lingering.take(|lingerer| lingerer.until <= now);
+            let expired = list.lingering.take(|_, lingerer| lingerer.until <= now);
             if expired.is_none() {
                 self.note_expiry(&list.lingering);
             }

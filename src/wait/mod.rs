@@ -105,8 +105,8 @@ impl List {
     }
 
     /// Takes the next waiter off the list that is to be notified, or returns `None` if there is none or `most`
-    /// is 0; then those that linger are counted on.
-    fn next(&mut self, most: &mut usize, all: bool) -> Option<Arc<Slot>> {
+    /// is 0; then those that linger are counted on, and those of them with tickets below `several` are taken off.
+    fn next(&mut self, most: &mut usize, all: bool, several: u64) -> Option<Arc<Slot>> {
         if *most > 0
             && let Some((ticket, slot)) = self.waiters.pop_first()
         {
@@ -117,7 +117,7 @@ impl List {
             return Some(slot);
         }
         self.lingering.count(mem::take(most));
-        self.lingering.next(all)
+        self.lingering.next(several)
     }
 }
 
@@ -203,24 +203,41 @@ impl WaitList {
     /// woken all the same, and the caller, such as a worker or an adder, continues.
     #[inline]
     pub(crate) fn notify(&self, most: usize) {
+        self.notify_if_any(most, false);
+    }
+
+    /// Notifies up to `most` waiters, and all that [linger](linger), of something other than one key for each of
+    /// `most`.
+    #[inline]
+    pub(crate) fn notify_several(&self, most: usize) {
+        self.notify_if_any(most, true);
+    }
+
+    /// Notifies every waiter. None of them has to pass the notification on.
+    pub(crate) fn notify_all(&self) {
+        self.notify_several(usize::MAX);
+    }
+
+    #[inline]
+    fn notify_if_any(&self, most: usize, several: bool) {
         // Ordering: SeqCst, after the read-modify-write that published; pairs with the fence in
         // `register`: see the protocol in the header.
         fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.notify_slow(most);
+            self.notify_slow(most, several);
         }
     }
 
-    /// Notifies every waiter. None of them has to pass the notification on.
-    pub(crate) fn notify_all(&self) {
-        self.notify(usize::MAX);
-    }
-
     #[cold]
-    fn notify_slow(&self, mut most: usize) {
+    fn notify_slow(&self, mut most: usize, several: bool) {
         let all = most == usize::MAX;
-        self.wake(|list| list.next(&mut most, all));
+        // A getter that comes back to the list while others are woken has looked again.
+        let mut tickets = None;
+        self.wake(|list| {
+            let tickets = *tickets.get_or_insert(list.next_ticket);
+            list.next(&mut most, all, if several { tickets } else { 0 })
+        });
     }
 
     /// Notifies and wakes those that `next` takes off the list.

@@ -275,3 +275,30 @@ fn a_notification_of_all_makes_up_for_nobody() {
     assert_eq!(list.come_back(other), 0);
     drop(stuck);
 }
+
+// C12
+#[test]
+fn several_wake_each_getter_that_lingers_once_though_it_lingers_again() {
+    // More than are woken at a time. The others wake nobody: they are counted.
+    const GETTERS: usize = BATCH + 8;
+    let list = Arc::new(WaitList::new());
+    let bells = bells(GETTERS);
+    for bell in &bells {
+        let (bell, again) = (bell.clone(), Arc::clone(&list));
+        let waker = calling(move || {
+            bell.ring();
+            again.linger(&bell.waker(), 1);
+        });
+        list.linger(&waker, 1);
+    }
+    let other = Bell::default();
+    let _waiter = list.register(&other.waker());
+    list.notify(GETTERS);
+    assert_eq!(
+        (rings(&bells), rings(&[other])),
+        (vec![0; GETTERS], vec![1])
+    );
+    list.notify_several(1);
+    assert_eq!(rings(&bells), [1; GETTERS]);
+    assert_eq!(list.len(), GETTERS);
+}

@@ -1,5 +1,6 @@
 //! Getters that wait, and which of them are woken.
 
+mod again;
 mod batches;
 mod kept;
 mod linger;

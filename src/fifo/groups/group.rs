@@ -22,6 +22,11 @@ pub(super) struct Rules {
 }
 
 impl Rules {
+    /// Returns whether a group may be able to deliver fewer keys than it has.
+    pub(super) fn restrict(&self) -> bool {
+        self.limit.is_some() || self.rate.is_some()
+    }
+
     /// Returns whether the delivery of this number goes to a less urgent level.
     fn relieves(&self, number: u32) -> bool {
         number as usize % self.starvation_limit == self.starvation_limit - 1

@@ -20,7 +20,36 @@ pub(crate) struct Ordered<K> {
     pub(crate) seated: Seated,
 }
 
-/// The groups of a queue.
+/// How many keys a change of the groups has made deliverable, and so which getters are to be notified
+/// ([`Core::notify_ready`](crate::engine::Core::notify_ready)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[must_use]
+pub(crate) enum Ready {
+    Nothing,
+    /// One, by its own add. Or others have become deliverable earlier, and a getter leaves them to the next one.
+    One,
+    /// Perhaps several; or one after which a batch has room for fewer than a getter that lingers has counted on.
+    Several,
+}
+
+impl Ready {
+    pub(crate) fn several(is_ready: bool) -> Self {
+        match is_ready {
+            true => Ready::Several,
+            false => Ready::Nothing,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn one(is_ready: bool) -> Self {
+        match is_ready {
+            true => Ready::One,
+            false => Ready::Nothing,
+        }
+    }
+}
+
+/// The groups of a queue. A call that returns [`Ready`] leaves the notification to its caller.
 pub(crate) trait Grouping<K>: Send + Sync {
     /// Sets what is called with a time at which [`unpark`](Self::unpark) is to be called.
     fn wake_by(&self, wake: Box<dyn Fn(u64) + Send + Sync>);
@@ -28,13 +57,11 @@ pub(crate) trait Grouping<K>: Send + Sync {
     /// Whether [`push`](Self::push) may run user code.
     fn runs_user_code(&self) -> bool;
 
-    /// Puts a queued key into its group. Returns whether it may be delivered now, so that a getter is to be
-    /// notified.
-    fn push(&self, entry: Queued<K>) -> bool;
+    /// Puts a queued key into its group.
+    fn push(&self, entry: Queued<K>) -> Ready;
 
-    /// Takes the next key, or returns `None` if there is none that may be delivered now. Returns also
-    /// whether another getter is to be notified.
-    fn pop(&self) -> Option<(Queued<K>, bool)>;
+    /// Takes the next key, or returns `None` if there is none that may be delivered now.
+    fn pop(&self) -> Option<(Queued<K>, Ready)>;
 
     /// Returns how many keys have to come until a getter that waits for `max` keys should wait no longer; `None` if
     /// no key may be delivered now.
@@ -47,16 +74,16 @@ pub(crate) trait Grouping<K>: Send + Sync {
     fn delivered(&self, held: &Held<K>);
 
     /// Gives back what was taken for a key that is not delivered.
-    fn refund(&self, held: &Held<K>);
+    fn refund(&self, held: &Held<K>) -> Ready;
 
-    /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
-    fn end_delivery(&self, held: &Held<K>) -> bool;
+    /// Uncounts a key in flight, of groups with a limit.
+    fn end_delivery(&self, held: &Held<K>) -> Ready;
 
     /// Moves a key whose level was raised.
     fn raise(&self, pin: &Pin<K>);
 
-    /// Lets go on what has waited for a time that has come. Returns whether a getter is to be notified.
-    fn unpark(&self) -> bool;
+    /// Lets go on what has waited for a time that has come.
+    fn unpark(&self) -> Ready;
 
     /// Returns the next such time.
     fn next(&self) -> u64;
@@ -71,17 +98,15 @@ pub(crate) trait Grouping<K>: Send + Sync {
     #[cfg(feature = "metrics")]
     fn parked(&self) -> usize;
 
-    /// Holds a group, or releases it (0). Returns whether a getter is to be notified; `None` if groups
-    /// have another type. Runs user code.
-    fn hold(&self, group: &dyn Any, until: u64) -> Option<bool>;
+    /// Holds a group, or releases it (0). Returns `None` if groups have another type. Runs user code.
+    fn hold(&self, group: &dyn Any, until: u64) -> Option<Ready>;
 
-    /// Holds the group of a key in flight, unless it is held for longer. Returns false, and does nothing, if
+    /// Holds the group of a key in flight, unless it is held for longer. Returns `None`, and does nothing, if
     /// there is only the group without a name. May run user code.
-    fn hold_of(&self, held: &Held<K>, until: u64) -> bool;
+    fn hold_of(&self, held: &Held<K>, until: u64) -> Option<Ready>;
 
-    /// Pauses all deliveries, or lets them go on. Returns whether they were paused, and whether a getter is to be
-    /// notified.
-    fn pause(&self, pause: bool) -> (bool, bool);
+    /// Pauses all deliveries, or lets them go on. Returns whether they were paused.
+    fn pause(&self, pause: bool) -> (bool, Ready);
 
     /// Returns whether all deliveries are paused.
     fn is_paused(&self) -> bool;

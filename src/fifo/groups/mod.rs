@@ -44,7 +44,8 @@
 //!
 //! A push whose key may be delivered now notifies a getter, as in a plain queue. Keys that become ready
 //! otherwise (a hold ends, a token comes, a delivery ends) notify one getter, and that one, when it takes a
-//! key and leaves others, notifies the next, until none is ready.
+//! key and leaves others, notifies the next, until none is ready. Getters that linger look again at each of the
+//! latter, which [`Ready`] tells apart.
 //!
 //! `is_ready` and `next` are copies of what is behind the lock, for getters that would find nothing. A getter
 //! that reads that nothing is ready, after the fence of its registration ([`crate::wait`]), has read that
@@ -74,7 +75,7 @@ use crate::sync::catch_panic::catch_panic;
 use crate::sync::{SpinLock, assert_unlocked, fence_after_rmw};
 use crate::{Clock, DefaultHasher};
 use cooling::is_cooling;
-use grouping::{GroupCounts, Grouping};
+use grouping::{GroupCounts, Grouping, Ready};
 use schedule::{Names, Schedule};
 use settings::{By, Weigh};
 
@@ -221,7 +222,7 @@ where
 
     /// Pushes the entry of a key whose group is not known.
     #[cold]
-    fn push_unknown(&self, mut entry: Queued<K>) -> bool {
+    fn push_unknown(&self, mut entry: Queued<K>) -> Ready {
         loop {
             let id = self.find_of(entry.key());
             let pushed = self.with(|schedule| {
@@ -229,15 +230,15 @@ where
                 schedule.push(entry)
             });
             match pushed {
-                Ok(is_ready) => return is_ready,
+                Ok(ready) => return ready,
                 // The group was forgotten meanwhile.
                 Err(back) => entry = back,
             }
         }
     }
 
-    fn unpark(&self, now: u64) -> bool {
-        self.with(|schedule| schedule.unpark(now))
+    fn unpark(&self, now: u64) -> Ready {
+        Ready::several(self.with(|schedule| schedule.unpark(now)))
     }
 }
 
@@ -255,29 +256,35 @@ where
         self.by.is_some()
     }
 
-    fn push(&self, entry: Queued<K>) -> bool {
+    fn push(&self, entry: Queued<K>) -> Ready {
         // The order is that of the pushes (C1): if the interval of this key is over, it does not wait for the next look,
         // and those that have waited for theirs come before it.
-        let is_over = is_cooling(entry.seat(&self.seated)) && self.unpark(self.clock.nanos());
-        let is_ready = match self.with(|schedule| schedule.push(entry)) {
-            Ok(is_ready) => is_ready,
+        let over = match is_cooling(entry.seat(&self.seated)) {
+            true => self.unpark(self.clock.nanos()),
+            false => Ready::Nothing,
+        };
+        let ready = match self.with(|schedule| schedule.push(entry)) {
+            Ok(ready) => ready,
             Err(entry) => self.push_unknown(entry),
         };
-        is_ready || is_over
+        ready.max(over)
     }
 
-    fn pop(&self) -> Option<(Queued<K>, bool)> {
+    fn pop(&self) -> Option<(Queued<K>, Ready)> {
+        let mut ready = Ready::One;
         let next = self.next();
         if next != NEVER {
             let now = self.clock.nanos();
             if next <= now {
-                self.unpark(now);
+                ready = ready.max(self.unpark(now));
             }
         }
-        match self.is_idle() {
+        let (entry, more) = match self.is_idle() {
             true => None,
             false => self.with(Schedule::pop),
-        }
+        }?;
+        // If no more is ready, nothing was left of what this call has let go on.
+        Some((entry, if more { ready } else { Ready::Nothing }))
     }
 
     fn missing(&self, max: usize) -> Option<usize> {
@@ -295,19 +302,19 @@ where
         self.with(|schedule| schedule.delivered(held));
     }
 
-    fn refund(&self, held: &Held<K>) {
-        self.with(|schedule| schedule.refund(held));
+    fn refund(&self, held: &Held<K>) -> Ready {
+        Ready::several(self.with(|schedule| schedule.refund(held)))
     }
 
-    fn end_delivery(&self, held: &Held<K>) -> bool {
-        self.with(|schedule| schedule.end_delivery(held))
+    fn end_delivery(&self, held: &Held<K>) -> Ready {
+        Ready::several(self.with(|schedule| schedule.end_delivery(held)))
     }
 
     fn raise(&self, pin: &Pin<K>) {
         self.with(|schedule| schedule.raise(pin));
     }
 
-    fn unpark(&self) -> bool {
+    fn unpark(&self) -> Ready {
         self.unpark(self.clock.nanos())
     }
 
@@ -330,7 +337,7 @@ where
         self.schedule.lock().parked()
     }
 
-    fn hold(&self, group: &dyn Any, until: u64) -> Option<bool> {
+    fn hold(&self, group: &dyn Any, until: u64) -> Option<Ready> {
         let name = group.downcast_ref::<G>()?;
         self.by.as_ref()?;
         assert_unlocked();
@@ -338,28 +345,27 @@ where
             let id = self.find(name.clone());
             // It may have been forgotten meanwhile.
             if let Some(is_ready) = self.with(|schedule| schedule.hold(id, |_| until)) {
-                return Some(is_ready);
+                return Some(Ready::several(is_ready));
             }
         }
     }
 
-    fn hold_of(&self, held: &Held<K>, until: u64) -> bool {
-        if self.by.is_none() {
-            return false;
-        }
+    fn hold_of(&self, held: &Held<K>, until: u64) -> Option<Ready> {
+        self.by.as_ref()?;
         let longer = |before: u64| before.max(until);
         let mut id = held.seat(&self.seated).group();
-        while id
-            .and_then(|id| self.with(|schedule| schedule.hold(id, longer)))
-            .is_none()
-        {
+        loop {
+            let held_now = id.and_then(|id| self.with(|schedule| schedule.hold(id, longer)));
+            if let Some(is_ready) = held_now {
+                return Some(Ready::several(is_ready));
+            }
             id = Some(self.find_of(held.key()));
         }
-        true
     }
 
-    fn pause(&self, pause: bool) -> (bool, bool) {
-        self.with(|schedule| schedule.pause(pause))
+    fn pause(&self, pause: bool) -> (bool, Ready) {
+        let (was_paused, goes_on) = self.with(|schedule| schedule.pause(pause));
+        (was_paused, Ready::several(goes_on))
     }
 
     fn is_paused(&self) -> bool {

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use super::NEVER;
 use super::cooling::Cooling;
 use super::group::{Rules, Whereabouts};
+use super::grouping::Ready;
 use super::settings::Parts;
 use super::table::{Line, Table};
 use crate::Clock;
@@ -185,10 +186,10 @@ impl<K, G> Schedule<K, G> {
         is_ready
     }
 
-    /// Puts the entry of a key into its group, or keeps it until its interval is over. Returns whether it
-    /// may be delivered now, or the entry if its group is not known.
+    /// Puts the entry of a key into its group, or keeps it until its interval is over. Returns the entry if its group
+    /// is not known.
     #[inline(always)]
-    pub(super) fn push(&mut self, entry: Queued<K>) -> Result<bool, Queued<K>> {
+    pub(super) fn push(&mut self, entry: Queued<K>) -> Result<Ready, Queued<K>> {
         let Some(number) = self.number_of(entry.seat(&self.seated)) else {
             return Err(entry);
         };
@@ -198,8 +199,8 @@ impl<K, G> Schedule<K, G> {
                 Some(entry) => entry,
                 None => {
                     self.groups.get(number).cooling += 1;
-                    self.relocate(number);
-                    return Ok(false);
+                    // Its other keys may have waited for a time that has come meanwhile.
+                    return Ok(Ready::several(self.relocate_and_catch_up(number)));
                 }
             },
         };
@@ -207,19 +208,24 @@ impl<K, G> Schedule<K, G> {
     }
 
     #[inline(always)]
-    fn push_to(&mut self, number: u32, entry: Queued<K>) -> bool {
+    fn push_to(&mut self, number: u32, entry: Queued<K>) -> Ready {
         let group = self.groups.get(number);
         group.push(entry, &self.seated);
         self.queued += 1;
         // A resume notifies a getter for what comes in a pause.
         if group.whereabouts == Whereabouts::Ready {
-            return !self.is_paused;
+            return Ready::one(!self.is_paused);
         }
         // The others have waited for a time that has come meanwhile: no getter was notified for them.
         let has_others = group.queued > 1;
+        // A group that was not idle may deliver fewer keys than the others: it has some in flight, or fewer tokens.
+        let is_restricted = group.whereabouts != Whereabouts::Idle && self.rules.restrict();
         let is_ready = self.relocate(number);
         self.catches_up |= is_ready && has_others;
-        is_ready && !self.is_paused
+        match is_ready && !self.is_paused {
+            true if has_others || is_restricted => Ready::Several,
+            is_ready => Ready::one(is_ready),
+        }
     }
 
     /// Ends the wait of a key for the end of its interval. Returns the number of its group.
@@ -319,23 +325,24 @@ impl<K, G> Schedule<K, G> {
     }
 
     /// Gives back what was taken for the delivery of a key that is not delivered: the caller takes another
-    /// one.
-    pub(super) fn refund(&mut self, held: &Held<K>) {
+    /// one. Returns whether the group has become ready.
+    pub(super) fn refund(&mut self, held: &Held<K>) -> bool {
         if let Some(pace) = &mut self.pace {
             pace.full = pace.rate.put_back(pace.full);
         }
         let seat = held.seat(&self.seated);
         // A group that was forgotten meanwhile has a full bucket.
         let Some(number) = self.number_of(seat) else {
-            return;
+            return false;
         };
         let group = self.groups.get(number);
         group.refund(seat.delivered(), seat.counted(), &self.rules);
-        self.relocate_and_catch_up(number);
+        let is_ready = self.relocate_and_catch_up(number);
         if self.groups.get(number).whereabouts == Whereabouts::Ready {
             self.ready.remove(&mut self.groups, number);
             self.ready.push_front(&mut self.groups, number);
         }
+        is_ready
     }
 
     /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
@@ -379,7 +386,7 @@ impl<K, G> Schedule<K, G> {
         }
         while let Some(entry) = self.cooling.as_mut().and_then(|cooling| cooling.take(now)) {
             let number = self.end_wait(&entry);
-            is_ready |= self.push_to(number, entry);
+            is_ready |= self.push_to(number, entry) != Ready::Nothing;
         }
         if let Some(pace) = &mut self.pace
             && pace.missed <= now
