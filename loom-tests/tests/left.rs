@@ -2,16 +2,29 @@
 #![cfg(keyqueue_loom)]
 
 use std::future::Future;
-use std::task::{Context, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, Builder, DrainEnd, WorkQueue};
+use keyqueue::worker::{Verdict, Workers};
+use keyqueue::{Added, Builder, DrainEnd, Drained, WorkQueue};
 use keyqueue_loom_tests::values::{bag, drain, values};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, queue, queue_of, spawn_with};
 use loom::sync::Arc;
 
 fn drains_delays() -> Arc<Queue> {
     queue_of(|builder| builder.drain_delays(true).manual_timers())
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A drain that waits.
+fn begun(queue: &Queue) -> Pin<Box<impl Future<Output = Drained>>> {
+    let mut drain = Box::pin(queue.drain_async());
+    assert!(poll(drain.as_mut()).is_pending());
+    drain
 }
 
 /// S1, S11. A key that is retried beside a drain is delivered again, also if the drain has just begun; the other
@@ -45,16 +58,70 @@ fn a_retry_beside_the_end_of_a_drain_is_delivered_or_left() {
         let queue = drains_delays();
         queue.add(1);
         let item = queue.get().unwrap();
-        // The drain goes on although nobody waits for it.
-        let mut drain = Box::pin(queue.drain_async());
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(drain.as_mut().poll(&mut context).is_pending());
-        drop(drain);
+        let _drain = begun(&queue);
         let ender = spawn_with(&queue, |queue| queue.take_left().len());
         let added = item.retry();
         let left = ender.join().unwrap() + queue.take_left().len();
         assert_eq!(left, 1, "{added:?}");
         assert!(queue.get().is_none());
+    });
+}
+
+/// S11, S16. A drain begins beside a retry and is dropped, while another goes on: the key is delivered again.
+#[test]
+fn a_retry_beside_a_drain_that_is_dropped_is_delivered_again_for_another() {
+    check("left_other_drain", 3, || {
+        let queue = drains_delays();
+        queue.add(1);
+        let item = queue.get().unwrap();
+        let drain = begun(&queue);
+        let dropper = spawn_with(&queue, |queue| drop(begun(queue)));
+        assert_eq!(item.retry(), Added::Deferred);
+        dropper.join().unwrap();
+        let item = queue.get().unwrap();
+        drop(drain);
+        assert_eq!(item.retry(), Added::ShutDown);
+        assert!(queue.get().is_none());
+    });
+}
+
+/// S11, S16. Two drains are dropped, or out of time, beside a getter: the last one ends the redelivery, and the getter.
+#[test]
+fn the_last_drain_that_is_dropped_ends_the_getters() {
+    check("left_last_drain", 2, || {
+        let queue = drains_delays();
+        queue.add(1);
+        let item = queue.get().unwrap();
+        let drain = begun(&queue);
+        let getter = spawn_with(&queue, |queue| queue.get().is_none());
+        let probe = spawn_with(&queue, |queue| queue.drain_timeout(Duration::ZERO).end);
+        drop(drain);
+        assert_eq!(probe.join().unwrap(), DrainEnd::TimedOut);
+        assert!(getter.join().unwrap());
+        assert_eq!(item.retry(), Added::ShutDown);
+    });
+}
+
+/// S13, S16. The report of a dropped retry is cancelled beside a caller that takes what is left: the key is taken once.
+#[test]
+fn a_dropped_retry_whose_report_is_cancelled_is_left_once() {
+    check("left_report", 2, || {
+        let (queue, _time) = delayed_queue(Builder::manual_timers);
+        queue.add(1);
+        let worker = spawn_with(&queue, |queue| {
+            let workers = Workers::new(queue).tasks(1);
+            let workers = workers.on_give_up_async(|_, _| std::future::pending());
+            let work = async |_: &u8| Verdict::RetryAfter("no", Duration::from_secs(1));
+            let mut run = Box::pin(workers.run_async(work));
+            // It tries the key, and lets others run. Then it finds the end, and reports; unless the key is taken first.
+            if poll(run.as_mut()).is_pending() {
+                queue.shut_down();
+                _ = poll(run.as_mut());
+            }
+        });
+        let left = queue.take_left().len();
+        worker.join().unwrap();
+        assert_eq!(left + queue.take_left().len(), 1);
     });
 }
 
@@ -87,6 +154,20 @@ fn what_is_left_is_taken_once() {
         let _ = item.retry();
         left += taker.join().unwrap() + queue.take_left().len();
         assert_eq!(left, 2);
+    });
+}
+
+/// S12. Two that take what is left of a key that was queued, and delayed as well: it is taken once.
+#[test]
+fn what_is_left_for_two_reasons_is_taken_once() {
+    check("left_reasons", 2, || {
+        let (queue, _time) = delayed_queue(Builder::manual_timers);
+        queue.add_after(1, Duration::from_secs(1));
+        queue.add(1);
+        queue.shut_down_now();
+        let taker = spawn_with(&queue, |queue| queue.take_left().len());
+        let left = queue.take_left().len();
+        assert_eq!(left + taker.join().unwrap(), 1);
     });
 }
 

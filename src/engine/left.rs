@@ -8,6 +8,17 @@
 //! | is retried by its worker | by the same drain, or if it is dirty | refused |
 //!
 //! A value that is left waits in its key, as one that is to be delivered does.
+//!
+//! # Taking
+//!
+//! A key has up to three claims: its dropped delay, and two marks in its word. A caller of [`Core::take_left`] takes
+//! all of a key under the lock of its shard, so of two callers one gets the key. A worker that ends claims the
+//! dropped delay of a retry without that lock ([`crate::worker`]): it looks for marks first, and the caller claims the
+//! delay before it takes them, so one of these two gets the key. The value is taken after the claims. What is
+//! put back into the key in between comes with a mark of its own, set later: whoever takes that finds no
+//! value, and passes the key over.
+//!
+//! User code, the `Clone` of keys, runs before anything is taken, so a panic leaves all that is left where it is.
 
 use crate::added::{Added, LeftReason};
 use crate::engine::Core;
@@ -15,6 +26,7 @@ use crate::keys::node::{self, Held, Pin, Pinned};
 use crate::keys::state::left::Trace;
 use crate::keys::state::{Level, Marked};
 use crate::sync::atomic::Ordering;
+use crate::sync::catch_panic::catch_panic;
 
 impl<K> Core<K> {
     /// Adds a held key again, with what it carries, although the queue is shut down: if a drain `redelivers`,
@@ -28,13 +40,13 @@ impl<K> Core<K> {
     }
 
     fn readd_pinned(&self, pin: &Pin<K>, level: Level, redelivers: bool) -> Added {
-        let open = self.closing.redelivers.lock();
-        let marked = pin.state().readd(level, redelivers && *open);
+        let drains = self.closing.redelivers.lock();
+        let marked = pin.state().readd(level, redelivers && *drains > 0);
         if marked == Marked::Deferred {
             // Ordering: AcqRel; as all changes of this counter.
             self.closing.undelivered.fetch_add(1, Ordering::AcqRel);
         }
-        drop(open);
+        drop(drains);
         match marked {
             Marked::Closed => Added::ShutDown,
             Marked::Merged => Added::Merged,
@@ -58,32 +70,67 @@ impl<K> Core<K> {
         self.closing.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the deliveries of keys that are retried in a drain.
+    /// Ends the deliveries of keys that are retried in a drain, for all drains.
     pub(crate) fn end_redelivery(&self) {
-        let was_open = std::mem::take(&mut *self.closing.redelivers.lock());
+        self.redeliver_for(|_| 0);
+    }
+
+    /// Ends them for one drain. The last one ends them for all.
+    pub(crate) fn leave_redelivery(&self) {
+        self.redeliver_for(|drains| drains.saturating_sub(1));
+    }
+
+    fn redeliver_for(&self, fewer: impl FnOnce(usize) -> usize) {
+        let mut drains = self.closing.redelivers.lock();
+        let before = *drains;
+        *drains = fewer(before);
+        let has_ended = before > 0 && *drains == 0;
+        drop(drains);
         // Ordering: AcqRel; as all changes of this counter.
-        if was_open && self.closing.undelivered.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if has_ended && self.closing.undelivered.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.getters.notify_all();
         }
     }
 
-    /// Ends all deliveries, and passes each key of which something is left to `take`, once.
-    pub(crate) fn take_left(&self, mut take: impl FnMut(&Pin<K>, LeftReason)) {
+    /// Ends all deliveries, and returns each key of which something is left, once. `take` makes of a `clone` what is
+    /// returned, or returns the clone if there is nothing. It must not panic.
+    pub(crate) fn take_left<C, T>(
+        &self,
+        clone: impl Fn(&K) -> C,
+        take: impl Fn(&K, C, LeftReason) -> Result<T, C>,
+    ) -> Vec<T> {
         self.abandon();
+        let mut seen = Vec::new();
         for shard in self.keys.shards() {
             let pins = shard.pinned(|node| node.state.has_left() || node.delay.dropped().is_some());
             drop(shard);
-            for pin in &pins {
-                let (state, delay) = (pin.0.state(), pin.0.delay());
-                let is_delayed = delay.dropped().is_some_and(|it| delay.claim_dropped(it));
-                let reason = match (state.take_left(), is_delayed) {
-                    (Some(Trace::Refused), _) => LeftReason::Refused,
-                    (Some(Trace::Discarded), _) => LeftReason::Queued,
-                    (None, true) => LeftReason::Delayed,
-                    (None, false) => continue,
-                };
-                take(&pin.0, reason);
+            seen.extend(pins.into_iter().map(|pin| (clone(pin.0.key()), pin)));
+        }
+        let mut taken = Vec::with_capacity(seen.len());
+        for (cloned, pin) in seen {
+            let result = match self.claim_left(&pin.0) {
+                Some(reason) => take(pin.0.key(), cloned, reason),
+                None => Err(cloned),
+            };
+            match result {
+                Ok(left) => taken.push(left),
+                // The drop of a key is user code, and must not lose what is taken.
+                Err(unused) => _ = catch_panic(|| drop(unused)),
             }
+        }
+        taken
+    }
+
+    /// Takes all that is left of a key, and returns the reason.
+    fn claim_left(&self, pin: &Pin<K>) -> Option<LeftReason> {
+        let _shard = self.keys.lock_of(pin);
+        let (state, delay) = (pin.state(), pin.delay());
+        // In this order: see the header.
+        let is_delayed = delay.dropped().is_some_and(|it| delay.claim_dropped(it));
+        match state.take_left() {
+            Some(Trace::Refused) => Some(LeftReason::Refused),
+            Some(Trace::Discarded) => Some(LeftReason::Queued),
+            None => is_delayed.then_some(LeftReason::Delayed),
         }
     }
 }

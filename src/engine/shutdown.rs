@@ -51,9 +51,19 @@
 //! # Redelivery
 //!
 //! A drain that delivers what is delayed also delivers the keys again that workers retry meanwhile
-//! ([`super::left`]). As long as it does, `undelivered` is one too high, so that getters wait for all
-//! workers: the word `redelivers` says whether. A retry marks the key dirty and counts it while that word is
-//! locked, so a thread that has ended the redelivery finds every such key dirty and counted.
+//! ([`super::left`]). As long as one does, `undelivered` is one too high, so that getters wait for all
+//! workers. The word `redelivers` counts these drains, under its lock:
+//!
+//! ```text
+//!     0 -> 1          a drain begins the shut-down, in a queue that is set to this
+//!     n -> n + 1      another drain begins, if n > 0
+//!     n -> n - 1      a drain is out of time, or is dropped, if n > 0
+//!     n -> 0          another kind of end, or the last key is finished
+//! ```
+//!
+//! It never leaves 0 again, because getters may have ended by then. So a drain that is not counted, or not
+//! any more, finds 0 when it ends, and changes nothing. A retry marks the key dirty and counts it while that
+//! word is locked, so a thread that has brought it to 0 finds every such key dirty and counted.
 
 use super::Core;
 use crate::added::Remaining;
@@ -79,8 +89,8 @@ pub(crate) struct Closing {
     pub(super) walk: Mutex<()>,
     pub(super) undelivered: AtomicUsize,
     unfinished: AtomicUsize,
-    /// Whether keys that are retried are delivered again. No other lock is taken under this one.
-    pub(super) redelivers: SpinLock<bool>,
+    /// The drains that deliver keys again that are retried. No other lock is taken under this one.
+    pub(super) redelivers: SpinLock<usize>,
     /// The retries that were refused.
     pub(super) refused: AtomicUsize,
     /// Raised by each `shut_down`: a drainer that sees it rise returns at once.
@@ -99,7 +109,7 @@ impl Closing {
             walk: Mutex::new(()),
             undelivered: AtomicUsize::new(WALKING),
             unfinished: AtomicUsize::new(WALKING),
-            redelivers: SpinLock::new(false),
+            redelivers: SpinLock::new(0),
             refused: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
             dropped: AtomicUsize::new(0),
@@ -123,16 +133,19 @@ impl Closing {
         self.mode.load(Ordering::Acquire) == 0
     }
 
-    /// Begins a shut-down. Returns true to the one caller that has to walk.
+    /// Begins a shut-down. Returns true to the one caller that has to walk. Counts a drain that is to
+    /// `redeliver`.
     fn begin(&self, redeliver: bool) -> bool {
         let mut redelivers = self.redelivers.lock();
         // Ordering: AcqRel; pairs with the Acquire in `has_begun`. For new keys the pairing is
         // by the shard's lock, which the walker takes after this.
         let is_first = self.mode.fetch_or(BEGUN, Ordering::AcqRel) & BEGUN == 0;
         if is_first && redeliver {
-            *redelivers = true;
             // Ordering: AcqRel; as in `walked`.
             self.undelivered.fetch_add(1, Ordering::AcqRel);
+        }
+        if redeliver && (is_first || *redelivers > 0) {
+            *redelivers += 1;
         }
         is_first
     }
@@ -222,7 +235,8 @@ impl<K> Core<K> {
 
     /// Refuses adds from now on, and returns what is left to do. Another call is harmless.
     ///
-    /// Pending delays are dropped, or with `deliver` their keys are added now.
+    /// Pending delays are dropped, or with `deliver` their keys are added now. A drain that calls this with
+    /// `deliver` calls [`leave_redelivery`](Self::leave_redelivery) once, when it ends.
     pub(crate) fn close(&self, deliver: bool) -> Remaining {
         let walk = self.closing.walk.lock();
         if !self.closing.begin(deliver) {

@@ -52,9 +52,20 @@ impl Drop for Listener<'_> {
     }
 }
 
+/// The part of one drain in the redelivery of what is retried. Ends when it is dropped.
+struct Redelivery<'q, K>(&'q Core<K>);
+
+impl<K> Drop for Redelivery<'_, K> {
+    fn drop(&mut self) {
+        self.0.leave_redelivery();
+    }
+}
+
 /// One drainer.
 pub(crate) struct Drain<'q, K> {
     core: &'q Core<K>,
+    /// Until the drain is out of time.
+    redelivery: Option<Redelivery<'q, K>>,
     /// The number of releases of drainers before this one began.
     releases: usize,
     listener: Listener<'q>,
@@ -64,13 +75,14 @@ impl<'q, K> Drain<'q, K> {
     /// Shuts the queue down, and adds the delayed keys now if the queue is set to. A `shut_down`
     /// that begins after this call releases the drainer.
     pub(crate) fn begin(core: &'q Core<K>) -> Self {
-        let releases = core.closing.releases();
-        core.close(core.drain_delays);
-        Drain {
+        let drain = Drain {
             core,
-            releases,
+            redelivery: Some(Redelivery(core)),
+            releases: core.closing.releases(),
             listener: Listener::new(&core.closing.drainers),
-        }
+        };
+        core.close(core.drain_delays);
+        drain
     }
 
     /// Blocks until the end or the deadline.
@@ -87,9 +99,9 @@ impl<'q, K> Drain<'q, K> {
 
     /// Returns the result of a drain that ends like this. If nothing is left by now, it has
     /// finished after all.
-    fn drained(&self, end: DrainEnd) -> Drained {
+    fn drained(&mut self, end: DrainEnd) -> Drained {
         if end == DrainEnd::TimedOut {
-            self.core.end_redelivery();
+            self.redelivery = None;
         }
         let left = match end {
             // Counting visits every key, and none is left to count.

@@ -194,7 +194,8 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the wait; the queue stays shut down.
+    /// Dropping the future ends the wait, and what this drain delivers again, as if its time were over (S16); the queue
+    /// stays shut down.
     pub fn drain_async(&self) -> impl Future<Output = Drained> {
         let core = &self.core;
         async move { Drain::begin(core).await }
@@ -208,7 +209,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the wait; the queue stays shut down.
+    /// As for [`drain_async`](Self::drain_async).
     ///
     /// ```
     /// # use keyqueue::{DrainEnd, WorkQueue};

@@ -11,7 +11,7 @@ impl<K: Clone, L, S> WorkQueue<K, L, S> {
     /// | is queued, or was added again while it is processing | [`Queued`](crate::LeftReason::Queued) |
     /// | had a pending delay when the queue was shut down | [`Delayed`](crate::LeftReason::Delayed) |
     /// | was retried, or whose worker was cancelled, and was refused | [`Refused`](crate::LeftReason::Refused) |
-    /// | is processing | nothing: call this again when it is done, as it may be retried |
+    /// | is processing, or being reported | nothing: call this again when that has ended, as it may be retried or cancelled |
     ///
     /// A retry that [`on_give_up`](crate::worker::Workers::on_give_up) reports is not left. Each key is returned
     /// by one call; another call returns what is left since. To let the workers finish first, drain the queue with a
@@ -38,17 +38,11 @@ impl<K: Clone, L, S> WorkQueue<K, L, S> {
     ///
     /// # Panics
     ///
-    /// Panics if `Clone` of a key panics; that key is lost then.
+    /// Panics if `Clone` of a key panics. Nothing is taken then: another call returns all that is left.
     pub fn take_left(&self) -> Vec<Left<K>> {
-        let mut all = Vec::new();
-        self.core.take_left(|pin, reason| {
-            let key = pin.key().clone();
-            all.push(Left {
-                key,
-                value: (),
-                reason,
-            });
-        });
-        all
+        self.core.take_left(K::clone, |_, key, reason| {
+            let value = ();
+            Ok(Left { key, value, reason })
+        })
     }
 }

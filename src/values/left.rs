@@ -25,16 +25,13 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, L, S> ValueQueue<K, V,
     ///
     /// # Panics
     ///
-    /// Panics if `Clone` of a key panics; that key is lost then.
+    /// Panics if `Clone` of a key panics. Nothing is taken then: another call returns all that is left.
     pub fn take_left(&self) -> Vec<Left<K, V>> {
-        let mut all = Vec::new();
-        self.core.take_left(|pin, reason| {
-            let known: &Valued<K, V> = pin.key();
-            let key = known.key().clone();
-            if let Some(value) = known.take_waiting() {
-                all.push(Left { key, value, reason });
-            }
-        });
-        all
+        let clone = |known: &Valued<K, V>| known.key().clone();
+        self.core
+            .take_left(clone, |known, key, reason| match known.take_waiting() {
+                Some(value) => Ok(Left { key, value, reason }),
+                None => Err(key),
+            })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Key, Loop};
 use crate::sync::Mutex;
-use crate::{Ended, Item, RetryOnDrop, Valued};
+use crate::{Ended, Item, KeyHandle, RetryOnDrop, Valued};
 
 /// The function of these [`Workers`](super::Workers) gets the key alone.
 #[derive(Debug)]
@@ -88,5 +88,17 @@ impl<K: Key, L, S: BuildHasher, E> Loop<'_, K, L, S, E> {
             false => |lent| M::take_back(lent).end_as(Ended::GivenUp),
         };
         RetryOnDrop::new((item, loan), cancelled)
+    }
+
+    /// Begins the report of a retry that a shut-down has dropped, which may be cancelled. If what this returns is
+    /// dropped, the key is left, or given up.
+    pub(super) fn hold_dropped(&self, key: KeyHandle<K>) -> RetryOnDrop<KeyHandle<K>> {
+        RetryOnDrop::new(
+            key,
+            match self.requeue_cancelled {
+                true => |key| key.pin().state().refuse(),
+                false => drop,
+            },
+        )
     }
 }

@@ -368,13 +368,15 @@ impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
     /// Replaces the hook of `on_give_up`.
     ///
     /// The worker holds the key until the hook's future is ready, and processes no other key
-    /// meanwhile. Panics of the hook and of its future are caught. Threads
+    /// meanwhile. Only then the limiter forgets the key. Panics of the hook and of its future are caught. Threads
     /// ([`run`](Self::run), [`spawn`](Self::spawn)) refuse this hook with an error.
     ///
     /// # Cancel safety
     ///
     /// If the worker's future is dropped, the hook's future is dropped with it, and the key is put
-    /// back ([`requeue_cancelled`](Self::requeue_cancelled)) and tried again.
+    /// back ([`requeue_cancelled`](Self::requeue_cancelled)) and tried again. It keeps its failures, so if the
+    /// next try fails, it is reported again. After a shut-down it is left for
+    /// [`take_left`](crate::WorkQueue::take_left), also if it is a retry that the shut-down has dropped (S16).
     ///
     /// ```
     /// use keyqueue::WorkQueue;
@@ -434,8 +436,13 @@ impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
     /// [`run_async`](Self::run_async) is dropped, or a task is aborted or dropped with its runtime
     /// (W6).
     ///
-    /// `true`, the default, puts each of them back into the queue, at the tail: its failures are
-    /// neither counted nor forgotten. With `false`, or after a shut-down, the key is done.
+    /// | | `true`, the default | `false` |
+    /// | --- | --- | --- |
+    /// | the queue is open | the key goes back into the queue, at the tail; its failures are neither counted nor forgotten | the key is done |
+    /// | the queue is shut down | the key is left for [`take_left`](crate::WorkQueue::take_left), or delivered again if a drain does that ([`drain_delays`](crate::Builder::drain_delays)) | the key is done |
+    ///
+    /// The same goes for a key whose report is cancelled ([`on_give_up_async`](Self::on_give_up_async)). In both
+    /// columns a key that was added meanwhile is delivered once more.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;

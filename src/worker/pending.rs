@@ -8,7 +8,8 @@
 //! * A worker that has processed a key takes the key's entry out, before it finishes the key.
 //! * Each worker that ends *claims* the entries whose delays a shut-down has dropped, and reports
 //!   them. One claim of each dropped delay succeeds, also if several [`Workers`](super::Workers)
-//!   have an entry with its stamp.
+//!   have an entry with its stamp. If the report is cancelled, the worker marks the key as left
+//!   (`Loop::hold_dropped`).
 //!
 //! # Why no other key is reported
 //!

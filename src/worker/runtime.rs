@@ -221,7 +221,8 @@ impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue shut down, and does not abort the workers.
+    /// Dropping the future leaves the queue shut down, ends the drain like
+    /// [that of `drain_async`](crate::WorkQueue::drain_async), and does not abort the workers.
     pub async fn stop_within(&mut self, grace: Duration) -> Drained {
         // Panics if there is no time, before the drain begins.
         let mut deadline = pin!(sleep(grace));

@@ -198,10 +198,29 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         }
     }
 
-    /// Forgets a key, and keeps or reports it. Returns the call of an async hook.
-    fn give_up(&self, mut lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    /// Ends the tries of a key, and keeps or reports it. Or returns the call of an async hook, which may be cancelled:
+    /// the caller [ends the tries](Self::end_tries) after it.
+    fn give_up(&self, lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+        let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
+        if !matches!(hook, Some(Hook::Async(_))) {
+            self.end_tries(lost.key());
+            return self.pass_on(lost, given_up);
+        }
+        let key = lost.handle();
+        let report = catch_panic(|| self.pass_on(lost, given_up)).ok().flatten();
+        if report.is_none() {
+            self.end_tries(&key);
+        }
+        report
+    }
+
+    /// Counts a key as given up, and forgets it. Never panics.
+    pub(super) fn end_tries(&self, key: &K) {
         self.queue.core.note(Event::GivenUp);
-        self.forget(lost.key());
+        self.forget(key);
+    }
+
+    fn pass_on(&self, mut lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
         self.trace_given_up(lost.key(), &given_up);
         if let Some(keep) = &self.dead_letters
             && !matches!(given_up.reason, Reason::ShutDown | Reason::Dropped)
@@ -219,15 +238,16 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     }
 
     /// Reports the retries that a shut-down has dropped, one at each step of the iterator, which each
-    /// worker runs when it ends. Never panics. Returns the calls of an async hook.
-    pub(super) fn report_dropped(&self) -> impl Iterator<Item = Report<'a>> {
+    /// worker runs when it ends. Never panics. Returns the calls of an async hook, with the keys.
+    pub(super) fn report_dropped(&self) -> impl Iterator<Item = (KeyHandle<K>, Report<'a>)> {
         let mut from = 0;
         let dropped = iter::from_fn(move || {
             let on_give_up = self.on_give_up.as_ref()?;
             on_give_up.pending().next_dropped(&mut from)
         });
         dropped.filter_map(|(key, given_up)| {
-            catch_panic(|| self.give_up(Lost::Dropped(&key), given_up)).ok()?
+            let report = catch_panic(|| self.give_up(Lost::Dropped(&key), given_up)).ok()??;
+            Some((key, report))
         })
     }
 

@@ -1,4 +1,23 @@
 //! Workers that are futures.
+//!
+//! # Where a future is dropped
+//!
+//! What holds if the future of a worker, or of a call that waits for workers, is dropped at its await (S16).
+//! `tests/workers/cancelled.rs` has a test for each row.
+//!
+//! | it awaits | then |
+//! | --- | --- |
+//! | a key | the worker holds none; a wake-up that it has had goes to the next getter (C9) |
+//! | the function's future | that is dropped first. Then the key is added again, with its value; after a shut-down it is left, or delivered again if it is dirty or a drain redelivers; with `requeue_cancelled(false)` it is done |
+//! | the report of a key that it holds | the same. The key's failures are kept, and the key is not counted as given up |
+//! | the turn of others, after a key | the worker holds none |
+//! | the report of a retry that a shut-down has dropped | the key, which is idle, is left; with `requeue_cancelled(false)` it is done. Retries that are not claimed yet are reported by another worker that ends, or left |
+//! | the drain of `stop_within` and `run_until` | the drain ends its own redelivery; the workers go on |
+//! | the end of the workers, there | the workers go on, reports too |
+//! | the signal of `run_until` | nothing has changed |
+//! | the end of the workers, in `join` | the workers are aborted: the rows above |
+//!
+//! The other awaits in this folder pass on what they await, and hold nothing.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -155,6 +174,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
             // The key is given up only once it is reported.
             let held = self.lend::<KeyOnly>(item);
             let _ = catch_panic_async(span.around(report)).await;
+            self.end_tries(held.0.key());
             let _ = catch_panic(|| held.done());
         }
         // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
@@ -163,8 +183,10 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
 
     /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.
     pub(super) async fn report_dropped_async(&self) {
-        for report in self.report_dropped() {
+        for (key, report) in self.report_dropped() {
+            let held = self.hold_dropped(key);
             let _ = catch_panic_async(report).await;
+            self.end_tries(&held.into_item());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a shut-down leaves, and what a drain still delivers (S11 to S13).
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::thread;
@@ -274,6 +275,68 @@ fn a_cancelled_key_is_left() {
     queue.shut_down();
     drop(run);
     assert_eq!(left(&queue, LeftReason::Refused), [1]);
+}
+
+/// A key whose first clone of this kind panics.
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Fragile(u64);
+
+static CLONES: AtomicUsize = AtomicUsize::new(0);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        let clones = CLONES.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(clones, 7, "a clone panics");
+        Fragile(self.0)
+    }
+}
+
+#[test] // S12 S16
+fn a_clone_that_panics_leaves_all_that_is_left() {
+    let queue = WorkQueue::from_iter((0..10).map(Fragile));
+    let items = [(); 5].map(|()| queue.get().unwrap());
+    (10..15).for_each(|key| _ = queue.add_after(Fragile(key), HOUR));
+    queue.shut_down();
+    items.into_iter().for_each(|item| _ = item.retry());
+    let taken = catch_unwind(AssertUnwindSafe(|| queue.take_left()));
+    assert!(taken.is_err());
+    let mut left = queue.take_left();
+    left.sort_by(|one, other| one.key.cmp(&other.key));
+    let left = left.into_iter().map(|left| (left.key.0, left.reason));
+    let reason = |key| match key {
+        0..5 => LeftReason::Refused,
+        5..10 => LeftReason::Queued,
+        _ => LeftReason::Delayed,
+    };
+    assert!(left.eq((0..15).map(|key| (key, reason(key)))));
+    assert!(queue.take_left().is_empty());
+}
+
+#[test] // S12 W3: a key that is added while a worker has it, and that the worker requeues, is delivered and not left.
+fn a_requeue_of_a_dirty_key_after_a_shut_down_is_its_next_delivery() {
+    for outcome in [Outcome::RequeueAfter(HOUR), Outcome::Later(HOUR)] {
+        let queue = Queue::from_iter([1]);
+        let runs = AtomicUsize::new(0);
+        let work = |_: &u64| {
+            if runs.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Outcome::Done;
+            }
+            assert_eq!(queue.add(1), Added::Deferred);
+            assert_eq!(queue.shut_down().processing, 1);
+            outcome
+        };
+        Workers::new(&queue).threads(1).run(work).unwrap();
+        assert_eq!((runs.into_inner(), queue.take_left().len()), (2, 0));
+        assert_eq!(queue.shut_down().refused, 0);
+    }
+    // Without workers.
+    let queue = Queue::from_iter([1]);
+    let item = queue.get().unwrap();
+    queue.add(1);
+    queue.shut_down();
+    assert_eq!(item.retry(), Added::Merged);
+    queue.get().unwrap().done();
+    assert!(queue.take_left().is_empty());
 }
 
 /// Beside the end, every key is finished, or left, or refused when it was added; and none is twice among them.

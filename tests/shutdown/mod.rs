@@ -7,3 +7,4 @@ mod guards;
 mod left;
 mod now;
 mod random;
+mod redelivery;

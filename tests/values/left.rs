@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Lists, lists};
 use crate::common::timed::HOUR;
 use crate::common::{eventually, scaled};
 use keyqueue::worker::{Verdict, Workers};
-use keyqueue::{DrainEnd, LeftReason, WorkQueue, merge};
+use keyqueue::{DrainEnd, LeftReason, ValueQueue, WorkQueue, merge};
 
 fn drains_delays() -> Lists<u32> {
     let builder = WorkQueue::builder().drain_delays(true);
@@ -196,4 +196,63 @@ fn a_refused_retry_whose_merge_panics_leaves_the_older_value() {
         .map(|left| (left.key, left.value))
         .collect();
     assert_eq!(values, BTreeMap::from([(1, vec![1])]));
+}
+
+/// A key whose clones panic when they are made or dropped, as its number says.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Fragile {
+    number: u32,
+    is_clone: bool,
+}
+
+impl Fragile {
+    fn of(number: u32) -> Self {
+        let is_clone = false;
+        Fragile { number, is_clone }
+    }
+}
+
+static CLONES: AtomicUsize = AtomicUsize::new(0);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        let clones = CLONES.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(clones, 3, "a clone panics");
+        Fragile {
+            number: self.number,
+            is_clone: true,
+        }
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        let is_clone_of_zero = self.is_clone && self.number == 0;
+        assert!(!is_clone_of_zero || thread::panicking(), "a drop panics");
+    }
+}
+
+#[test] // S12 S16
+fn a_clone_or_a_drop_that_panics_loses_no_value_that_is_left() {
+    let queue = WorkQueue::builder().merge(merge::append).shards(2);
+    let queue: ValueQueue<_, Vec<u32>> = queue.build().unwrap();
+    (0..6).for_each(|key| _ = queue.put(Fragile::of(key), vec![key]));
+    let after = |key| queue.entry(Fragile::of(key)).after(HOUR);
+    (6..9).for_each(|key| _ = after(key).put(vec![key]));
+    queue.shut_down_now();
+    // What is taken back is not left, and its key is not returned.
+    assert_eq!(queue.remove(&Fragile::of(0)), Some(vec![0]));
+    let taken = catch_unwind(AssertUnwindSafe(|| queue.take_left()));
+    assert!(taken.is_err(), "by the clone");
+    let left = queue.take_left().into_iter();
+    let mut left: Vec<_> = left
+        .map(|left| (left.key.number, left.value, left.reason))
+        .collect();
+    left.sort_unstable();
+    let reason = |key| match key {
+        0..6 => LeftReason::Queued,
+        _ => LeftReason::Delayed,
+    };
+    let expected = (1..9).map(|key| (key, vec![key], reason(key)));
+    assert!(left.into_iter().eq(expected));
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod attempts;
+mod cancelled;
 mod dead_letters;
 mod dropped;
 mod failures;

@@ -35,8 +35,8 @@ pub struct Naive<K> {
     drain_delays: bool,
     capacity: Option<usize>,
     shut_down: bool,
-    /// Whether a drain delivers again what is retried.
-    redelivers: bool,
+    /// The drains that deliver keys again that are retried.
+    redelivers: usize,
     /// The retries that were refused.
     refused: usize,
     /// What was accepted and will not be delivered.
@@ -153,7 +153,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             *own = level.min(*own);
             return Added::Merged;
         }
-        if self.redelivers {
+        if self.redelivers > 0 {
             self.since.added(key, self.delays.now());
             self.dirty.insert(key, level);
             return Added::Deferred;
@@ -277,7 +277,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
 
     /// Whether nothing is queued nor will be. Keys may still be held.
     pub fn has_ended(&self) -> bool {
-        let may_come = self.redelivers && !self.processing.is_empty();
+        let may_come = self.redelivers > 0 && !self.processing.is_empty();
         self.shut_down && self.queued.is_empty() && self.dirty.is_empty() && !may_come
     }
 
@@ -300,7 +300,15 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
 
     /// Delivers nothing again that is retried from now on.
     fn end_redelivery(&mut self) {
-        if std::mem::take(&mut self.redelivers) && self.has_ended() {
+        self.redelivers = self.redelivers.min(1);
+        self.end_drain();
+    }
+
+    /// Ends one drain. The last one ends what is delivered again.
+    fn end_drain(&mut self) {
+        let before = self.redelivers;
+        self.redelivers = before.saturating_sub(1);
+        if before == 1 && self.has_ended() {
             self.getters.wake_all();
         }
     }
@@ -430,7 +438,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     pub fn shut_down_now(&mut self) -> Remaining {
         self.close(false);
         let left = self.remaining();
-        self.redelivers = false;
+        self.redelivers = 0;
         let queued = self.queued.iter();
         let discarded: Vec<K> = queued.chain(self.dirty.keys()).copied().collect();
         for key in discarded {
@@ -461,8 +469,10 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         }
         if !self.shut_down {
             self.shut_down = true;
-            self.redelivers = deliver;
+            self.redelivers = usize::from(deliver);
             self.getters.wake_all();
+        } else if deliver && self.redelivers > 0 {
+            self.redelivers += 1;
         }
         if self.is_at_rest() {
             self.drainers.wake_all();
@@ -476,7 +486,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             true => DrainEnd::Finished,
             false => DrainEnd::TimedOut,
         };
-        self.end_redelivery();
+        self.end_drain();
         (end, self.remaining())
     }
 
@@ -493,6 +503,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         let ready = self.is_at_rest() || self.releases != self.drains[&who];
         if ready {
             self.drains.remove(&who);
+            self.end_drain();
         } else {
             self.drainers.register(who);
         }
@@ -502,7 +513,9 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     /// Drainer `who` does not want to wait any longer.
     pub fn drop_drain(&mut self, who: usize) {
         self.drainers.leave(who);
-        self.drains.remove(&who);
+        if self.drains.remove(&who).is_some() {
+            self.end_drain();
+        }
     }
 
     /// Checks what must hold at any moment (C9 among it).

@@ -48,14 +48,16 @@ impl KeyState {
     /// Returns whether there is something to [take](Self::take_left).
     #[inline]
     pub(crate) fn has_left(&self) -> bool {
-        // Ordering: Relaxed; a hint.
-        Word(self.0.load(Ordering::Relaxed)).is(DISCARDED | REFUSED)
+        // Ordering: Acquire; pairs with the Release in `take_left`: a thread that finds the mark taken away fails
+        // to claim the delay that was claimed before.
+        Word(self.0.load(Ordering::Acquire)).is(DISCARDED | REFUSED)
     }
 
     /// Takes away what is noted of the key, and returns it.
     pub(crate) fn take_left(&self) -> Option<Trace> {
-        // Ordering: Acquire; pairs with the Release in `refuse`.
-        let was = Word(self.0.fetch_and(!(DISCARDED | REFUSED), Ordering::Acquire));
+        // Ordering: AcqRel; the Acquire pairs with the Release in `refuse`, the Release with the Acquire in
+        // `has_left`.
+        let was = Word(self.0.fetch_and(!(DISCARDED | REFUSED), Ordering::AcqRel));
         match (was.is(REFUSED), was.is(DISCARDED)) {
             (true, _) => Some(Trace::Refused),
             (false, true) => Some(Trace::Discarded),
