@@ -87,17 +87,6 @@ fn fire<D: Delays>(n: usize) -> Vec<f64> {
     vec![p50, p99, most, used / n as f64]
 }
 
-/// Nanoseconds of processor time that this process has used, where there is a clock for it.
-fn processor_time() -> f64 {
-    #[cfg(unix)]
-    {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-    }
-    #[cfg(not(unix))]
-    f64::NAN
-}
-
 /// Nanoseconds for each of a million delays to move it once, to an earlier time, and to cancel
 /// every other one.
 fn reset<D: Delays>(n: usize) -> Vec<f64> {
