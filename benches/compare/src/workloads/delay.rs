@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rig::heap::Meter;
 
-use super::quantiles;
+use super::{processor_time, quantiles};
 use crate::keys::{Key, Tally};
 use crate::queue::Delays;
 use crate::workload::{Kind, Round};
