@@ -46,7 +46,7 @@ impl Polls {
     pub(super) fn poll<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let waits = self.waits.get();
         self.waits.set(waits.wrapping_add(1));
-        if waits >= EAGER && waits % SELDOM != 0 {
+        if waits >= EAGER && !waits.is_multiple_of(SELDOM) {
             return None;
         }
         for at in 0..SPINNING + YIELDING {
