@@ -1,14 +1,14 @@
 //! Getting a key when there may be none: what a consumer does before it waits, and after.
 //!
 //! A getter that finds the queue empty checks whether idle keys should be swept, polls for a
-//! short time, registers, takes once more, and waits ([`crate::wait`] has the protocol).
+//! short time unless that was in vain of late, registers, takes once more, and waits ([`crate::wait`] has the protocol).
 
 use std::time::Instant;
 
 use super::Core;
 use super::taking::Taken;
 use crate::fifo::groups::grouping::Grouping;
-use crate::sync::{self, ThreadParker};
+use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 
 impl<K> Core<K> {
@@ -34,7 +34,7 @@ impl<K> Core<K> {
         stopped: impl Fn() -> bool,
     ) -> Taken<K> {
         loop {
-            let taken = self.look_and_take().or_else(|| self.spin());
+            let taken = self.look_and_take().or_else(|| self.poll(parker));
             if !taken.is_empty() {
                 return taken;
             }
@@ -115,12 +115,10 @@ impl<K> Core<K> {
         taken
     }
 
-    /// Polls for a key for a short time before the thread sleeps.
-    fn spin(&self) -> Taken<K> {
-        let mut polls = sync::polls().map(|()| self.take());
-        polls
-            .find(|taken| !taken.is_empty())
-            .unwrap_or(Taken::Empty)
+    /// Polls for a key for a short time before the thread sleeps, unless that was in vain of late.
+    fn poll(&self, parker: &ThreadParker) -> Taken<K> {
+        let look = || Some(self.take()).filter(|taken| !taken.is_empty());
+        parker.poll(look).unwrap_or(Taken::Empty)
     }
 
     /// Takes a getter that stops waiting off the list, and passes on a notification that it may

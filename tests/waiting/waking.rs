@@ -12,7 +12,7 @@ use crate::common::{
     Config, Queue, Task, WakeCount, alone, assert_nothing_queued, eventually, poll, waiting,
     watchdog, with_queues,
 };
-use keyqueue::Added;
+use keyqueue::{Added, WorkQueue};
 
 // ---- which getter an add wakes --------------------------------------------------------------
 
@@ -282,10 +282,15 @@ fn cost_of_waiting(time: Duration) {
 /// The processor time this process uses in some time. This one has to sleep: it is about time.
 #[cfg(unix)]
 fn used_in(time: Duration) -> Duration {
+    used_while(|| thread::sleep(time))
+}
+
+#[cfg(unix)]
+fn used_while(run: impl FnOnce()) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     let used = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
     let before = used();
-    thread::sleep(time);
+    run();
     used() - before
 }
 
@@ -300,4 +305,68 @@ fn two_hundred_waiters_cost_no_processor_time() {
 #[ignore = "takes 10 s, in which nothing else may run; `.ci/run ignored` runs it"]
 fn two_hundred_waiters_cost_no_processor_time_for_ten_seconds() {
     alone(|| cost_of_waiting(Duration::from_secs(10)));
+}
+
+/// The processor time that this process uses for each add, one a millisecond.
+#[cfg(unix)]
+fn cost_of_adds(add: impl Fn(u64)) -> Duration {
+    const ADDS: u32 = 200;
+    let used = used_while(|| {
+        for key in 0..ADDS {
+            add(key.into());
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    used / ADDS
+}
+
+/// The same with getters that wait for the keys.
+#[cfg(unix)]
+fn cost_with_getters(getters: usize) -> Duration {
+    let queue = &WorkQueue::<u64>::new();
+    thread::scope(|scope| {
+        for _ in 0..getters {
+            scope.spawn(|| queue.iter().for_each(drop));
+        }
+        eventually("all wait", || waiting(queue) == getters);
+        let cost = cost_of_adds(|key| _ = queue.add(key));
+        queue.shut_down();
+        cost
+    })
+}
+
+/// The same with the receivers of channels, which are crossbeam's; they receive in turn, as getters do.
+#[cfg(unix)]
+fn cost_with_receivers(receivers: usize) -> Duration {
+    thread::scope(|scope| {
+        let channel = |_| {
+            let (sender, receiver) = mpsc::channel();
+            scope.spawn(|| receiver.into_iter().for_each(drop));
+            sender
+        };
+        let senders: Vec<_> = (0..receivers).map(channel).collect();
+        cost_of_adds(|key| senders[key as usize % receivers].send(key).unwrap())
+    })
+}
+
+#[cfg(unix)]
+#[test] // C9
+#[ignore = "takes 10 s, in which nothing else may run; `.ci/run ignored` runs it"]
+fn a_getter_beside_a_slow_producer_costs_no_more_than_a_receiver() {
+    alone(|| {
+        let _watchdog = watchdog(120);
+        for waiting in [1, 8] {
+            let mut costs = [const { Vec::new() }; 2];
+            for _ in 0..9 {
+                costs[0].push(cost_with_getters(waiting));
+                costs[1].push(cost_with_receivers(waiting));
+            }
+            let [ours, theirs] = costs.map(|mut costs| {
+                costs.sort_unstable();
+                costs[costs.len() / 2]
+            });
+            println!("an add with {waiting} waiting: {ours:?}; through channels {theirs:?}");
+            assert!(ours < theirs * 5 / 4, "{ours:?}, {theirs:?}");
+        }
+    });
 }

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Backlog,
     Reconcile,
     Groups100Cycle, Groups100, Groups100k,
-    Latency, Wake, WakeTask,
+    Latency, Wake, WakeTask, IdleCost,
     DelayInsert, DelayReset, DelayMemory, DelayFire,
     LimiterExponential, LimiterController,
 }
@@ -58,6 +58,7 @@ const GO: &str = "client-go";
 const LOCK: &str = "single-lock";
 const HAND: &str = "by-hand";
 const SHARDED: &str = "sharded-channels";
+const CHANNEL: &str = "crossbeam-channel";
 const ONE: &str = "one-level";
 const WHEEL: &str = "delay-queue";
 
@@ -107,6 +108,8 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     ]),
     Workload("wake", Wake, 1, K, &[Figure("p50", "ns", 0, &[Less(1.0, LOCK)]), Figure("p99", "ns", 0, &[Less(1.0, LOCK)])]),
     Workload("wake-task", WakeTask, 1, K, &[Figure("p50", "ns", 0, &[Less(1.0, GO)]), Figure("p99", "ns", 0, &[])]),
+    Workload("idle-cost-1", IdleCost, 1, K / 2, IDLE_COST),
+    Workload("idle-cost-8", IdleCost, 8, K / 2, IDLE_COST),
     Workload("delay-insert", DelayInsert, 1, M, &[Figure("", "ns/key", 0, &[Less(8.0, GO), Less(2.0, WHEEL)])]),
     Workload("delay-reset", DelayReset, 1, M, &[
         Figure("moved", "ns/key", 0, &[Less(8.0, GO), Less(2.0, WHEEL)]),
@@ -133,6 +136,10 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     ]),
 ];
 
+const IDLE_COST: &[Figure] = &[
+    Figure("", "us/add", 0, &[Less(1.0, CHANNEL), Less(1.0, LOCK)]),
+    Figure("without getters", "us/add", 0, &[]),
+];
 const GROUPS: &[Figure] = &[Figure("", "ns/key", 0, &[Less(0.5, ONE), Less(1.0, LOCK)])];
 
 const WORK: &[Figure] = &[

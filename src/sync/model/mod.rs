@@ -59,10 +59,6 @@ pub(crate) fn default_shards() -> usize {
 
 pub(crate) const DEFAULT_RING: usize = 4;
 
-pub(crate) fn polls() -> impl Iterator<Item = ()> {
-    std::iter::empty()
-}
-
 /// Waits for another thread's next step.
 pub(crate) struct Backoff;
 
@@ -134,6 +130,10 @@ impl ThreadParker {
 
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    pub(crate) fn poll<T>(&self, _look: impl FnMut() -> Option<T>) -> Option<T> {
+        None
     }
 
     pub(crate) fn park(&self, deadline: Option<Instant>) {

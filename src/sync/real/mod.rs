@@ -2,6 +2,7 @@
 
 mod lock;
 mod park;
+mod poll;
 
 pub(crate) use atomic_waker::AtomicWaker;
 pub(crate) use crossbeam_queue::SegQueue;
@@ -44,22 +45,3 @@ pub(crate) fn default_shards() -> usize {
 }
 
 pub(crate) const DEFAULT_RING: usize = 1024;
-
-/// The number of pauses before a consumer that found nothing checks the FIFO again.
-///
-/// Each check takes the cache line from the producer, so infrequent checks keep a producer and a
-/// consumer on two cores fast; see the performance notes.
-const PAUSES_PER_POLL: u32 = 64;
-
-/// The checks after pauses, before the consumer yields instead.
-const POLLS_SPINNING: u32 = 4;
-
-/// The checks after a yield, before it sleeps.
-const POLLS_YIELDING: u32 = 4;
-
-/// Waits for a short time before each item: a consumer that found nothing checks again then.
-pub(crate) fn polls() -> impl Iterator<Item = ()> {
-    let pause = |_| (0..PAUSES_PER_POLL).for_each(|_| std::hint::spin_loop());
-    let spinning = (0..POLLS_SPINNING).map(pause);
-    spinning.chain((0..POLLS_YIELDING).map(|_| thread::yield_now()))
-}

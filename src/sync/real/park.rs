@@ -10,6 +10,8 @@ use std::time::Instant;
 
 use crossbeam_utils::sync::{Parker, Unparker};
 
+use super::poll::Polls;
+
 /// Wakes the thread whose parker it belongs to.
 struct Unpark(Unparker);
 
@@ -30,13 +32,18 @@ impl Wake for Unpark {
 pub(crate) struct ThreadParker {
     parker: Parker,
     waker: Waker,
+    polls: Polls,
 }
 
 impl ThreadParker {
     fn new() -> Self {
         let parker = Parker::new();
         let waker = Waker::from(Arc::new(Unpark(parker.unparker().clone())));
-        ThreadParker { parker, waker }
+        ThreadParker {
+            parker,
+            waker,
+            polls: Polls::default(),
+        }
     }
 
     /// Returns the parker of this thread, or a fresh one while the thread is being torn down.
@@ -48,6 +55,12 @@ impl ThreadParker {
 
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    /// Calls `look` after short pauses until it returns something, or it is time to sleep. May not call it:
+    /// see [`poll`](super::poll).
+    pub(crate) fn poll<T>(&self, look: impl FnMut() -> Option<T>) -> Option<T> {
+        self.polls.poll(look)
     }
 
     /// Sleeps until woken, or until `deadline`. May also return for no reason.

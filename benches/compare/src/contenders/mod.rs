@@ -1,6 +1,7 @@
 //! The queues that are measured, and which workloads each of them runs.
 
 mod by_hand;
+mod channel;
 mod delay;
 mod go;
 mod grouped_lock;
@@ -70,6 +71,7 @@ pub(crate) fn all() -> Vec<Contender> {
             "crossbeam-channel foldhash",
             values::<ShardedChannels>,
         ),
+        Contender::new("crossbeam-channel", "crossbeam-channel", channel::run),
         Contender::new("kube-runtime", "kube-runtime", kube::run),
         Contender::new("delay-queue", "tokio-util", delays::<TokioUtil>),
         Contender::new("heap", "parking_lot", delays::<Heap>),

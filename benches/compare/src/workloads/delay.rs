@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rig::heap::Meter;
 
-use super::quantiles;
+use super::{processor_time, quantiles};
 use crate::keys::{Key, Tally};
 use crate::queue::Delays;
 use crate::workload::{Kind, Round};
@@ -85,17 +85,6 @@ fn fire<D: Delays>(n: usize) -> Vec<f64> {
     assert_eq!(delivered, Tally::of_first::<u64>(n));
     let [p50, p99, most] = quantiles(lateness, [0.5, 0.99, 1.0]).map(|ns| ns / 1000.0);
     vec![p50, p99, most, used / n as f64]
-}
-
-/// Nanoseconds of processor time that this process has used, where there is a clock for it.
-fn processor_time() -> f64 {
-    #[cfg(unix)]
-    {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-    }
-    #[cfg(not(unix))]
-    f64::NAN
 }
 
 /// Nanoseconds for each of a million delays to move it once, to an earlier time, and to cancel

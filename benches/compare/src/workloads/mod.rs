@@ -42,6 +42,7 @@ pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
         Kind::Hot => hot::run::<u64, C>(&u64::first(HOT), count, threads, round.work),
         Kind::Latency => paced::latency::<C>(count, round.interval),
         Kind::Wake => paced::wake::<C>(count),
+        Kind::IdleCost => paced::idle_cost::<C>(count, threads),
         _ => return None,
     })
 }
@@ -66,6 +67,17 @@ fn quantiles<const N: usize>(mut values: Vec<u64>, at: [f64; N]) -> [f64; N] {
     values.sort_unstable();
     let last = values.len() - 1;
     at.map(|at| values[((at * values.len() as f64) as usize).min(last)] as f64)
+}
+
+/// Nanoseconds of processor time that this process has used, where there is a clock for it.
+fn processor_time() -> f64 {
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    }
+    #[cfg(not(unix))]
+    f64::NAN
 }
 
 /// A runtime for tasks with this number of threads.

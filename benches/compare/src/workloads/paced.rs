@@ -1,4 +1,5 @@
-//! From the add of a key to its `get`: in an open loop (latency), and by a consumer that sleeps (wake).
+//! From the add of a key to its `get`: in an open loop (latency), and by a consumer that sleeps (wake). And what consumers
+//! cost that sleep most of the time (idle cost).
 
 use std::hint;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::quantiles;
+use super::{processor_time, quantiles};
 use crate::keys::{Key, Tally};
 use crate::queue::{Queue, Tasked};
 
@@ -59,11 +60,34 @@ pub(crate) fn wake_task<C: Tasked>(count: usize) -> Vec<f64> {
     quantiles(paced(count, settle, deliver), [0.5, 0.99]).into()
 }
 
+/// Microseconds of processor time for each add, one a millisecond, with this number of threads that wait for keys; and
+/// with none: what the producer uses, most of it to sleep.
+pub(super) fn idle_cost<C: Queue<u64>>(count: usize, waiting: usize) -> Vec<f64> {
+    let cost = |queue: &C| {
+        thread::sleep(MILLISECOND);
+        let before = processor_time();
+        for n in 0..count {
+            queue.add(u64::nth(n).into());
+            // The consumer of the last key, too, sleeps again.
+            thread::sleep(MILLISECOND);
+        }
+        (processor_time() - before) / count as f64 / 1000.0
+    };
+    let (queue, mut used) = (C::new(), 0.0);
+    let producer = || used = cost(&queue);
+    let consumers = vec![|| queue.deliver(|_| ()); waiting];
+    let race = queue.race(vec![producer], consumers);
+    assert_eq!(race.delivered, Tally::of_first::<u64>(count));
+    vec![used, cost(&C::new())]
+}
+
 /// Long enough for a consumer to give up spinning and park.
 fn settle(_: usize) -> Instant {
     thread::sleep(Duration::from_micros(500));
     Instant::now()
 }
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 struct Times {
     /// When each key was added.
