@@ -4,6 +4,7 @@
 mod common;
 
 mod attempts;
+mod crowded;
 mod dead_letters;
 mod dropped;
 mod failures;
