@@ -161,3 +161,26 @@ fn what_is_left_of_a_queue_full_of_retries_is_what_was_accepted() {
         assert_eq!(queue.take_left().len(), 10);
     }
 }
+
+#[test] // B5 P3
+fn a_retry_that_is_raised_is_still_one() {
+    let (queue, _time) = built(|builder| builder.capacity(2).levels(2));
+    fail(&queue, 1, Duration::ZERO);
+    fail(&queue, 2, Duration::ZERO);
+    assert_eq!((room(&queue), queue.counts().retrying), (1, 2));
+    assert_eq!(queue.entry(1).level(0).add(), Added::Merged);
+    assert_eq!((room(&queue), queue.counts().retrying), (1, 2));
+    assert_eq!(queue.clear(), 2);
+    assert_eq!(room(&queue), 2);
+}
+
+#[test] // B4 B5
+fn a_queue_without_a_bound_counts_what_is_retrying() {
+    let (queue, _time) = built(|builder| builder);
+    fail(&queue, 1, Duration::ZERO);
+    fail(&queue, 2, HOUR);
+    assert_eq!(queue.counts().retrying, 2);
+    queue.get().unwrap().done();
+    queue.add(1);
+    assert_eq!((queue.counts().queued, queue.counts().retrying), (1, 1));
+}

@@ -78,8 +78,9 @@ impl Model {
         how: Settings,
         verb: Verb,
     ) -> Option<Added> {
-        let waits = self.waiting.values().filter(|load| load.value.is_some());
-        let (waits, retrying) = (waits.count(), self.retries.len());
+        let waits = || self.waiting.iter().filter(|(_, load)| load.value.is_some());
+        let retrying = waits().filter(|(key, _)| self.retries.contains(key));
+        let (waits, retrying) = (waits().count(), retrying.count());
         let full = self.capacity.is_some_and(|capacity| {
             let beyond_half = retrying.saturating_sub(capacity / 2);
             waits - beyond_half.min(capacity) >= capacity
