@@ -37,6 +37,7 @@ use std::collections::BTreeMap;
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::wait::room::Room;
 
 pub(crate) struct Crowd {
     capacity: u64,
@@ -135,6 +136,34 @@ impl Crowd {
         // Ordering: Relaxed; as in `succeeded`.
         self.armed.store(true, Ordering::Relaxed);
         before.is_some_and(|before| before < began)
+    }
+}
+
+impl Room {
+    /// Takes room for a retry, or for an add. Returns whether to [offer](Self::offer) some, once nothing is locked.
+    pub(crate) fn add_as(&self, retry: bool, weight: usize) -> bool {
+        let mut owes = false;
+        match retry {
+            false => self.add(weight),
+            true => self.crowd.enter(
+                weight as u64,
+                |takes| self.add(takes as usize),
+                |surplus| {
+                    self.lower(surplus as usize);
+                    owes = surplus > 0;
+                },
+            ),
+        }
+        owes
+    }
+
+    /// Gives back the room of a retry, or of an add, as [`lower`](Self::lower) does.
+    pub(crate) fn lower_as(&self, retry: bool, weight: usize) {
+        let takes = match retry {
+            false => weight,
+            true => self.crowd.leave(weight as u64) as usize,
+        };
+        self.lower(takes);
     }
 }
 

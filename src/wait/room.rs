@@ -131,32 +131,6 @@ impl Room {
         self.used.fetch_add(weight as u64, Ordering::Acquire);
     }
 
-    /// Takes room for a retry, or for an add. Returns whether to [offer](Self::offer) some, once nothing is locked.
-    pub(crate) fn add_as(&self, retry: bool, weight: usize) -> bool {
-        let mut owes = false;
-        match retry {
-            false => self.add(weight),
-            true => self.crowd.enter(
-                weight as u64,
-                |takes| self.add(takes as usize),
-                |surplus| {
-                    self.lower(surplus as usize);
-                    owes = surplus > 0;
-                },
-            ),
-        }
-        owes
-    }
-
-    /// Gives back the room of a retry, or of an add, as [`lower`](Self::lower) does.
-    pub(crate) fn lower_as(&self, retry: bool, weight: usize) {
-        let takes = match retry {
-            false => weight,
-            true => self.crowd.leave(weight as u64) as usize,
-        };
-        self.lower(takes);
-    }
-
     /// Gives room back. Runs wakers, which are user code.
     pub(crate) fn release(&self, retry: bool, weight: usize) {
         if weight > 0 {

@@ -64,10 +64,12 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
+mod admit;
 mod begun;
 pub(crate) mod left;
 mod phase;
 
+pub(crate) use admit::Admit;
 pub(crate) use begun::Begun;
 pub use phase::State;
 
@@ -116,7 +118,7 @@ impl Word {
     /// Returns the word with this level, and dirty, as a retry or not.
     fn dirty_at(self, level: Level, retry: bool) -> u64 {
         let flags = DIRTY | (u64::from(retry) * RETRY);
-        (self.0 & !(PIN - LEVEL | RETRY)) | (u64::from(level) * LEVEL) | flags
+        (self.0 & !((PIN - LEVEL) | RETRY)) | (u64::from(level) * LEVEL) | flags
     }
 
     /// Returns the word with this more urgent level.
@@ -140,25 +142,6 @@ impl Word {
         } else {
             self.phase()
         }
-    }
-}
-
-/// What is decided about a change that an add is about to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admit {
-    Yes,
-    /// Yes, as a retry, if the key becomes queued or dirty.
-    Retry,
-    /// The key may be in another state by now: it is to be asked again.
-    Again,
-    /// The add makes no change.
-    No,
-}
-
-impl Admit {
-    /// Returns a yes, as a retry or not.
-    pub(crate) fn of(retry: bool) -> Self {
-        if retry { Admit::Retry } else { Admit::Yes }
     }
 }
 
@@ -379,19 +362,6 @@ impl KeyState {
         // Ordering: SeqCst; pairs with the fences of adds that change nothing, see the header.
         fence_after_rmw();
         Begun::of(was)
-    }
-
-    /// Ends the retry whose delivery this thread has begun.
-    pub(crate) fn clear_retry(&self) {
-        // Ordering: Relaxed; read by the holder of the key, which this thread is, and for reports.
-        self.0.fetch_and(!RETRY, Ordering::Relaxed);
-    }
-
-    /// Returns whether the key is queued as a retry.
-    pub(crate) fn is_queued_retry(&self) -> bool {
-        // Ordering: Relaxed; a snapshot.
-        let word = Word(self.0.load(Ordering::Relaxed));
-        word.visible() == State::Queued && word.is(RETRY)
     }
 
     /// Processing becomes idle, or queued if it was dirty; then the caller must push the key's
