@@ -149,6 +149,7 @@ fn why(reason: Reason) -> String {
         Reason::MaxRetries => "no retries left".into(),
         Reason::GiveUp => "given up by the worker".into(),
         Reason::Limiter => "the rate limiter panicked".into(),
+        Reason::Crowded => "too many retries wait, and others succeed".into(),
         other => format!("{other:?}"),
     }
 }

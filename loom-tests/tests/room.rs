@@ -399,3 +399,27 @@ fn a_key_that_comes_back_is_counted_before_it_is_seen() {
         adder.join().unwrap();
     });
 }
+
+/// B5, B2. Retries of two keys, of which one may take room, beside an add for which there is some: it waits for none, and
+/// the room that the retries take is given back. Interleaving: both retries take the room of the first; the add finds none,
+/// and waits; the second retry gives its room back.
+#[test]
+fn two_retries_share_half_of_the_room_beside_an_add() {
+    check("room_retries", 2, || {
+        let queue = queue_of(|builder| builder.capacity(2));
+        queue.add(1);
+        queue.add(2);
+        let item = queue.try_get().unwrap();
+        let failer = spawn_with(&queue, |queue| _ = queue.try_get().map(|item| item.retry()));
+        let adder = spawn_with(&queue, |queue| queue.entry(3).wait().add());
+        assert_eq!(item.retry(), Added::Deferred);
+        failer.join().unwrap();
+        assert_eq!(adder.join().unwrap(), Added::Queued);
+        assert_eq!(queue.entry(4).refuse().add(), Err(Full(4)));
+        while let Ok(item) = queue.try_get() {
+            item.done();
+        }
+        assert!(queue.entry(4).refuse().add().is_ok() && queue.entry(5).refuse().add().is_ok());
+        assert_eq!(queue.entry(6).refuse().add(), Err(Full(6)));
+    });
+}

@@ -24,7 +24,7 @@ use crate::wait::room::Share;
 fn admit(state: State, share: &mut Share<'_>, is_known: impl Fn() -> bool) -> Admit {
     let is_idle = state == State::Idle;
     match share.admit(is_idle, is_known) {
-        true => Admit::Yes,
+        true => Admit::of(share.is_retry()),
         false if is_idle => Admit::No,
         false => Admit::Again,
     }
@@ -242,8 +242,8 @@ impl<K> Core<K> {
             None => level,
             Some(delayed) => {
                 self.note_cancelled();
-                share.receive();
-                level.min(delayed)
+                share.receive(delayed.is_retry());
+                level.min(delayed.level())
             }
         }
     }

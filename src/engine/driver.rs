@@ -9,7 +9,6 @@ use crate::fifo::groups::NEVER;
 use crate::fifo::groups::grouping::{Grouping, Ready};
 use crate::keys::delay::Stamp;
 use crate::keys::node::{Added, Pin};
-use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Mutex, ThreadParker};
@@ -185,18 +184,18 @@ impl<K> Core<K> {
         // added.
         let _shard = self.keys.lock_of(pin);
         let ended = pin.delay().end(stamp);
-        ended.then(|| self.add_delayed(pin, stamp.level(), share))
+        ended.then(|| self.add_delayed(pin, stamp, share))
     }
 
     /// Adds a key whose delay has ended, and unpins it. What is left to do for that is the caller's.
     pub(super) fn add_delayed(
         &self,
         pin: &Pin<K>,
-        level: Level,
+        stamp: Stamp,
         share: &mut Share<'_>,
     ) -> Added<K> {
-        share.receive();
-        let added = self.add_in_share(pin, level, share);
+        share.receive(stamp.is_retry());
+        let added = self.add_in_share(pin, stamp.level(), share);
         let added = added.unwrap_or(Added::Closed);
         // A queued or dirty key stays interned without the pin; otherwise nothing is to be pushed.
         pin.unpin();

@@ -36,7 +36,7 @@ impl<K> Core<K> {
         // that is refused is not delivered as well.
         drop(self.closing.walk.lock());
         let pin = Pinned(held.pin());
-        self.put_back(held, || self.readd_pinned(&pin.0, level, redelivers))
+        self.put_back(held, false, || self.readd_pinned(&pin.0, level, redelivers))
     }
 
     fn readd_pinned(&self, pin: &Pin<K>, level: Level, redelivers: bool) -> Added {
@@ -62,7 +62,7 @@ impl<K> Core<K> {
     pub(crate) fn refuse(&self, held: &mut Held<K>) {
         let pin = Pinned(held.pin());
         if let Some(values) = self.values() {
-            values.put_back(held, &mut || true);
+            values.put_back(held, false, &mut || true);
             drop(values.take_receipts(pin.0.key(), &mut || true));
         }
         pin.0.state().refuse();

@@ -208,11 +208,18 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, level: Level, delay: Duration) -> Added
+    /// Adds the pinned key after `delay`, as a `retry` of one that has failed or not. Takes ownership of the pin.
+    pub(crate) fn delay(
+        self: &Arc<Self>,
+        pin: Pin<K>,
+        level: Level,
+        delay: Duration,
+        retry: bool,
+    ) -> Added
     where
         K: Send + Sync + 'static,
     {
-        let mut share = Share::exceeding(self.room());
+        let mut share = Share::exceeding_as(retry, self.room());
         self.delay_in(pin, level, delay, &mut share)
             .unwrap_or(Added::ShutDown)
     }
@@ -251,8 +258,9 @@ impl<K> Core<K> {
             }
             return Some(added);
         }
+        let retry = share.is_retry();
         let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
-        match self.timer.delay(pin, level, delay, admit, shard) {
+        match self.timer.delay(pin, level, delay, retry, admit, shard) {
             Registered::Refused => return None,
             Registered::Closed => return Some(Added::ShutDown),
             Registered::New => share.spend(),
@@ -269,14 +277,14 @@ impl<K> Core<K> {
         let mut share = Share::exceeding(self.room());
         let cancelled = match self.values() {
             None => {
-                let cancel = |node: &Node<K>| node.delay.cancel().is_some();
+                let cancel = |node: &Node<K>| node.delay.cancel();
                 let shard = self.keys.lock(hash);
-                let cancelled = shard.read(hash, eq, cancel) == Some(true);
-                if cancelled {
-                    share.receive();
+                let cancelled = shard.read(hash, eq, cancel).flatten();
+                if let Some(stamp) = cancelled {
+                    share.receive(stamp.is_retry());
                     share.give_back();
                 }
-                cancelled
+                cancelled.is_some()
             }
             Some(values) => {
                 let pin = self.keys.lock(hash).pin(hash, eq);
@@ -300,11 +308,11 @@ impl<K> Core<K> {
         // The lock keeps a shut-down from visiting the node in between: it would find neither the delay nor the key.
         let shard = self.keys.lock(hash);
         let pin = shard.pin(hash, eq)?;
-        let Some(level) = pin.delay().cancel() else {
+        let Some(stamp) = pin.delay().cancel() else {
             pin.unpin();
             return None;
         };
-        let added = self.add_delayed(&pin, level, &mut share);
+        let added = self.add_delayed(&pin, stamp, &mut share);
         drop(shard);
         self.note_cancelled();
         Some(self.after_add_slow(added))

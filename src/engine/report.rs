@@ -65,6 +65,7 @@ impl<K> Source for Core<K> {
                     scan.unfinished = scan.unfinished.saturating_add(held);
                     scan.longest = scan.longest.max(held);
                     scan.delayed += u64::from(node.delay.due().is_some());
+                    scan.retrying += u64::from(node.is_retrying());
                 });
                 if place.is_none() {
                     scan.sweeps += shard.sweeps();

@@ -26,8 +26,8 @@ pub(crate) enum Unfinished<K> {
     /// There is more to do: the queue is timed or bounded, its keys carry values, or it has an order of
     /// its own. Nothing is popped yet.
     Extras,
-    /// The delivery has begun, and a shut-down had closed the key.
-    Closed(Held<K>, Begun),
+    /// The delivery has begun, and a shut-down had closed the key, or it is a retry.
+    Begun(Held<K>, Begun),
 }
 
 impl<K> Taken<K> {
@@ -65,8 +65,8 @@ impl<K> Core<K> {
             Err(missed) => return Err(Unfinished::Pop(missed)),
         };
         match entry.begin() {
-            (held, begun) if begun.is_open() => Ok(held),
-            (held, begun) => Err(Unfinished::Closed(held, begun)),
+            (held, begun) if begun.is_plain() => Ok(held),
+            (held, begun) => Err(Unfinished::Begun(held, begun)),
         }
     }
 
@@ -79,7 +79,7 @@ impl<K> Core<K> {
                 None => self.begin_or_nothing(self.fifo.pop(), None),
                 Some(ordered) => self.take_from(ordered),
             },
-            Unfinished::Closed(held, begun) => self.begun_slow(held, begun, true),
+            Unfinished::Begun(held, begun) => self.begun_slow(held, begun, true),
         }
     }
 
@@ -138,7 +138,7 @@ impl<K> Core<K> {
     #[inline(always)]
     fn begin(&self, entry: Queued<K>, ordered: Option<&Ordered<K>>) -> Taken<K> {
         match self.begin_one(entry) {
-            (held, begun, true) if begun.is_open() => {
+            (held, begun, true) if begun.is_plain() => {
                 if let Some(ordered) = ordered {
                     held.seat(&ordered.seated).begin(begun.level());
                 }
@@ -194,7 +194,7 @@ impl<K> Core<K> {
         self.notify_ready(ready);
     }
 
-    /// Counts the delivery of a closed key. If there is nothing to deliver, because a shut-down has
+    /// Counts the delivery of a closed key, and ends a retry. If there is nothing to deliver, because a shut-down has
     /// abandoned the key, or because it should carry a value but has none (not `loaded`), finishes
     /// the key, in the latter case after `refund`.
     fn deliverable(
@@ -204,6 +204,9 @@ impl<K> Core<K> {
         loaded: bool,
         refund: impl FnOnce(&Held<K>),
     ) -> Option<Held<K>> {
+        if begun.is_retry() {
+            held.clear_retry();
+        }
         if begun.is_closed() && self.closing.delivered() {
             self.getters.notify_all();
         }

@@ -42,9 +42,9 @@ pub(crate) trait Values<K>: Send + Sync {
     /// Sets how the delivery ends.
     fn end_as(&self, held: &mut Held<K>, end: Ended);
 
-    /// Runs `add`, which adds the key again, and if that returns true, puts the loaded value under
+    /// Runs `add`, which adds the key again, as a `retry` or not, and if that returns true, puts the loaded value under
     /// those that wait for the next delivery. Never panics unless `add` does.
-    fn put_back(&self, held: &mut Held<K>, add: &mut dyn FnMut() -> bool);
+    fn put_back(&self, held: &mut Held<K>, retry: bool, add: &mut dyn FnMut() -> bool);
 
     /// Runs `decide`, and if that returns true, drops the value that waits for the next delivery.
     /// Never panics unless `decide` does.
@@ -75,7 +75,7 @@ impl<K> Extras<K> {
             }
         };
         if let Some(room) = &self.room {
-            room.release(1);
+            room.release(begun.1.is_retry(), 1);
         }
         begun
     }
@@ -87,14 +87,18 @@ impl<K> Extras<K> {
             values.unload(&mut held);
         }
         let ready = self.end_delivery(&held);
-        let finish = |held: Held<K>| match &self.room {
+        let mut owes = false;
+        let mut finish = |held: Held<K>| match &self.room {
             None => held.finish(),
-            Some(room) => held.finish_counted(|| room.add(1)),
+            Some(room) => held.finish_counted(|retry| owes = room.add_as(retry, 1)),
         };
         let (entry, closed) = match &self.watch {
             None => finish(held),
             Some(watch) => watch.finish(held, finish),
         };
+        if owes && let Some(room) = &self.room {
+            room.offer();
+        }
         (entry, closed, ready)
     }
 
@@ -141,14 +145,19 @@ impl<K> Core<K> {
         }
     }
 
-    /// Runs `add`, which adds a held key again. If it is accepted, the value goes with the key.
-    pub(crate) fn put_back(&self, held: &mut Held<K>, add: impl FnOnce() -> Added) -> Added {
+    /// Runs `add`, which adds a held key again, as a `retry` or not. If it is accepted, the value goes with the key.
+    pub(crate) fn put_back(
+        &self,
+        held: &mut Held<K>,
+        retry: bool,
+        add: impl FnOnce() -> Added,
+    ) -> Added {
         let Some(values) = self.values() else {
             return add();
         };
         let mut add = Some(add);
         let mut added = Added::ShutDown;
-        values.put_back(held, &mut || {
+        values.put_back(held, retry, &mut || {
             if let Some(add) = add.take() {
                 added = add();
             }

@@ -5,7 +5,8 @@
 //! | bits | meaning |
 //! | --- | --- |
 //! | 63 | closed: the queue is shut down, and refuses delays |
-//! | 51..63 | a generation, which changes with each delay that is set |
+//! | 52..63 | a generation, which changes with each delay that is set |
+//! | 51 | the delay is a retry: it was set by a failure, where none was pending |
 //! | 48..51 | the level at which the key is added, in a queue with levels |
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
@@ -20,7 +21,7 @@
 //!
 //! A delay that is kept becomes as urgent as the one that was not: it is set again, for the same tick.
 //!
-//! The generation wraps around after 4096 delays; then a stale entry with the same due tick may
+//! The generation wraps around after 2048 delays; then a stale entry with the same due tick may
 //! fire instead of the valid one, at the same tick, and the valid one is stale.
 //!
 //! # Orderings
@@ -44,7 +45,8 @@ const CLOSED: u64 = 1 << 63;
 const TICK_BITS: u32 = 48;
 const TICK: u64 = (1 << TICK_BITS) - 1;
 const LEVEL: u64 = 1 << TICK_BITS;
-const GENERATION: u64 = LEVEL << LEVEL_BITS;
+const RETRY: u64 = LEVEL << LEVEL_BITS;
+const GENERATION: u64 = RETRY << 1;
 
 /// The latest tick that a delay can have.
 pub(crate) const LAST_TICK: u64 = TICK - 1;
@@ -90,7 +92,12 @@ impl Stamp {
 
     /// Returns the level at which the key is added then.
     pub(crate) fn level(self) -> Level {
-        level_of(self.0)
+        (self.0 % RETRY / LEVEL) as Level
+    }
+
+    /// Returns whether it is a retry.
+    pub(crate) fn is_retry(self) -> bool {
+        self.0 & RETRY != 0
     }
 }
 
@@ -118,8 +125,9 @@ fn due_of(word: u64) -> Option<u64> {
     (word & TICK).checked_sub(1)
 }
 
-fn level_of(word: u64) -> Level {
-    (word % GENERATION / LEVEL) as Level
+/// Returns the stamp of the pending delay.
+fn stamp_of(word: u64) -> Option<Stamp> {
+    due_of(word).map(|_| Stamp(word))
 }
 
 impl Delay {
@@ -128,7 +136,8 @@ impl Delay {
     }
 
     /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `policy`. The key will be added at
-    /// `level`, or that of the pending delay if it is more urgent. Calls `admit` before a delay is pending
+    /// `level`, or that of the pending delay if it is more urgent. It is a `retry` or not as the pending delay is, if
+    /// there is one. Calls `admit` before a delay is pending
     /// where none was, and refuses the delay if it returns false; more than once, or in vain, if other threads
     /// set one at the same time.
     pub(crate) fn set(
@@ -136,6 +145,7 @@ impl Delay {
         due: u64,
         level: Level,
         policy: DelayPolicy,
+        retry: bool,
         mut admit: impl FnMut() -> bool,
     ) -> Set {
         debug_assert!(due <= LAST_TICK, "due {due}");
@@ -145,9 +155,9 @@ impl Delay {
             if seen & CLOSED != 0 {
                 return Set::Closed;
             }
-            let pending = due_of(seen);
-            let kept = pending.filter(|&pending| !policy.replaces(due, pending));
-            if kept.is_some() && level >= level_of(seen) {
+            let pending = stamp_of(seen);
+            let kept = pending.filter(|pending| !policy.replaces(due, pending.due()));
+            if kept.is_some_and(|kept| level >= kept.level()) {
                 // Ordering: SeqCst; pairs with the fence in `clear`: see the header.
                 fence(Ordering::SeqCst);
                 // Ordering: Relaxed; ordered by the fence.
@@ -161,9 +171,11 @@ impl Delay {
             if pending.is_none() && !admit() {
                 return Set::Refused;
             }
-            let level = pending.map_or(level, |_| level.min(level_of(seen)));
+            let level = pending.map_or(level, |pending| level.min(pending.level()));
+            let retry = pending.map_or(retry, Stamp::is_retry);
             let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
-            let stamp = generation | (u64::from(level) * LEVEL) | (kept.unwrap_or(due) + 1);
+            let flags = (u64::from(retry) * RETRY) | (u64::from(level) * LEVEL);
+            let stamp = generation | flags | (kept.map_or(due, Stamp::due) + 1);
             let word = &self.0;
             // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
@@ -191,14 +203,14 @@ impl Delay {
         self.clear(stamp.0).is_ok()
     }
 
-    /// Ends the pending delay. Returns its level if there was one and this call ended it.
-    pub(crate) fn cancel(&self) -> Option<Level> {
+    /// Ends the pending delay. Returns its stamp if there was one and this call ended it.
+    pub(crate) fn cancel(&self) -> Option<Stamp> {
         // Ordering: Relaxed; saves the write if there is nothing to cancel, and is a guess
         // otherwise.
         let mut seen = self.0.load(Ordering::Relaxed);
         while due_of(seen).is_some() {
             match self.clear(seen) {
-                Ok(was) => return Some(level_of(was)),
+                Ok(was) => return Some(Stamp(was)),
                 Err(now) => seen = now,
             }
         }
@@ -217,13 +229,13 @@ impl Delay {
     }
 
     /// Refuses delays from now on, and ends the pending one, for a drain that delivers it. Returns
-    /// the level of that one.
-    pub(crate) fn close(&self) -> Option<Level> {
+    /// the stamp of that one.
+    pub(crate) fn close(&self) -> Option<Stamp> {
         // Ordering: Acquire; pairs with the Release in `set`.
         let was = self.0.swap(CLOSED, Ordering::Acquire);
         // Ordering: SeqCst; as in `clear`.
         fence_after_rmw();
-        due_of(was).map(|_| level_of(was))
+        stamp_of(was)
     }
 
     /// Refuses delays from now on, and drops the pending one. Returns whether there was one.
@@ -236,11 +248,16 @@ impl Delay {
         due_of(was).is_some()
     }
 
+    /// Returns the stamp of the delay that is pending.
+    pub(crate) fn pending(&self) -> Option<Stamp> {
+        // Ordering: Relaxed; a snapshot.
+        stamp_of(self.0.load(Ordering::Relaxed))
+    }
+
     /// Returns the stamp of the delay that is pending, or that a shut-down has dropped.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         // Ordering: Relaxed; a snapshot.
-        let stamp = self.0.load(Ordering::Relaxed) & !CLOSED;
-        due_of(stamp).map(|_| Stamp(stamp))
+        stamp_of(self.0.load(Ordering::Relaxed) & !CLOSED)
     }
 
     /// Returns whether a shut-down has dropped the delay with this stamp, and nobody has claimed it.
@@ -299,9 +316,9 @@ mod tests {
             (KeepFirst, 15, 10),
         ] {
             let delay = Delay::new(false);
-            pending(delay.set(10, 0, policy, || true));
+            pending(delay.set(10, 0, policy, false, || true));
             let moved = matches!(
-                delay.set(new, 0, policy, || true),
+                delay.set(new, 0, policy, false, || true),
                 Set::Pending { moved: true, .. }
             );
             assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
@@ -313,8 +330,8 @@ mod tests {
     #[test]
     fn a_delay_that_was_moved_leaves_a_stale_stamp() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Replace, || true));
-        let second = pending(delay.set(5, 0, DelayPolicy::Replace, || true));
+        let first = pending(delay.set(10, 0, DelayPolicy::Replace, false, || true));
+        let second = pending(delay.set(5, 0, DelayPolicy::Replace, false, || true));
         assert!(!delay.is(first) && delay.is(second));
         assert!(!delay.end(first));
         assert!(delay.end(second));
@@ -326,10 +343,10 @@ mod tests {
     #[test]
     fn a_cancelled_delay_does_not_fire_in_place_of_its_successor() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Earliest, || true));
+        let first = pending(delay.set(10, 0, DelayPolicy::Earliest, false, || true));
         assert!(delay.cancel().is_some());
         assert!(delay.cancel().is_none());
-        let second = pending(delay.set(10, 0, DelayPolicy::Earliest, || true));
+        let second = pending(delay.set(10, 0, DelayPolicy::Earliest, false, || true));
         assert!(!delay.end(first));
         assert!(delay.end(second));
     }
@@ -338,11 +355,14 @@ mod tests {
     #[test]
     fn a_closed_delay_takes_none_and_tells_once_what_it_dropped() {
         let delay = Delay::new(false);
-        let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, || true));
-        assert_eq!(delay.close(), Some(0));
+        let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, false, || true));
+        assert_eq!(delay.close(), Some(stamp));
         assert!(delay.close().is_none() && !delay.close_and_drop());
         assert!(!delay.end(stamp) && delay.cancel().is_none());
-        assert_eq!(delay.set(1, 0, DelayPolicy::Replace, || true), Set::Closed);
+        assert_eq!(
+            delay.set(1, 0, DelayPolicy::Replace, false, || true),
+            Set::Closed
+        );
         assert!(!delay.claim_dropped(stamp), "it was delivered");
     }
 
@@ -350,8 +370,8 @@ mod tests {
     #[test]
     fn the_delay_that_was_dropped_is_claimed_once_and_is_not_pending() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Replace, || true));
-        let second = pending(delay.set(5, 0, DelayPolicy::Replace, || true));
+        let first = pending(delay.set(10, 0, DelayPolicy::Replace, false, || true));
+        let second = pending(delay.set(5, 0, DelayPolicy::Replace, false, || true));
         assert!(!delay.claim_dropped(second), "it is pending");
         assert!(delay.close_and_drop());
         assert!(!delay.close_and_drop());
@@ -368,7 +388,7 @@ mod tests {
     fn generations_come_round_without_touching_the_flag() {
         let delay = Delay::new(false);
         for round in 0..40_000_u64 {
-            let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace, || true));
+            let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace, false, || true));
             assert!(delay.is(stamp), "round {round}");
             assert!(delay.cancel().is_some());
         }

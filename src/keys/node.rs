@@ -18,7 +18,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::keys::delay::Delay;
+use crate::keys::delay::{Delay, Stamp};
 use crate::keys::hash::ShortHash;
 use crate::keys::link::Link;
 use crate::keys::seat::{Seat, Seated};
@@ -50,6 +50,11 @@ impl<K> Node<K> {
     pub(crate) fn is_known(&self) -> bool {
         // In this order: a retry sets a delay before its key becomes idle.
         self.state.phase() != State::Idle || self.delay.due().is_some()
+    }
+
+    /// Returns whether the key waits for a retry.
+    pub(crate) fn is_retrying(&self) -> bool {
+        self.delay.pending().is_some_and(Stamp::is_retry) || self.state.is_queued_retry()
     }
 }
 
@@ -298,6 +303,11 @@ impl<K> Queued<K> {
 pub(crate) struct Held<K>(Interned<K>);
 
 impl<K> Held<K> {
+    /// Ends the retry whose delivery has begun.
+    pub(crate) fn clear_retry(&self) {
+        self.get().state.clear_retry();
+    }
+
     /// Ends the processing. Returns the entry to push if the key was dirty, and whether a shut-down
     /// had closed the key.
     #[inline]
@@ -306,8 +316,8 @@ impl<K> Held<K> {
         self.finished(finished)
     }
 
-    /// Like [`finish`](Self::finish), and calls `count` before the key becomes queued.
-    pub(crate) fn finish_counted(self, count: impl FnOnce()) -> (Option<Queued<K>>, bool) {
+    /// Like [`finish`](Self::finish), and calls `count` with whether it is a retry before the key becomes queued.
+    pub(crate) fn finish_counted(self, count: impl FnOnce(bool)) -> (Option<Queued<K>>, bool) {
         let finished = self.get().state.finish_counted(count);
         self.finished(finished)
     }

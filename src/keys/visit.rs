@@ -13,6 +13,8 @@ pub(crate) struct Census {
     pub(crate) dirty: usize,
     /// Delays that were pending.
     pub(crate) delayed: usize,
+    /// Keys whose retry was pending or queued.
+    pub(crate) retrying: usize,
 }
 
 impl Census {
@@ -56,6 +58,7 @@ impl<K> Keys<K> {
             shard.for_each(|node| {
                 census.count(node.state.phase());
                 census.delayed += usize::from(node.delay.due().is_some());
+                census.retrying += usize::from(node.is_retrying());
             });
         }
         census
@@ -104,9 +107,10 @@ impl<K> Shard<'_, K> {
         self.visit(0, usize::MAX, |node_ref| {
             // SAFETY: in the table of a shard whose lock is held.
             let node = unsafe { node_ref.get() };
-            if deliver && let Some(level) = node.delay.close() {
+            if deliver && let Some(ended) = node.delay.close() {
+                let admit = |_| Admit::of(ended.is_retry());
                 // SAFETY: as above.
-                let added = unsafe { node::add_locked_at(node_ref, level, |_| Admit::Yes) };
+                let added = unsafe { node::add_locked_at(node_ref, ended.level(), admit) };
                 added.map(&mut owed);
             }
             if let Some(phase) = node.state.close() {

@@ -52,6 +52,8 @@ pub(crate) struct Scan {
     pub(crate) longest: u64,
     /// Pending delays.
     pub(crate) delayed: u64,
+    /// Keys that wait for a retry.
+    pub(crate) retrying: u64,
     /// Sweeps since the queue was built.
     pub(crate) sweeps: u64,
 }
@@ -102,7 +104,7 @@ const HISTOGRAMS: [(&str, &str, Samples); 2] = [
 /// Every other series: name, value and description. Names that end with `_total` are counters, the
 /// others gauges; values of `_seconds` are in nanoseconds. The first five are client-go's.
 #[rustfmt::skip]
-const SERIES: [(&str, Value, &str); 15] = [
+const SERIES: [(&str, Value, &str); 16] = [
     ("workqueue_depth", |totals| totals.depth,
         "Keys that are queued, or will be once they are done."),
     ("workqueue_adds_total", |totals| totals.adds,
@@ -116,6 +118,8 @@ const SERIES: [(&str, Value, &str); 15] = [
         "Accepted adds with a delay or a rate limit."),
     ("workqueue_delayed", |totals| totals.scan.delayed,
         "Delays that are pending."),
+    ("workqueue_retrying", |totals| totals.scan.retrying,
+        "Keys that have failed, and wait for their retry or are queued for it."),
     ("workqueue_oldest_queued_seconds", |totals| totals.scan.oldest,
         "The age of the key that has been queued, or dirty, for the longest time."),
     ("workqueue_merged_adds_total", |totals| totals.stripes.sum(Event::Merged),

@@ -57,7 +57,7 @@ impl<K> KeyHandle<K> {
         K: Send + Sync + 'static,
     {
         let core = &self.core;
-        core.delay(self.pin().clone(), core.default_level(), delay)
+        core.delay(self.pin().clone(), core.default_level(), delay, false)
     }
 
     pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>) {
@@ -83,7 +83,7 @@ impl<K> RefUnwindSafe for KeyHandle<K> {}
 impl<K> Clone for KeyHandle<K> {
     /// # Panics
     ///
-    /// Panics if 2^26 handles to the key are alive.
+    /// Panics if 2^25 handles to the key are alive.
     fn clone(&self) -> Self {
         KeyHandle::new(Arc::clone(&self.core), self.pin().clone())
     }

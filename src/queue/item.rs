@@ -157,7 +157,7 @@ where
 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&mut self) -> Added {
-        let added = self.put_back(|core, pin, level| {
+        let added = self.put_back(false, |core, pin, level| {
             let added = core.add_pinned_at(&pin, level);
             pin.unpin();
             added
@@ -167,17 +167,19 @@ where
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.
     pub(crate) fn add_after(&mut self, delay: Duration) -> Added {
-        self.try_add_after(delay)
+        self.try_add_after(delay, true)
             .or_else(|| self.readd(true))
             .or_else(|| self.refuse())
     }
 
-    /// Adds the key after `delay`, unless the queue is shut down.
-    pub(crate) fn try_add_after(&mut self, delay: Duration) -> Added {
+    /// Adds the key after `delay`, as a `retry` of one that has failed or not, unless the queue is shut down.
+    pub(crate) fn try_add_after(&mut self, delay: Duration, retry: bool) -> Added {
         if self.queue.core.is_shutting_down() {
             return Added::ShutDown;
         }
-        self.put_back(|core, pin, level| core.delay(pin, level, delay))
+        self.put_back(retry, |core, pin, level| {
+            core.delay(pin, level, delay, retry)
+        })
     }
 
     /// Adds the key again, in a queue that is shut down, if it is dirty, or if it `redelivers` and a drain does,
@@ -193,10 +195,14 @@ where
         Added::ShutDown
     }
 
-    fn put_back(&mut self, add: impl FnOnce(&Arc<Core<K>>, Pin<K>, Level) -> Added) -> Added {
+    fn put_back(
+        &mut self,
+        retry: bool,
+        add: impl FnOnce(&Arc<Core<K>>, Pin<K>, Level) -> Added,
+    ) -> Added {
         let core = &self.queue.core;
         let (pin, level) = (self.held.pin(), self.own_level());
-        core.put_back(&mut self.held, || add(core, pin, level))
+        core.put_back(&mut self.held, retry, || add(core, pin, level))
     }
 
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
@@ -206,9 +212,9 @@ where
         match groups.and_then(|groups| groups.hold_of(&self.held, core.hold_until(hold))) {
             Some(ready) => {
                 core.notify_ready(ready);
-                self.try_add_after(Duration::ZERO)
+                self.try_add_after(Duration::ZERO, false)
             }
-            None => self.try_add_after(hold),
+            None => self.try_add_after(hold, false),
         }
     }
 }

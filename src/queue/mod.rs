@@ -149,7 +149,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     ///
     /// # Panics
     ///
-    /// Panics if [`add`](Self::add) would, or if 2^26 handles to the key are alive.
+    /// Panics if [`add`](Self::add) would, or if 2^25 handles to the key are alive.
     #[must_use = "the key stays interned while the handle lives, and is not added by this"]
     pub fn handle(&self, key: K) -> KeyHandle<K> {
         let core = &self.core;
@@ -205,7 +205,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         }
         let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
-        let added = core.delay(pin, core.default_level(), delay);
+        let added = core.delay(pin, core.default_level(), delay, false);
         drop(known);
         added
     }

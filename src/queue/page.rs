@@ -167,6 +167,7 @@ impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
 
 fn count(sight: &Sight, counts: &mut Counts, levels: &mut [usize]) {
     counts.delayed += usize::from(sight.due.is_some());
+    counts.retrying += usize::from(sight.retrying);
     match sight.seen.phase {
         State::Idle => {}
         State::Queued => {

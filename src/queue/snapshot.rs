@@ -189,6 +189,7 @@ pub(super) struct Sight {
     pub(super) seen: Seen,
     /// The tick in which the pending delay ends.
     pub(super) due: Option<u64>,
+    pub(super) retrying: bool,
     now: Ticks,
 }
 
@@ -223,6 +224,7 @@ impl<K> Core<K> {
             let sight = Sight {
                 seen,
                 due: at.delay.due(),
+                retrying: at.is_retrying(),
                 now,
             };
             if wanted(&sight) {
@@ -263,10 +265,16 @@ pub struct Counts {
     pub delayed: usize,
     /// Keys that are processing, dirty ones included.
     pub processing: usize,
+    /// Keys that wait because they have failed: their retry is pending or queued. They count above, too.
+    pub retrying: usize,
 }
 
 impl<K, L, S> WorkQueue<K, L, S> {
-    /// Returns how many keys are queued, delayed and processing.
+    /// Returns how many keys are queued, delayed and processing, and how many of them wait for a retry.
+    ///
+    /// A key is *retrying* from [`Item::retry`](crate::Item::retry), [`retry_after`](crate::Item::retry_after) or a failure in a
+    /// worker until it is delivered, but not while an earlier delay of another kind is pending. A bounded queue in which
+    /// many keys are is full of retries (B5).
     ///
     /// Each key is counted as it is at some moment during the call. Takes time proportional to the
     /// number of keys that the queue knows, and allocates nothing. Adds to a shard wait while it is
@@ -289,6 +297,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
             queued: left.queued,
             delayed: left.delayed,
             processing: left.processing,
+            retrying: census.retrying,
         }
     }
 }

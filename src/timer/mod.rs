@@ -169,18 +169,21 @@ impl<K> Timer<K> {
         at.div_ceil(self.tick).min(last)
     }
 
-    /// Delays the pinned key, to be added at `level`, and takes ownership of the pin. `admit` is called with the
+    /// Delays the pinned key, to be added at `level`, as a `retry` or not, and takes ownership of the pin. `admit` is called with the
     /// pin, and as by [`Delay::set`](crate::keys::delay::Delay::set). Drops `lock` once the delay is set.
     pub(crate) fn delay(
         &self,
         pin: Pin<K>,
         level: Level,
         delay: Duration,
+        retry: bool,
         mut admit: impl FnMut(&Pin<K>) -> bool,
         lock: impl Sized,
     ) -> Registered {
         let due = self.due(delay);
-        let set = pin.delay().set(due, level, self.policy, || admit(&pin));
+        let set = pin
+            .delay()
+            .set(due, level, self.policy, retry, || admit(&pin));
         drop(lock);
         if let Set::Pending { stamp, moved } = set {
             if moved {

@@ -38,8 +38,14 @@ impl Timed {
     fn delay(&self, key: u64, ticks: u64) {
         let pin = self.pin(key);
         assert_ne!(
-            self.timer
-                .delay(pin, 0, Duration::from_nanos(ticks * TICK), |_| true, ()),
+            self.timer.delay(
+                pin,
+                0,
+                Duration::from_nanos(ticks * TICK),
+                false,
+                |_| true,
+                ()
+            ),
             Registered::Closed
         );
     }

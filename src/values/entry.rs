@@ -232,7 +232,7 @@ where
         let (edit, receipts) = (self.edit, self.receipts);
         let change = move |merger: &Merger<V>, waiting: &mut Waiting<V>| {
             if let Some(mut turn) = turn {
-                waiting.weight += turn.take();
+                waiting.weights[usize::from(false)] += turn.take();
             }
             apply(merger, edit, receipts, waiting);
         };

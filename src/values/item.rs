@@ -83,7 +83,7 @@ mod tests {
 
     #[test] // V2, under Miri: the ring hides from it what comes out of a queue.
     fn two_threads_that_share_an_item_read_its_value() {
-        let key = Valued::with(1, Load::default(), 0);
+        let key = Valued::with(1, Load::default());
         let node = Node::new(ShortHash::of(0), State::Queued, false, key);
         let (mut held, _) = Queued::of_new(NodeRef(NonNull::from(&node))).begin();
         *held.values().1 = Load::from(5);

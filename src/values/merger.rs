@@ -87,13 +87,36 @@ impl<V> Merger<V> {
     #[inline]
     #[must_use]
     pub(super) fn count(&self, waiting: &mut Waiting<V>) -> usize {
+        let retry = waiting.weights[usize::from(true)] > 0;
+        self.count_as(retry, waiting)
+    }
+
+    /// Like [`count`](Self::count), and from now on it is a `retry` or not.
+    fn count_as(&self, retry: bool, waiting: &mut Waiting<V>) -> usize {
         let Some(room) = &self.room else { return 0 };
-        let after = waiting.load.value.as_ref();
-        let after = after.map_or(0, |value| self.weight(value));
-        let before = mem::replace(&mut waiting.weight, after);
-        room.add(after.saturating_sub(before));
-        let surplus = before.saturating_sub(after);
-        room.lower(surplus);
+        let value = waiting.load.value.as_ref();
+        let mut weights = [0, 0];
+        weights[usize::from(retry)] = value.map_or(0, |value| self.weight(value));
+        Self::change(room, waiting, weights)
+    }
+
+    #[inline]
+    fn change(room: &Room, waiting: &mut Waiting<V>, weights: [usize; 2]) -> usize {
+        let before = mem::replace(&mut waiting.weights, weights);
+        let mut surplus = 0;
+        for retry in [false, true] {
+            let (before, after) = (before[usize::from(retry)], weights[usize::from(retry)]);
+            if after > before {
+                surplus += usize::from(room.add_as(retry, after - before));
+            }
+        }
+        for retry in [false, true] {
+            let (before, after) = (before[usize::from(retry)], weights[usize::from(retry)]);
+            if after < before {
+                room.lower_as(retry, before - after);
+                surplus += before - after;
+            }
+        }
         surplus
     }
 
@@ -109,12 +132,12 @@ impl<V> Merger<V> {
     #[inline]
     pub(super) fn take(&self, mut waiting: SpinLockGuard<'_, Waiting<V>>) -> Load<V> {
         let load = mem::take(&mut waiting.load);
-        let weight = mem::take(&mut waiting.weight);
-        if let Some(room) = &self.room {
-            room.lower(weight);
-        }
+        let surplus = match &self.room {
+            Some(room) => Self::change(room, &mut waiting, [0, 0]),
+            None => 0,
+        };
         drop(waiting);
-        self.offer(weight);
+        self.offer(surplus);
         load
     }
 }
@@ -166,7 +189,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
         }
     }
 
-    fn put_back(&self, held: &mut Held<Valued<K, V>>, add: &mut dyn FnMut() -> bool) {
+    fn put_back(&self, held: &mut Held<Valued<K, V>>, retry: bool, add: &mut dyn FnMut() -> bool) {
         let (waiting, loaded) = held.values();
         let mut waiting = waiting.lock();
         if !add() {
@@ -192,7 +215,10 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
             let receipts = receipts.take();
             self.merge(&mut waiting.load, Load { value, receipts });
         }
-        let surplus = catch_panic(|| self.count(&mut waiting));
+        let surplus = catch_panic(|| match retry {
+            true => self.count_as(true, &mut waiting),
+            false => self.count(&mut waiting),
+        });
         drop(waiting);
         self.offer(surplus.unwrap_or(0));
         for (receipts, end) in [(gone, Ended::GivenUp), (receipts, Ended::Dropped)] {

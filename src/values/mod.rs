@@ -129,8 +129,9 @@ struct Load<V> {
 /// What waits for the next delivery of a key.
 struct Waiting<V> {
     load: Load<V>,
-    /// The weight for which it counts in the bound of the queue.
-    weight: usize,
+    /// The weight for which it counts in the bound of the queue: as an add, and as a retry. Of a retry, all of the
+    /// value counts as one until it is delivered, whatever is put for it.
+    weights: [usize; 2],
 }
 
 impl<V> Default for Load<V> {
@@ -178,10 +179,13 @@ impl<V> Load<V> {
 unsafe impl<K: Sync, V: Send> Sync for Valued<K, V> {}
 
 impl<K, V> Valued<K, V> {
-    fn with(key: K, load: Load<V>, weight: usize) -> Self {
+    fn with(key: K, load: Load<V>) -> Self {
         Valued {
             key,
-            waiting: SpinLock::new(Waiting { load, weight }),
+            waiting: SpinLock::new(Waiting {
+                load,
+                weights: [0, 0],
+            }),
             loaded: UnsafeCell::new(Load::default()),
         }
     }
@@ -247,7 +251,7 @@ impl<K, V> Held<Valued<K, V>> {
 
 impl<K, V> From<K> for Valued<K, V> {
     fn from(key: K) -> Self {
-        Valued::with(key, Load::default(), 0)
+        Valued::with(key, Load::default())
     }
 }
 

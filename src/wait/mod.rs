@@ -32,6 +32,7 @@
 //! and 4: the notification may have been for a second key.
 
 pub(crate) mod blocking;
+pub(crate) mod crowd;
 pub(crate) mod linger;
 pub(crate) mod race;
 pub(crate) mod receipt;

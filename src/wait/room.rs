@@ -21,6 +21,7 @@
 //!
 //!   An add through a handle that is never refused takes no lock (F1). Between its two changes, another add of its key,
 //!   which may be refused, finds no room and an idle key: it is refused, although no other key has the room.
+//!   What retries takes room of its own kind ([`super::crowd`]).
 //! * In a queue of values, each waiting value has its weight. Each change of it, made under the key's
 //!   lock, adds the difference to `used`, under that lock, too: who finds that no value waits finds its room free (B1).
 //!
@@ -58,6 +59,7 @@ use std::task::{Context, Poll};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, Mutex, assert_unlocked, fence_after_rmw};
+use crate::wait::crowd::Crowd;
 use crate::wait::{Slot, WaitList};
 
 /// The greatest weight of a value, 2^40 (a tebibyte, if weights are bytes): more than can be in memory, and
@@ -80,6 +82,7 @@ pub(crate) struct Room {
     closed: AtomicBool,
     /// Getters that wait until an add finds no room.
     pub(crate) pressed: WaitList,
+    pub(crate) crowd: Crowd,
 }
 
 /// A request for room, in the line: its weight, and where the add is notified that room was granted.
@@ -94,6 +97,7 @@ impl Room {
             line: Mutex::new(VecDeque::new()),
             closed: AtomicBool::new(false),
             pressed: WaitList::new(),
+            crowd: Crowd::new(capacity),
         }
     }
 
@@ -128,9 +132,9 @@ impl Room {
     }
 
     /// Gives room back. Runs wakers, which are user code.
-    pub(crate) fn release(&self, weight: usize) {
+    pub(crate) fn release(&self, retry: bool, weight: usize) {
         if weight > 0 {
-            self.lower(weight);
+            self.lower_as(retry, weight);
             self.offer();
         }
     }
@@ -219,6 +223,8 @@ pub(crate) struct Share<'r> {
     has: usize,
     /// Whether it takes room that the queue does not have.
     exceeds: bool,
+    /// Whether what it has room for are retries.
+    retry: bool,
     /// Whether it has given room back that no waiting add was offered yet.
     owes: bool,
     /// Whether it has found no room.
@@ -232,6 +238,14 @@ impl<'r> Share<'r> {
         Self::new(room, 0, true)
     }
 
+    /// The share of a retry, or of an add that is never refused.
+    pub(crate) fn exceeding_as(retry: bool, room: Option<&'r Room>) -> Self {
+        Share {
+            retry,
+            ..Self::exceeding(room)
+        }
+    }
+
     /// The share of an add that is refused if there is no room, or if others wait for it.
     pub(crate) fn within(room: Option<&'r Room>) -> Self {
         Self::new(room, 0, false)
@@ -243,9 +257,16 @@ impl<'r> Share<'r> {
             room,
             has,
             exceeds,
+            retry: false,
             owes: false,
             refused: false,
         }
+    }
+
+    /// Returns whether what becomes queued or delayed is a retry.
+    #[inline]
+    pub(crate) fn is_retry(&self) -> bool {
+        self.retry
     }
 
     /// Returns whether a key may be refused.
@@ -273,7 +294,7 @@ impl<'r> Share<'r> {
         }
         if self.has == 0 {
             if self.exceeds {
-                room.add(1);
+                self.owes |= room.add_as(self.retry, 1);
             } else if !room.try_take(1) && !self.exceed(room, is_known) {
                 self.refused = true;
                 return false;
@@ -307,7 +328,7 @@ impl<'r> Share<'r> {
     #[inline]
     fn lower(&mut self, amount: usize) {
         if let (Some(room), true) = (self.room, amount > 0) {
-            room.lower(amount);
+            room.lower_as(self.retry, amount);
             self.owes = true;
         }
     }
@@ -340,10 +361,14 @@ impl<'r> Share<'r> {
         (self.has, self.owes) = (0, false);
     }
 
-    /// Takes the room of a delay that has ended, or that the add supersedes. From now on the share exceeds the bound:
-    /// what was delayed is added (B3).
+    /// Takes the room of a delay that has ended, or that the add supersedes, of a retry or not. From now on the share
+    /// exceeds the bound: what was delayed is added (B3).
     #[inline]
-    pub(crate) fn receive(&mut self) {
+    pub(crate) fn receive(&mut self, retry: bool) {
+        if self.retry != retry {
+            self.give_back();
+            self.retry = retry;
+        }
         self.has += usize::from(self.room.is_some());
         self.exceeds = true;
     }
@@ -456,7 +481,7 @@ impl Drop for Turn<'_> {
             }
         }
         if !matches!(self.state, State::New) {
-            room.release(self.weight);
+            room.release(false, self.weight);
         }
     }
 }

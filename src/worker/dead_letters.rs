@@ -200,7 +200,7 @@ where
     ///
     /// | a key is given up | and then |
     /// | --- | --- |
-    /// | for its failures: [`MaxRetries`](Reason::MaxRetries), [`GiveUp`](Reason::GiveUp), [`Limiter`](Reason::Limiter) | is in the store |
+    /// | for its failures: [`MaxRetries`](Reason::MaxRetries), [`GiveUp`](Reason::GiveUp), [`Limiter`](Reason::Limiter), [`Crowded`](Reason::Crowded) | is in the store |
     /// | for its failures, and the store is full | goes to the hook; without one it is dropped; [`lost`](DeadLetters::lost) counts it |
     /// | because the queue is shut down: [`ShutDown`](Reason::ShutDown), [`Dropped`](Reason::Dropped) | goes to the hook; without one it is left for [`take_left`](crate::WorkQueue::take_left) |
     ///

@@ -243,6 +243,9 @@ pub enum Reason {
     GiveUp,
     /// Its retry was pending when the queue was shut down, and was dropped.
     Dropped,
+    /// Too many keys of a [bounded](crate::Builder::capacity) queue wait for their retries, and this one fails again and
+    /// again while others succeed (B5).
+    Crowded,
 }
 
 /// The report of a key that was given up, for the hook of
@@ -275,6 +278,7 @@ impl<E: fmt::Display> fmt::Display for GivenUp<E> {
             Reason::Limiter => ", the rate limiter panicked)",
             Reason::GiveUp => ", as the worker decided)",
             Reason::Dropped => ", the next dropped by the shut-down)",
+            Reason::Crowded => ", too many retries wait)",
         })
     }
 }

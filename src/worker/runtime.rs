@@ -169,11 +169,12 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
                     break;
                 };
                 let span = Span::of(workers, &item);
+                let began = workers.epoch();
                 let mut held = workers.lend::<M>(item);
                 let (item, loan) = &mut *held;
                 let work = async { f(item.handle(), loan).await.into_verdict() };
                 let said = workers.complete(item, &span, work).await;
-                let given_up = workers.settle(M::take_back(held.into_item()), said, &span);
+                let given_up = workers.settle(M::take_back(held.into_item()), said, &span, began);
                 workers.report(given_up, &span).await;
             }
             workers.report_dropped_async().await;

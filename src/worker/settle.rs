@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use std::iter;
 use std::time::Duration;
 
+use super::by_key::address;
 use super::trace::{self, Span};
 use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
 use crate::limiter::{ItemFastSlow, RateLimiter};
@@ -22,6 +23,9 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What the function returned, or the message of its panic.
 pub(super) type Said<E> = Result<Verdict<E>, String>;
+
+/// When a try began, for [`Crowd`](crate::wait::crowd::Crowd).
+type Epoch = u64;
 
 /// When to retry a key that failed, or why not. `None`: after the limiter's delay.
 type Retry = Result<Option<Duration>, Reason>;
@@ -70,6 +74,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         mut item: Item<'q, K, L, S>,
         said: Said<E>,
         span: &Span,
+        began: Epoch,
     ) -> Option<(Item<'q, K, L, S>, Report<'a>)> {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
@@ -94,7 +99,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
                     (Failure::Panic(message), Ok(None))
                 }
             };
-            let report = self.failed(&mut item, failure, retry, span)?;
+            let report = self.failed(&mut item, failure, retry, (span, began))?;
             Some((item, report))
         };
         span.within(|| catch_panic(settle)).ok()?
@@ -124,11 +129,16 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         span.outcome(name);
         if matches!(outcome, Outcome::Done | Outcome::RequeueAfter(_)) {
             self.forget(item);
+            if let Some(room) = self.queue.core.bound() {
+                room.crowd.succeeded();
+            }
         }
         let added = match outcome {
             Outcome::Done => return Ok(()),
-            Outcome::RequeueAfter(delay) | Outcome::Later(delay) => item.try_add_after(delay),
-            Outcome::RequeueRateLimited => item.try_add_after(limited),
+            Outcome::RequeueAfter(delay) | Outcome::Later(delay) => {
+                item.try_add_after(delay, false)
+            }
+            Outcome::RequeueRateLimited => item.try_add_after(limited, false),
             Outcome::HoldGroup(hold) => item.hold_group(hold),
         };
         // A key that did not fail and is refused is left. A drain does not deliver it again: those that are
@@ -144,7 +154,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         item: &mut Item<'_, K, L, S>,
         failure: Failure<E>,
         retry: Retry,
-        span: &Span,
+        (span, began): (&Span, Epoch),
     ) -> Option<Report<'a>> {
         self.queue.core.note(match failure {
             Failure::Error(_) => Event::Error,
@@ -155,6 +165,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
             Ok(retries) if self.max_retries.is_some_and(|max| retries >= max) => {
                 Err(Reason::MaxRetries)
             }
+            Ok(_) if self.is_crowded_out(item, began) => Err(Reason::Crowded),
             Ok(_) => self.retry(item, after),
             Err(_) => Err(Reason::Limiter),
         });
@@ -262,7 +273,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
             if !self.queue.is_shutting_down() {
                 let limited = self.queue.limiter.when(item);
                 let delay = after.unwrap_or(limited);
-                if item.try_add_after(delay).is_accepted() {
+                if item.try_add_after(delay, true).is_accepted() {
                     return Some(delay);
                 }
             }
@@ -275,6 +286,22 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         // The key is retried even if its hash panics here.
         let _ = catch_panic(|| self.count_retry(item));
         Ok(delay)
+    }
+
+    /// Returns the epoch of a try that begins, of a bounded queue.
+    pub(super) fn epoch(&self) -> Epoch {
+        let room = self.queue.core.bound();
+        room.map_or(0, |room| room.crowd.epoch())
+    }
+
+    /// Returns whether a key whose try began in this epoch has failed before and fails on its own, and too many retries
+    /// wait (B5). No key is given up for that unless somebody is told (S14).
+    fn is_crowded_out(&self, key: &K, began: Epoch) -> bool {
+        let core = &self.queue.core;
+        let is_told = self.on_give_up.is_some() || self.dead_letters.is_some();
+        let crowd = core.bound().map(|room| &room.crowd);
+        let crowd = crowd.filter(|_| is_told && !core.is_shutting_down());
+        crowd.is_some_and(|crowd| crowd.fails_alone(address(key), began) && self.counted(key) > 0)
     }
 
     /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.
@@ -290,9 +317,13 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     /// Returns the number of retries of the key: the larger of the limiter's count and the workers'
     /// own count.
     pub(super) fn retries(&self, key: &K) -> u32 {
+        self.counted(key).max(self.queue.num_requeues(key))
+    }
+
+    /// Returns the workers' own count.
+    fn counted(&self, key: &K) -> u32 {
         let retries = self.retries.get();
-        let counted = retries.map_or(0, |retries| retries.num_requeues(key));
-        counted.max(self.queue.num_requeues(key))
+        retries.map_or(0, |retries| retries.num_requeues(key))
     }
 
     /// Forgets the key's failures and retries. Never panics, so the caller continues even if the

@@ -138,12 +138,13 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
             let (workers, f) = &*shared;
             while let Some(item) = workers.queue.get_async().await {
                 let span = Span::of(workers, &item);
+                let began = workers.epoch();
                 let mut held = workers.lend::<M>(item);
                 let (item, loan) = &mut *held;
                 let work = async { f(item.key(), loan).await.into_verdict() };
                 let said = workers.complete(item, &span, work).await;
                 // `said` must not be kept over the next await: errors need not be `Send`.
-                let given_up = workers.settle(M::take_back(held.into_item()), said, &span);
+                let given_up = workers.settle(M::take_back(held.into_item()), said, &span, began);
                 workers.report(given_up, &span).await;
             }
             workers.report_dropped_async().await;

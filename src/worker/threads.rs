@@ -176,6 +176,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
         stop.enlist(parker.waker());
         while let Some(mut item) = self.queue.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
+            let began = self.epoch();
             let mut loan = M::lend(&mut item);
             let attempt = || self.attempt(&item);
             let call = || f(item.key(), &mut loan).into_verdict();
@@ -183,7 +184,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
             let said = span.within(|| catch_panic(work));
             let item = M::take_back((item, loan));
             // No hook is async.
-            drop(self.settle(item, said, &span));
+            drop(self.settle(item, said, &span, began));
         }
         self.report_dropped().for_each(drop);
     }

@@ -81,6 +81,7 @@ impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
             Reason::Limiter => "limiter",
             Reason::GiveUp => "give_up",
             Reason::Dropped => "dropped",
+            Reason::Crowded => "crowded",
         };
         let _ = catch_panic(|| {
             warn!(

@@ -94,7 +94,7 @@ fn a_named_queue_reports_the_seven_series_under_their_names_and_its_own() {
     let is_result = |series: &str| series == "workqueue_worker_results_total";
     let others = names.iter().filter(|(_, series, _)| !is_result(series));
     assert!(others.clone().all(|(_, _, name)| name == "pods"));
-    assert_eq!((others.count(), names.len()), (17, 22), "{names:?}");
+    assert_eq!((others.count(), names.len()), (18, 23), "{names:?}");
     let kinds: Vec<(&str, &str)> = names
         .iter()
         .map(|(kind, series, _)| (*kind, series.as_str()))

@@ -13,6 +13,7 @@ mod pause;
 mod races;
 mod reentry;
 mod removed;
+mod retries;
 mod room_races;
 mod settings;
 mod times;

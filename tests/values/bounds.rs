@@ -123,13 +123,13 @@ fn a_weight_counts_what_values_are_merged_to() {
     queue.put("a", vec![0; 7]);
     assert_room(&queue, 1);
     queue.clear();
-    // A retry weighs what it is then.
+    // A retry weighs what it is then: up to the half of the capacity, all of that takes room.
     queue.put("a", vec![0; 8]);
     let mut item = queue.get().unwrap();
-    item.value_mut().truncate(2);
-    queue.put("a", vec![0; 3]);
+    item.value_mut().truncate(1);
+    queue.put("a", vec![0; 2]);
     let _ = item.retry();
-    assert_room(&queue, 3);
+    assert_room(&queue, 5);
 }
 
 #[test] // B1 B2
@@ -158,8 +158,10 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
             }
             // A retry puts it back.
             assert_eq!(queue.get().unwrap().retry(), Added::Deferred, "{what}");
+            // It takes no more than half of the room.
+            queue.put("d", capacity);
             let mut waiting = Task::waiting(Box::pin(queue.entry("c").put_async(1)));
-            assert_eq!(deliveries(&queue).len(), 2, "{what}");
+            assert_eq!(deliveries(&queue).len(), 3, "{what}");
             assert_eq!((waiting.wakes(), waiting.output()), (1, Added::Queued));
             assert_eq!(queue.remove("c"), Some(1));
             assert!(deliveries(&queue).is_empty());
@@ -317,4 +319,21 @@ fn a_waiting_put_is_woken_while_no_lock_is_held() {
     assert!(poll(&mut put, &waker).is_pending());
     queue.update("a", |list| list.truncate(1));
     assert_eq!(*queue.get().unwrap().value(), [0, 7]);
+}
+
+#[test] // B5
+fn values_that_wait_for_a_retry_take_half_of_the_room_whatever_is_put_for_them() {
+    let queue = weighted(4);
+    for key in ["a", "b", "c"] {
+        queue.put(key, vec![1]);
+        let item = queue.get().unwrap();
+        assert_eq!(item.retry_after(HOUR), Added::Delayed);
+    }
+    let put = queue.entry("a").refuse().put(vec![2]);
+    assert_eq!(put, Ok(Added::Queued));
+    assert_room(&queue, 2);
+    let delivered = deliveries(&queue);
+    assert_eq!(delivered[0], ("a", vec![1, 2]));
+    assert!(queue.cancel(&"b") && queue.cancel(&"c"));
+    assert_room(&queue, 4);
 }

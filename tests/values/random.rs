@@ -1,7 +1,7 @@
 //! Random runs of queues of values with all settings: each value is in one delivery that finishes, or is taken back,
 //! and its receipt says so (V1 to V3, B1, S8, C10).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -76,6 +76,8 @@ struct Run {
     next: u32,
     /// The values that wait for the next delivery of each key.
     waiting: BTreeMap<u32, Vec<u32>>,
+    /// Those of them that wait for a retry.
+    retries: BTreeSet<u32>,
     receipts: BTreeMap<u32, Receipt>,
     /// How the values have ended that wait no longer and are in no delivery.
     ended: BTreeMap<u32, Ended>,
@@ -102,6 +104,7 @@ impl Run {
     }
 
     fn drop_waiting(&mut self, key: u32) {
+        self.retries.remove(&key);
         let numbers = self.waiting.remove(&key).unwrap_or_default();
         self.end(numbers, Ended::Dropped);
     }
@@ -147,6 +150,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
         11..=13 => {
             if let Ok(item) = queue.try_get() {
                 let expected = run.waiting.remove(item.key().key());
+                run.retries.remove(item.key().key());
                 assert_eq!(Some(numbers(item.value())), expected, "of {:?}", item.key());
                 held.push((item, expected.unwrap()));
             }
@@ -163,11 +167,15 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             let _ = item.retry_after(ms(random.u64(..20)));
             numbers.extend(run.waiting.remove(&key).unwrap_or_default());
             run.waiting.insert(key, numbers);
+            run.retries.insert(key);
         }
         17 if !held.is_empty() => {
             // A value that was taken is not delivered again.
             let (mut item, numbers) = held.swap_remove(0);
             item.take();
+            let key = *item.key().key();
+            run.retries
+                .extend(run.waiting.contains_key(&key).then_some(key));
             let _ = item.retry_after(ms(random.u64(..2)));
             run.end(numbers, Ended::GivenUp);
         }
@@ -214,11 +222,19 @@ impl Run {
 
     /// Asserts that there is as much room as the values that wait leave.
     fn assert_room(&mut self, queue: &Queue, said: &str) {
-        let taken = match (said.contains("bound"), said.contains("weighed")) {
-            (true, _) => self.waiting.len(),
-            (_, true) => self.waiting.values().map(Vec::len).sum(),
-            _ => return,
+        let weight = |value: &Vec<u32>| match (said.contains("bound"), said.contains("weighed")) {
+            (true, _) => Some(1),
+            (_, true) => Some(value.len()),
+            _ => None,
         };
+        let all = self.waiting.values().map(weight).sum::<Option<usize>>();
+        let Some(all) = all.filter(|_| weight(&Vec::new()).is_some()) else {
+            return;
+        };
+        let retries = self.retries.iter().filter_map(|key| self.waiting.get(key));
+        let retries: usize = retries.filter_map(weight).sum();
+        // B5
+        let taken = all - retries.saturating_sub(CAPACITY / 2).min(CAPACITY);
         for n in 0..CAPACITY.saturating_sub(taken) as u32 {
             let (number, value) = self.tag();
             let added = queue.entry(100 + n).refuse().put(value);
@@ -280,6 +296,7 @@ fn run(seed: u64) {
         alive: Alive::default(),
         next: 0,
         waiting: BTreeMap::new(),
+        retries: BTreeSet::new(),
         receipts: BTreeMap::new(),
         ended: BTreeMap::new(),
     };

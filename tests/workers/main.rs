@@ -5,6 +5,7 @@ mod common;
 
 mod attempts;
 mod cancelled;
+mod crowded;
 mod dead_letters;
 mod dropped;
 mod failures;

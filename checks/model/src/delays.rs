@@ -1,6 +1,6 @@
 //! The delays of the reference queue: which are pending, and when they end (D1 to D8).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::limit::Span;
 
@@ -43,6 +43,8 @@ pub struct Delays<K> {
     pending: BTreeMap<K, (u64, Number)>,
     /// The level of each of them.
     levels: BTreeMap<K, usize>,
+    /// Those whose last delay, pending or not, was a retry.
+    retries: BTreeSet<K>,
     /// Every delay that was set and whose time has not come, moved and cancelled ones included.
     entries: BTreeMap<(u64, Number), K>,
 }
@@ -68,9 +70,9 @@ impl<K: Ord + Copy + Default> Delays<K> {
         self.now = self.now.saturating_add(by).min(END);
     }
 
-    /// Sets a delay of this many nanoseconds, unless the one that is pending counts. That one is set
+    /// Sets a delay of this many nanoseconds, of a retry or not, unless the one that is pending counts. That one is set
     /// again if the level is more urgent than its own.
-    pub fn set(&mut self, key: K, level: usize, nanos: u128) {
+    pub fn set(&mut self, key: K, level: usize, nanos: u128, retry: bool) {
         let at = (self.now() + nanos.min(LONGEST)).min(u64::MAX.into()) as u64;
         // Never early: the first tick that does not begin before.
         let due = at.div_ceil(self.tick).min(LAST_TICK).min(END / self.tick);
@@ -81,6 +83,10 @@ impl<K: Ord + Copy + Default> Delays<K> {
             Policy::Replace => due != pending,
             Policy::KeepFirst => false,
         });
+        if pending.is_none() {
+            self.retries.remove(&key);
+            self.retries.extend(retry.then_some(key));
+        }
         let own = pending.map(|_| self.levels[&key]);
         let due = pending.filter(|_| !replaces).unwrap_or(due);
         if replaces || own.is_some_and(|own| level < own) {
@@ -95,6 +101,11 @@ impl<K: Ord + Copy + Default> Delays<K> {
     /// Ends a delay before its time; its level if there was one.
     pub fn cancel(&mut self, key: K) -> Option<usize> {
         self.pending.remove(&key).map(|_| self.levels[&key])
+    }
+
+    /// Whether the key's last delay was a retry.
+    pub fn was_retry(&self, key: K) -> bool {
+        self.retries.contains(&key)
     }
 
     /// Whether a key has a delay.

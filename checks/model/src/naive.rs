@@ -23,6 +23,8 @@ pub struct Naive<K> {
     counted: bool,
     /// Those of `processing` that were added again, and at which level.
     dirty: BTreeMap<K, usize>,
+    /// The keys that were queued or dirty as retries when they last were.
+    retries: BTreeSet<K>,
     /// How many handles each key has.
     pins: BTreeMap<K, usize>,
     pub delays: Delays<K>,
@@ -70,14 +72,19 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.add_at(self.queued.default_level(), key)
     }
 
-    pub fn add_at(&mut self, mut level: usize, key: K) -> Added {
+    pub fn add_at(&mut self, level: usize, key: K) -> Added {
+        self.add_as(level, key, false)
+    }
+
+    fn add_as(&mut self, mut level: usize, key: K, mut retry: bool) -> Added {
         if self.supersede
             && !self.shut_down
             && let Some(delayed) = self.delays.cancel(key)
         {
             level = level.min(delayed);
+            retry = self.delays.was_retry(key);
         }
-        let added = self.mark(key, level.min(self.queued.last_level()));
+        let added = self.mark(key, level.min(self.queued.last_level()), retry);
         if added == Added::Queued {
             self.getters.wake(1);
         }
@@ -87,7 +94,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     /// Ends a delay now, as when it is over (X3).
     pub fn run_now(&mut self, key: K) -> Option<Added> {
         let level = self.delays.cancel(key)?;
-        Some(self.add_at(level, key))
+        Some(self.add_as(level, key, self.delays.was_retry(key)))
     }
 
     /// Adds a key with settings (V6), unless it is refused.
@@ -99,15 +106,27 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         let level = how.level.map_or(usual, usize::from);
         let level = level.min(self.queued.last_level());
         Some(match how.delay {
-            Some(delay) => self.add_at_after(level, key, delay.nanos()),
+            Some(delay) => self.add_at_after(level, key, delay.nanos(), false),
             None => self.add_at(level, key),
         })
     }
 
-    /// Whether a key is there already, or there is room for it (B1, B2).
+    /// How many keys are queued and how many delayed as retries.
+    pub fn retrying(&self) -> (BTreeSet<K>, BTreeSet<K>) {
+        let queued = self.queued.iter().filter(|key| self.retries.contains(key));
+        let delayed = self.delays.pending();
+        let delayed = delayed.filter(|key| self.delays.was_retry(**key));
+        (queued.copied().collect(), delayed.copied().collect())
+    }
+
+    /// Whether a key is there already, or there is room for it (B1, B2, B5).
     fn has_room(&self, key: K) -> bool {
         // A key that is queued and delayed counts twice.
-        let used = self.queued.len() + self.delays.pending().count();
+        let waits = self.queued.len() + self.delays.pending().count();
+        let capacity = self.capacity.unwrap_or(0);
+        let (queued, delayed) = self.retrying();
+        let beyond_half = (queued.len() + delayed.len()).saturating_sub(capacity / 2);
+        let used = waits - beyond_half.min(capacity);
         let is_present = self.queued.contains(&key)
             || self.processing.contains_key(&key)
             || self.delays.is_pending(key);
@@ -116,7 +135,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     }
 
     /// Adds a key without a word to those who wait.
-    fn mark(&mut self, key: K, level: usize) -> Added {
+    fn mark(&mut self, key: K, level: usize, retry: bool) -> Added {
         if self.shut_down {
             return Added::ShutDown;
         }
@@ -129,6 +148,8 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
             return Added::Merged;
         }
         self.since.added(key, self.delays.now());
+        self.retries.remove(&key);
+        self.retries.extend(retry.then_some(key));
         if self.processing.contains_key(&key) {
             self.dirty.insert(key, level);
             return Added::Deferred;
@@ -139,7 +160,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
 
     /// Adds a key after this many nanoseconds.
     pub fn add_after(&mut self, key: K, nanos: u128) -> Added {
-        self.add_at_after(self.queued.default_level(), key, nanos)
+        self.add_at_after(self.queued.default_level(), key, nanos, false)
     }
 
     /// The same for a key that is held: it keeps its level. If the queue is shut down, a key that is dirty merges;
@@ -147,7 +168,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     pub fn retry_after(&mut self, key: K, nanos: u128) -> Added {
         let level = self.processing[&key];
         if !self.shut_down {
-            return self.add_at_after(level, key, nanos);
+            return self.add_at_after(level, key, nanos, true);
         }
         if let Some(own) = self.dirty.get_mut(&key) {
             *own = level.min(*own);
@@ -156,6 +177,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         if self.redelivers > 0 {
             self.since.added(key, self.delays.now());
             self.dirty.insert(key, level);
+            self.retries.remove(&key);
             return Added::Deferred;
         }
         self.refused += 1;
@@ -184,15 +206,15 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.left = left;
     }
 
-    fn add_at_after(&mut self, level: usize, key: K, nanos: u128) -> Added {
+    fn add_at_after(&mut self, level: usize, key: K, nanos: u128, retry: bool) -> Added {
         if nanos == 0 {
-            self.add_at(level, key)
+            self.add_as(level, key, retry)
         } else if self.shut_down {
             Added::ShutDown
         } else if self.supersede && (self.queued.contains(&key) || self.dirty.contains_key(&key)) {
-            self.mark(key, level)
+            self.mark(key, level, retry)
         } else {
-            self.delays.set(key, level, nanos);
+            self.delays.set(key, level, nanos, retry);
             Added::Delayed
         }
     }
@@ -227,8 +249,11 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     }
 
     fn mark_all(&mut self, keys: &[(K, usize)]) {
-        let added = keys.iter().map(|(key, level)| self.mark(*key, *level));
-        let queued = added.filter(|added| *added == Added::Queued).count();
+        let mut queued = 0;
+        for (key, level) in keys {
+            let added = self.mark(*key, *level, self.delays.was_retry(*key));
+            queued += usize::from(added == Added::Queued);
+        }
         self.getters.wake(queued);
     }
 

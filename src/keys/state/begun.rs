@@ -1,6 +1,6 @@
 //! What the begin of a delivery finds.
 
-use super::{ABANDONED, CLOSED, HASH, Level, Word};
+use super::{ABANDONED, CLOSED, HASH, Level, RETRY, Word};
 
 /// The flags of a key whose delivery has begun, below [`HASH`], and above them its level: a byte, so that it is returned in a
 /// register.
@@ -18,9 +18,15 @@ impl Begun {
         u64::from(self.0) & flag != 0
     }
 
+    /// Returns whether the delivery is one of an open queue, and no retry: there is nothing to do for it.
     #[inline]
-    pub(crate) fn is_open(self) -> bool {
-        !self.is(CLOSED)
+    pub(crate) fn is_plain(self) -> bool {
+        !self.is(CLOSED | RETRY)
+    }
+
+    #[inline]
+    pub(crate) fn is_retry(self) -> bool {
+        self.is(RETRY)
     }
 
     /// Returns whether a shut-down had closed the key, which is to be delivered.

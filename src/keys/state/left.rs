@@ -24,8 +24,8 @@ impl KeyState {
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             let (next, marked) = match seen.is(DIRTY) {
-                true => (seen.dirty_at(level.min(seen.level())), Marked::Merged),
-                false if redelivers => (seen.dirty_at(level), Marked::Deferred),
+                true => (seen.raised_to(level.min(seen.level())), Marked::Merged),
+                false if redelivers => (seen.dirty_at(level, false), Marked::Deferred),
                 false => return Marked::Closed,
             };
             // Ordering: Release; pairs with the Acquire in `begin` of the delivery that serves this add.

@@ -13,6 +13,7 @@
 //!
 //! ```text
 //! add     sets dirty          idle -> queued            processing -> processing-dirty
+//!         sets retry if it is one, and clears it if not
 //!         (no change if dirty is already set)
 //! begin   +1                  queued -> processing      only by the thread that popped the entry
 //! finish  -2                  processing -> idle        processing-dirty -> queued
@@ -21,6 +22,9 @@
 //!         sets abandoned      queued: its `begin` delivers nothing
 //! readd   sets dirty          processing -> processing-dirty    only once closed, by the worker in a drain
 //! ```
+//!
+//! `retry` says that a failure has made the key queued or dirty. The thread that has begun the delivery clears it
+//! ([`KeyState::clear_retry`]), so no other key has it, but one that is about to be processed.
 //!
 //! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,
 //! and 10 - 10 = 00, 11 - 10 = 01. (Of a bounded queue, `finish` is an exchange, because what makes a
@@ -60,10 +64,12 @@
 //! data. The worker's fence, and the fence of an adder that holds a shard's lock, follow an atomic
 //! read-modify-write of the same thread, and are free on x86 ([`crate::sync::fence_after_rmw`]).
 
+mod admit;
 mod begun;
 pub(crate) mod left;
 mod phase;
 
+pub(crate) use admit::Admit;
 pub(crate) use begun::Begun;
 pub use phase::State;
 
@@ -77,10 +83,12 @@ const RECURRING: u64 = 1 << 2;
 const CLOSED: u64 = 1 << 3;
 /// In a closed word only.
 const ABANDONED: u64 = RECURRING;
+/// Of a key that is queued or dirty: a failure made it so.
+const RETRY: u64 = 1 << 4;
 /// The lowest bit of the hash.
-const HASH: u64 = 1 << 4;
+const HASH: u64 = 1 << 5;
 /// The lowest bit of the level.
-const LEVEL: u64 = 1 << 32;
+const LEVEL: u64 = 1 << 33;
 const PIN: u64 = LEVEL << LEVEL_BITS;
 /// All bits that count pins.
 const PINS: u64 = left::DISCARDED - PIN;
@@ -107,9 +115,15 @@ impl Word {
         (self.0 % PIN / LEVEL) as Level
     }
 
-    /// Returns the word with this level, and dirty.
-    fn dirty_at(self, level: Level) -> u64 {
-        (self.0 & !(PIN - LEVEL)) | (u64::from(level) * LEVEL) | DIRTY
+    /// Returns the word with this level, and dirty, as a retry or not.
+    fn dirty_at(self, level: Level, retry: bool) -> u64 {
+        let flags = DIRTY | (u64::from(retry) * RETRY);
+        (self.0 & !((PIN - LEVEL) | RETRY)) | (u64::from(level) * LEVEL) | flags
+    }
+
+    /// Returns the word with this more urgent level.
+    fn raised_to(self, level: Level) -> u64 {
+        self.dirty_at(level, self.is(RETRY))
     }
 
     fn phase(self) -> State {
@@ -129,16 +143,6 @@ impl Word {
             self.phase()
         }
     }
-}
-
-/// What is decided about a change that an add is about to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admit {
-    Yes,
-    /// The key may be in another state by now: it is to be asked again.
-    Again,
-    /// The add makes no change.
-    No,
 }
 
 /// The effect of an add.
@@ -269,16 +273,17 @@ impl KeyState {
         // Ordering: Acquire; as in `add_locked`.
         let seen = Word(self.0.load(Ordering::Acquire));
         let merges = seen.is(DIRTY) && !seen.is(CLOSED) && level >= seen.level();
-        if merges && admit(seen.phase()) == Admit::Yes {
+        if merges && matches!(admit(seen.phase()), Admit::Yes | Admit::Retry) {
             return Some(Marked::Merged);
         }
         if seen.phase() == State::Idle && seen.0 < PIN && !seen.is(CLOSED) {
-            if admit(State::Idle) == Admit::No {
+            let admitted = admit(State::Idle);
+            if admitted == Admit::No {
                 return None;
             }
+            let dirty = seen.dirty_at(level, admitted == Admit::Retry);
             // Ordering: Release; as in `add_locked`.
-            self.0
-                .store(seen.dirty_at(level) | RECURRING, Ordering::Release);
+            self.0.store(dirty | RECURRING, Ordering::Release);
             return Some(Marked::Queued);
         }
         self.add_at(level, admit)
@@ -299,20 +304,21 @@ impl KeyState {
                 return Some(Marked::Closed);
             }
             let raises = level < seen.level();
-            match admit(seen.phase()) {
-                Admit::Yes => {}
+            let retry = match admit(seen.phase()) {
+                Admit::Yes => false,
+                Admit::Retry => true,
                 Admit::No => return None,
                 Admit::Again => {
                     // Ordering: Relaxed; as above.
                     seen = Word(self.0.load(Ordering::Relaxed));
                     continue;
                 }
-            }
+            };
             let (next, marked) = match seen.phase() {
-                State::Idle => (seen.dirty_at(level) | RECURRING, Marked::Queued),
-                State::Processing => (seen.dirty_at(level), Marked::Deferred),
-                State::Queued if raises => (seen.dirty_at(level), Marked::Raised),
-                State::Dirty if raises => (seen.dirty_at(level), Marked::Merged),
+                State::Idle => (seen.dirty_at(level, retry) | RECURRING, Marked::Queued),
+                State::Processing => (seen.dirty_at(level, retry), Marked::Deferred),
+                State::Queued if raises => (seen.raised_to(level), Marked::Raised),
+                State::Dirty if raises => (seen.raised_to(level), Marked::Merged),
                 State::Queued | State::Dirty => match self.confirm(seen) {
                     Ok(()) => return Some(Marked::Merged),
                     Err(now) => {
@@ -374,9 +380,9 @@ impl KeyState {
         (state, was.is(CLOSED))
     }
 
-    /// Like [`finish`](Self::finish), and calls `count` before the key becomes queued. In vain, if a shut-down
-    /// abandons the key at the same time.
-    pub(crate) fn finish_counted(&self, count: impl FnOnce()) -> (State, bool) {
+    /// Like [`finish`](Self::finish), and calls `count` with whether it is a retry before the key becomes queued. In
+    /// vain, if a shut-down abandons the key at the same time.
+    pub(crate) fn finish_counted(&self, count: impl FnOnce(bool)) -> (State, bool) {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         while !seen.is(DIRTY) {
@@ -390,7 +396,8 @@ impl KeyState {
                 Err(now) => seen = Word(now),
             }
         }
-        count();
+        // An add that finds the key dirty leaves this as it is.
+        count(seen.is(RETRY));
         self.finish()
     }
 
@@ -446,7 +453,7 @@ impl KeyState {
     ///
     /// # Panics
     ///
-    /// Panics when 2^26 are alive, which takes leaking them.
+    /// Panics when 2^25 are alive, which takes leaking them.
     pub(crate) fn pin(&self) {
         // Ordering: Relaxed; the caller holds the shard's lock or another pin, and either keeps a
         // sweep from removing the node.

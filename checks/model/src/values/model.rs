@@ -1,6 +1,6 @@
 //! The reference queue of values: the reference queue of keys, and two maps of values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keyqueue::{Added, Ended, LeftReason};
 
@@ -33,6 +33,8 @@ pub(super) struct Model {
     waiting: BTreeMap<u16, Load>,
     /// What the delivery in progress has.
     loaded: BTreeMap<u16, Load>,
+    /// The keys whose values wait for a retry.
+    retries: BTreeSet<u16>,
     ended: BTreeMap<u32, Ended>,
     capacity: Option<usize>,
 }
@@ -46,6 +48,7 @@ impl Model {
             }),
             waiting: BTreeMap::new(),
             loaded: BTreeMap::new(),
+            retries: BTreeSet::new(),
             ended: BTreeMap::new(),
             capacity,
         }
@@ -75,10 +78,13 @@ impl Model {
         how: Settings,
         verb: Verb,
     ) -> Option<Added> {
-        let used = self.waiting.values().filter(|load| load.value.is_some());
-        let full = self
-            .capacity
-            .is_some_and(|capacity| used.count() >= capacity);
+        let waits = || self.waiting.iter().filter(|(_, load)| load.value.is_some());
+        let retrying = waits().filter(|(key, _)| self.retries.contains(key));
+        let (waits, retrying) = (waits().count(), retrying.count());
+        let full = self.capacity.is_some_and(|capacity| {
+            let beyond_half = retrying.saturating_sub(capacity / 2);
+            waits - beyond_half.min(capacity) >= capacity
+        });
         let merges = self
             .waiting
             .get(&key)
@@ -105,6 +111,7 @@ impl Model {
 
     pub(super) fn remove(&mut self, key: u16) -> Option<Vec<u32>> {
         self.keys.delays.cancel(key);
+        self.retries.remove(&key);
         let load = self.waiting.remove(&key)?;
         self.end(&load.receipts, Ended::Dropped);
         load.value
@@ -137,6 +144,7 @@ impl Model {
 
     /// Loads the value of a key that was taken.
     fn load(&mut self, key: u16) -> Option<Vec<u32>> {
+        self.retries.remove(&key);
         let load = self.waiting.remove(&key).unwrap_or_default();
         let value = load.value.clone();
         self.loaded.insert(key, load);
@@ -170,6 +178,7 @@ impl Model {
                 self.end(&std::mem::take(&mut load.receipts), Ended::GivenUp);
             }
             load.append(self.waiting.remove(&key).unwrap_or_default());
+            self.retries.extend(load.value.is_some().then_some(key));
             self.waiting.insert(key, load);
         }
         if !added.is_accepted() {

@@ -21,9 +21,10 @@ fn bits(phase: State) -> u64 {
 /// All other bits of the word, in every combination.
 fn companions() -> Vec<u64> {
     let hashes = [0, PIN - HASH, 0x0ACE_0F01 * HASH];
+    let retry = [0, RETRY];
     let pins = [0, PIN, 2 * PIN, (MOST_PINS - 1) * PIN];
     let mut words = vec![0];
-    for bits in [&[0, RECURRING][..], &[0, CLOSED], &hashes, &pins] {
+    for bits in [&[0, RECURRING][..], &[0, CLOSED], &retry, &hashes, &pins] {
         let with = |word| bits.iter().map(move |bits| word | bits);
         words = words.into_iter().flat_map(with).collect();
     }
@@ -88,7 +89,8 @@ fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
         let queued = state(bits(State::Queued) | beside);
         let (closed, abandoned) = (beside & CLOSED != 0, beside & ABANDONED != 0);
         let begun = queued.begin();
-        assert_eq!(begun.is_open(), !closed);
+        assert_eq!(begun.is_plain(), beside & (CLOSED | RETRY) == 0);
+        assert_eq!(begun.is_retry(), beside & RETRY != 0);
         assert_eq!(begun.is_closed(), closed && !abandoned);
         assert_eq!(begun.is_abandoned(), closed && abandoned);
         assert_eq!(u64::from(begun.level()), beside % PIN / LEVEL);
