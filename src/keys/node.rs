@@ -226,9 +226,15 @@ impl<K> Interned<K> {
         self.get().state.level()
     }
 
+    /// Pins the node for the queue itself, or for a caller whose pin is [granted](Self::grant) next.
     pub(crate) fn pin(&self) -> Pin<K> {
         self.get().state.pin();
         Pin(Interned(self.0))
+    }
+
+    /// Checks that a caller may keep the pin that it has; see [`KeyState::grant`].
+    pub(crate) fn grant(&self) {
+        self.get().state.grant();
     }
 }
 

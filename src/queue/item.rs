@@ -123,7 +123,7 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
         drop(self);
     }
 
-    /// Returns a handle to the key.
+    /// Returns a handle to the key, for the queue itself.
     pub(crate) fn handle(&self) -> KeyHandle<K> {
         KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin())
     }

@@ -157,7 +157,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         let (pin, known) = core.pin(hash, key);
         let handle = KeyHandle::new(Arc::clone(core), pin);
         drop(known);
-        handle
+        handle.granted()
     }
 
     /// Adds a key after `delay`: no earlier, and at most a tick (1 ms by default) plus scheduling

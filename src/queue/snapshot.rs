@@ -230,7 +230,9 @@ impl<K> Core<K> {
             if wanted(&sight) {
                 // SAFETY: as above.
                 let pin = unsafe { Pin::new(node) };
-                keys.push(self.snapshot_of(pin, sight));
+                let snapshot = self.snapshot_of(pin, sight);
+                snapshot.key.0.grant();
+                keys.push(snapshot);
             }
         })
     }

@@ -10,7 +10,24 @@ use std::task::Poll;
 /// Runs `f`. Returns its result, or the message of its panic. The author of `f` is responsible for
 /// state that a panic leaves half-changed.
 pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(message)
+    catch_payload(f).map_err(message)
+}
+
+/// Like [`catch_panic`], for a caller that holds a lock: the drop of the payload, which is user code, is left to it
+/// ([`drop_payload`]).
+pub(crate) fn catch_payload<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
+    catch_unwind(AssertUnwindSafe(f))
+}
+
+type Payload = Box<dyn Any + Send>;
+
+pub(crate) fn drop_payload(payload: Payload) {
+    message(payload);
+}
+
+/// Drops what is user code to drop. The panic hook reports a panic, which concerns none of the caller's work.
+pub(crate) fn drop_caught<T>(value: T) {
+    let _ = catch_panic(|| drop(value));
 }
 
 /// Like [`catch_panic`], for each poll of a future, which is not polled again after a panic.
@@ -26,7 +43,7 @@ pub(crate) async fn catch_panic_async<T>(future: impl Future<Output = T>) -> Res
 }
 
 /// Returns the message of a panic's payload, which is nearly always a string.
-fn message(payload: Box<dyn Any + Send>) -> String {
+fn message(payload: Payload) -> String {
     let payload = match payload.downcast::<String>() {
         Ok(text) => return *text,
         Err(payload) => payload,

@@ -35,14 +35,14 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     where
         K: Hash + Eq,
     {
-        self.update(hash, level, key, |merger, waiting| {
-            merger.merge(&mut waiting.load, load);
+        self.update(hash, level, key, |merger, waiting, outdated| {
+            merger.merge(&mut waiting.load, load, outdated);
         })
     }
 
     /// Adds the key for which `eq` holds at a level, and changes what waits for its next delivery. If it is
     /// not interned, returns `change`.
-    pub(super) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>)>(
+    pub(super) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
         &self,
         hash: u64,
         level: Level,
@@ -67,7 +67,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         hash: u64,
         level: Level,
         key: P,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         let merger = self.merger();
         if self.closing.has_begun() {
@@ -89,7 +89,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         level: Level,
         key: P,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         let mut shard = self.keys.unpack(shard);
         if self.closing.has_begun() {
@@ -113,7 +113,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         node: NodeRef<Valued<K, V>>,
         level: Level,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
         // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
@@ -146,7 +146,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         &self,
         pin: &Pin<Valued<K, V>>,
         level: Level,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         let merger = self.merger();
         if self.closing.has_begun() {
@@ -163,7 +163,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         pin: &Pin<Valued<K, V>>,
         level: Level,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         let added = self.mark_pinned(pin, level, &mut Share::exceeding(None));
         let added = added.unwrap_or(node::Added::Closed);
@@ -172,7 +172,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
     /// Adds the pinned key at a level, now or after a delay, and changes what waits for its next delivery. With
     /// `merges`, only if a value waits; otherwise returns `change`.
-    pub(super) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>)>(
+    pub(super) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
         self: &Arc<Self>,
         pin: &Pin<Valued<K, V>>,
         (level, delay): (Level, Option<Duration>),
@@ -208,15 +208,18 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     }
 
     /// Changes what waits for the next delivery of a key that has been added, unless the queue is
-    /// shut down. Then unlocks it, and pushes the key's entry, also if `change` panics.
+    /// shut down. Then unlocks it, pushes the key's entry, and drops the value that `change` has put out, if any: also if
+    /// it panics.
     #[inline(always)]
     fn fill(
         &self,
         waiting: SpinLockGuard<'_, Waiting<V>>,
         added: node::Added<Valued<K, V>>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
+        // Declared first, so that it is dropped last, on return and by a panic.
+        let mut outdated = None;
         let (push, added) = match added {
             node::Added::Closed => {
                 // Before `change`, whose drop drops the value: that is user code.
@@ -231,7 +234,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         };
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;
-        change(merger, &mut waiting);
+        change(merger, &mut waiting, &mut outdated);
         let surplus = merger.count(&mut waiting);
         drop(waiting);
         drop(push);

@@ -36,7 +36,7 @@ trait Change<K, V>: Key<Valued<K, V>> {
     fn change(
         self,
         at: Spot<'_, Valued<K, V>>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added;
 }
 
@@ -50,7 +50,7 @@ where
     fn change(
         self,
         at: Spot<'_, Valued<K, V>>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         at.core.update(self.hash, at.level, self.key, change)
     }
@@ -66,7 +66,7 @@ where
     fn change(
         self,
         at: Spot<'_, Valued<K, V>>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         let known = at
             .core
@@ -80,7 +80,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Change<K, V> for &KeyHandle<Va
     fn change(
         self,
         at: Spot<'_, Valued<K, V>>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
         at.core.put_pinned(KeyHandle::pin(self), at.level, change)
     }
@@ -120,7 +120,7 @@ trait Edit<V> {
     /// Returns the weight for which it needs room.
     fn weight(&self, merger: &Merger<V>) -> usize;
 
-    fn apply(self, merger: &Merger<V>, waiting: &mut Load<V>);
+    fn apply(self, merger: &Merger<V>, waiting: &mut Load<V>, outdated: &mut Option<V>);
 
     fn back(self) -> Self::Given;
 }
@@ -135,8 +135,8 @@ impl<V> Edit<V> for Put<V> {
     }
 
     #[inline]
-    fn apply(self, merger: &Merger<V>, waiting: &mut Load<V>) {
-        merger.merge(waiting, self.0.into());
+    fn apply(self, merger: &Merger<V>, waiting: &mut Load<V>, outdated: &mut Option<V>) {
+        merger.merge(waiting, self.0.into(), outdated);
     }
 
     fn back(self) -> V {
@@ -155,8 +155,8 @@ impl<V: Default, F: FnOnce(&mut V)> Edit<V> for Update<F> {
     }
 
     #[inline]
-    fn apply(self, _: &Merger<V>, waiting: &mut Load<V>) {
-        waiting.update(self.0);
+    fn apply(self, _: &Merger<V>, waiting: &mut Load<V>, outdated: &mut Option<V>) {
+        waiting.update(self.0, outdated);
     }
 
     fn back(self) -> F {
@@ -230,11 +230,11 @@ where
         let Target { at, key, delay } = self.target;
         let Spot { core, level } = at;
         let (edit, receipts) = (self.edit, self.receipts);
-        let change = move |merger: &Merger<V>, waiting: &mut Waiting<V>| {
+        let change = move |merger: &Merger<V>, waiting: &mut Waiting<V>, outdated: &mut _| {
             if let Some(mut turn) = turn {
                 waiting.weights[usize::from(false)] += turn.take();
             }
-            apply(merger, edit, receipts, waiting);
+            apply(merger, edit, receipts, waiting, outdated);
         };
         if delay.is_none() {
             return key.change(at, change);
@@ -262,9 +262,9 @@ where
         let delay = target.delay;
         let mut carried = Some((edit, receipts));
         if let Some(pinned) = target.key.find(target.at) {
-            let change = |merger: &Merger<V>, waiting: &mut Waiting<V>| {
+            let change = |merger: &Merger<V>, waiting: &mut Waiting<V>, outdated: &mut _| {
                 let (edit, receipts) = carried.take().expect("called once");
-                apply(merger, edit, receipts, waiting);
+                apply(merger, edit, receipts, waiting, outdated);
             };
             if let Ok(added) = core.update_pinned(&pinned.0, (level, delay), true, change) {
                 return Ok(added);
@@ -284,16 +284,12 @@ fn apply<V>(
     edit: impl Edit<V>,
     receipts: Option<Box<Receipts>>,
     waiting: &mut Waiting<V>,
+    outdated: &mut Option<V>,
 ) {
-    edit.apply(merger, &mut waiting.load);
+    edit.apply(merger, &mut waiting.load, outdated);
     if receipts.is_some() {
-        merger.merge(
-            &mut waiting.load,
-            Load {
-                value: None,
-                receipts,
-            },
-        );
+        let value = None;
+        merger.merge(&mut waiting.load, Load { value, receipts }, outdated);
     }
 }
 

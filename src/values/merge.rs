@@ -1,8 +1,14 @@
 //! The usual merge functions, for [`Builder::merge`](crate::Builder::merge).
+//!
+//! They run under the lock of the key's value, as every merge function. So does the `Drop` of what [`append`] and [`sum`]
+//! leave over of two values; not that of the older value of [`latest`].
 
 use std::ops::AddAssign;
 
 /// Keeps the newer value.
+///
+/// A queue that is built with this function itself, not with a closure that calls it, drops the older value once the key
+/// is unlocked, so its `Drop` may call the queue (S15).
 ///
 /// ```
 /// use keyqueue::{WorkQueue, merge};

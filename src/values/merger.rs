@@ -1,23 +1,25 @@
 //! How values are merged, and what the engine does with them: [`super`] has the protocol.
 
+use std::any::TypeId;
 use std::mem;
 use std::ptr;
 use std::thread;
 
-use super::{Load, Valued, Waiting};
+use super::{Load, Valued, Waiting, merge};
 use crate::KeyHandle;
 use crate::engine::timing::Watch;
 use crate::engine::values::Values;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_payload, drop_caught, drop_payload};
 use crate::sync::{SpinLockGuard, assert_locks_held, assert_unlocked};
 use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::{Room, countable};
 
 /// The values of a queue: how they are merged, and how much may wait.
 pub(crate) struct Merger<V> {
-    merge: Box<MergeFn<V>>,
+    /// `None` is [`merge::latest`].
+    merge: Option<Box<MergeFn<V>>>,
     /// `None` if the queue has no bound.
     pub(super) room: Option<Room>,
     /// `None` if each value weighs 1.
@@ -28,10 +30,18 @@ type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
 
 type WeightFn<V> = dyn Fn(&V) -> usize + Send + Sync;
 
+fn id_of<T: 'static>(_: &T) -> TypeId {
+    TypeId::of::<T>()
+}
+
 impl<V> Merger<V> {
-    pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self
+    where
+        V: 'static,
+    {
+        let is_latest = id_of(&merge) == id_of(&merge::latest::<V>);
         Merger {
-            merge: Box::new(merge),
+            merge: (!is_latest).then(|| Box::new(merge) as _),
             room: None,
             weight: None,
         }
@@ -61,15 +71,27 @@ impl<V> Merger<V> {
             .map_or(1, |weight| countable(weight(value)))
     }
 
-    /// Merges `newer` into `older`.
+    /// Merges `newer` into `older`. Returns the value that is left over, whose drop is user code.
     #[inline]
-    pub(super) fn merge(&self, older: &mut Load<V>, newer: Load<V>) {
+    fn merge_values(&self, older: &mut V, newer: V) -> Option<V> {
+        match &self.merge {
+            Some(merge) => {
+                merge(older, newer);
+                None
+            }
+            None => Some(mem::replace(older, newer)),
+        }
+    }
+
+    /// Merges `newer` into `older`, in which a value is `outdated` then.
+    #[inline]
+    pub(super) fn merge(&self, older: &mut Load<V>, newer: Load<V>, outdated: &mut Option<V>) {
         if let Some(value) = newer.value {
             match &mut older.value {
                 Some(older) => {
                     // The lock of the key's value.
                     assert_locks_held(1);
-                    (self.merge)(older, value);
+                    *outdated = self.merge_values(older, value);
                 }
                 None => older.value = Some(value),
             }
@@ -146,7 +168,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
     /// Merges `newer` into `older` as the key's queue does. User code.
     pub(crate) fn merge(&self, older: &mut V, newer: V) {
         assert_unlocked();
-        (self.parts().0.merger().merge)(older, newer);
+        drop(self.parts().0.merger().merge_values(older, newer));
     }
 }
 
@@ -208,19 +230,24 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
         let mut newer = mem::replace(&mut waiting.load, load);
         // Kept out of the way of a panic, which would fire them under the lock.
         let mut receipts = newer.receipts.take();
+        let mut outdated = None;
         // The panic hook reports a panic, which concerns none of the work on this key. The newer value is
         // lost then, and its receipts say so.
-        if catch_panic(|| self.merge(&mut waiting.load, newer)).is_ok() {
+        let merged = catch_payload(|| self.merge(&mut waiting.load, newer, &mut outdated));
+        if merged.is_ok() {
             let value = None;
             let receipts = receipts.take();
-            self.merge(&mut waiting.load, Load { value, receipts });
+            self.merge(&mut waiting.load, Load { value, receipts }, &mut outdated);
         }
-        let surplus = catch_panic(|| match retry {
+        let surplus = catch_payload(|| match retry {
             true => self.count_as(true, &mut waiting),
             false => self.count(&mut waiting),
         });
         drop(waiting);
-        self.offer(surplus.unwrap_or(0));
+        self.offer(*surplus.as_ref().unwrap_or(&0));
+        drop_caught(outdated);
+        let panics = [merged.err(), surplus.err()];
+        panics.into_iter().flatten().for_each(drop_payload);
         for (receipts, end) in [(gone, Ended::GivenUp), (receipts, Ended::Dropped)] {
             if let Some(receipts) = receipts {
                 receipts.fire(Some(end));

@@ -30,6 +30,8 @@
 //!   lock, the put pins the node and waits for the lock without the shard's.
 //! * The order of locks is key, then shard. A thread that has a shard's lock does not wait for a
 //!   key's.
+//! * No value is dropped under the lock, unless user code drops it that runs there. What is left over, by
+//!   [`merge::latest`] or an update that panics, is *outdated*: it is moved out, and dropped after the unlock and the push.
 //! * The merge function is user code under the key's lock. It delays puts of this key, and the getter
 //!   that delivers it, and must not call the queue. If it panics, `waiting` stays what it has made of it, the
 //!   key is queued all the same, and the panic continues in the thread that put (V4). If it panics while
@@ -56,7 +58,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::keys::node::Held;
 use crate::limiter::NoLimit;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::drop_caught;
 use crate::sync::{SpinLock, assert_unlocked};
 use crate::wait::receipt::{Ended, Receipts};
 use crate::{DefaultHasher, Item, KeySnapshot, WorkQueue};
@@ -144,19 +146,17 @@ impl<V> Default for Load<V> {
 }
 
 impl<V> Load<V> {
-    /// Changes the value, or a default one.
+    /// Changes the value, or a default one, which is `outdated` if `change` panics.
     #[inline]
-    fn update(&mut self, change: impl FnOnce(&mut V))
+    fn update(&mut self, change: impl FnOnce(&mut V), outdated: &mut Option<V>)
     where
         V: Default,
     {
         match &mut self.value {
             Some(value) => change(value),
             empty => {
-                // If `change` panics, there is no value.
-                let mut value = V::default();
-                change(&mut value);
-                *empty = Some(value);
+                change(outdated.insert(V::default()));
+                *empty = outdated.take();
             }
         }
     }
@@ -169,7 +169,7 @@ impl<V> Load<V> {
         if mem::needs_drop::<V>() {
             // The drop of the value is user code.
             assert_unlocked();
-            let _ = catch_panic(|| drop(self.value));
+            drop_caught(self.value);
         }
     }
 }

@@ -80,8 +80,9 @@ where
     {
         let hash = hash_of(&self.hasher, &key);
         let level = self.core.default_level();
-        self.core
-            .update(hash, level, key, |_, waiting| waiting.load.update(change))
+        self.core.update(hash, level, key, |_, waiting, outdated| {
+            waiting.load.update(change, outdated);
+        })
     }
 
     /// Takes back the value of a key that waits for its delivery, and returns it: the key is not
@@ -147,8 +148,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
     pub fn put(&self, value: V) -> Added {
         let (core, pin) = self.parts();
         let load = value.into();
-        core.put_pinned(pin, core.default_level(), |merger, waiting| {
-            merger.merge(&mut waiting.load, load);
+        core.put_pinned(pin, core.default_level(), |merger, waiting, outdated| {
+            merger.merge(&mut waiting.load, load, outdated);
         })
     }
 }

@@ -15,7 +15,9 @@ use crate::{Added, ConfigError, KeyHandle, Valued};
 /// [`Workers::dead_letters`]. A clone is another handle to the same store.
 ///
 /// Each key has one letter. If it is given up again, its attempts and its last time go on, and its value is merged
-/// under the new one by the queue's merge function.
+/// under the new one by the queue's merge function. So it is if that happens while the letter is put
+/// back, and the put-back is refused or panics; until that is known, the store has another letter of the key, which needs no
+/// room.
 ///
 /// It is in memory: what has to survive the process goes elsewhere, from here or from
 /// [`on_give_up`](Workers::on_give_up). It keeps the queue's memory for its keys, but does not keep the queue open.
@@ -168,7 +170,8 @@ impl<K> DeadLetters<K> {
     /// such letter, or if another thread is just putting it back.
     #[must_use = "a key that is refused stays in the store"]
     pub fn put_back(&self, id: u64) -> Option<Added> {
-        self.0.put_back(id, |letter| Some(letter.key.add()))
+        self.0
+            .put_back(id, |letter| Some(letter.key.add()), |_, (), ()| ())
     }
 }
 
@@ -182,10 +185,11 @@ where
     /// is no such letter, if another thread is just putting it back, or if it has no value.
     #[must_use = "a key that is refused stays in the store"]
     pub fn put_back(&self, id: u64) -> Option<Added> {
-        self.0.put_back(id, |letter| {
+        let put = |letter: &Letter<Valued<K, V>, V>| {
             let value = letter.value.as_deref()?.clone();
             Some(letter.key.put(value))
-        })
+        };
+        self.0.put_back(id, put, KeyHandle::merge)
     }
 }
 
@@ -210,7 +214,7 @@ where
         let store = Arc::clone(&letters.0);
         self.inner.queue.core.watch_letters(&store.counts);
         let keep = move |lost: &mut Lost<'_, '_, K, L, S>, given_up: &GivenUp<E>| {
-            store.keep(lost.handle(), given_up, || None, |(), ()| ())
+            store.keep(lost.handle(), given_up, || None, |_, (), ()| ())
         };
         self.inner.dead_letters = Some(Box::new(keep));
         self
@@ -245,9 +249,7 @@ where
         self.inner.queue.core.watch_letters(&store.counts);
         let keep = move |lost: &mut Lost<'_, '_, Valued<K, V>, L, S>, given_up: &GivenUp<E>| {
             let key = lost.handle();
-            let merger = key.clone();
-            let merge = |older: &mut V, newer| merger.merge(older, newer);
-            store.keep(key, given_up, || lost.take_value(), merge)
+            store.keep(key, given_up, || lost.take_value(), KeyHandle::merge)
         };
         self.inner.dead_letters = Some(Box::new(keep));
         self
@@ -267,5 +269,31 @@ impl<K, M: Carry<K>> fmt::Debug for DeadLetters<K, M> {
             .field("capacity", &self.0.capacity)
             .field("lost", &self.lost())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Failure;
+    use super::*;
+    use crate::{ValueQueue, WorkQueue, merge};
+
+    // X1
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the system for the date")]
+    fn a_letter_without_a_value_stays() {
+        let queue: ValueQueue<u64, u32> = WorkQueue::builder().merge(merge::sum).build().unwrap();
+        let letters = ValueDeadLetters::new(1).unwrap();
+        let given_up = GivenUp {
+            failure: Failure::Error("no route"),
+            retries: 0,
+            reason: Reason::GiveUp,
+        };
+        // As of a function that has taken the value.
+        let key = queue.handle(1.into());
+        assert!(letters.0.keep(key, &given_up, || None, KeyHandle::merge));
+        let id = letters.list()[0].id;
+        assert_eq!((letters.put_back(id), letters.len()), (None, 1));
+        assert!(queue.is_empty() && letters.put_back(id).is_none());
     }
 }

@@ -5,14 +5,24 @@
 //! All letters are behind one mutex, under which no user code runs: a key is kept as a handle to it, an error as
 //! text, and a value behind an `Arc`, of which a list has a share.
 //!
-//! A key has one letter, found by the address of the interned key, which the handle keeps in its place. A letter is
-//! *busy* while a thread runs user code for it without the lock: merges the value of a key that is given up again,
-//! or puts the key back. Another thread neither takes it out nor puts it back then; a key that is given up meanwhile,
-//! which has been put back and failed again, gets a new letter. That needs no room, for the busy letter is about to be taken
-//! out. If it is not (the queue has been shut down and refuses the key, or user code panics), both letters stay, and the
-//! store has one more than its capacity.
+//! A key is found by the address of the interned key, which the handle keeps in its place. A letter is *busy* while a
+//! thread runs user code for it without the lock: merges two values, or puts the key back. No other thread takes a busy
+//! letter out, puts it back or merges into it. So a key that has been put back and is given up again before its letter is
+//! taken out gets another letter. It needs no room of its own: room is counted in keys.
+//!
+//! ```text
+//!     a key is given up     it has a letter that is not busy    the new one is merged into that
+//!                           it has only busy ones               it gets another one
+//!                           it has none                         it needs room
+//!     a letter is busy no   its key has another one that is     the newer one is merged into the older, whose values
+//!     longer                not busy                            may keep it busy once more
+//! ```
+//!
+//! So a key has one letter that is not busy at most, and at rest one letter in all: whether a put-back is accepted, is
+//! refused or panics, there are no more letters than the capacity and one for each call that is putting a letter back.
+//! Every panic of user code is caught but that of a put-back, whose guard ends what its letter is busy with.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::SystemTime;
 
@@ -21,7 +31,7 @@ use super::by_key::address;
 use super::dead_letters::Letter;
 use crate::engine::timing::LetterCounts;
 use crate::metrics::Event;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::sync::{Arc, Mutex, assert_unlocked};
 use crate::{Added, KeyHandle};
 
@@ -36,7 +46,10 @@ struct Letters<K, V> {
     drops_oldest: bool,
     lost: u64,
     by_id: BTreeMap<u64, Kept<K, V>>,
-    by_key: HashMap<usize, u64>,
+    /// The address of each letter's key, and its number.
+    by_key: BTreeSet<(usize, u64)>,
+    /// The number of keys that have letters.
+    keys: usize,
 }
 
 struct Kept<K, V> {
@@ -50,10 +63,19 @@ struct Kept<K, V> {
 enum Post<K, V> {
     /// It has a letter. The oldest one may have been taken out for it.
     Kept(Option<Kept<K, V>>),
-    /// It has had one, which is busy now, with this value: to be merged with the new one.
-    Again(u64, Arc<V>, V),
-    Full,
+    Again(Again<K, V>),
+    Full(Letter<K, V>),
 }
+
+/// The values of two letters that are one now, which is busy until they are merged: the older, and the newer.
+struct Again<K, V> {
+    id: u64,
+    key: KeyHandle<K>,
+    values: (Arc<V>, Arc<V>),
+}
+
+/// Merges the newer value into the older one, as the queue of the key does.
+pub(super) type Merge<K, V> = fn(&KeyHandle<K>, &mut V, V);
 
 impl<K, V> Letter<K, V> {
     fn share(&self) -> Self {
@@ -71,19 +93,69 @@ impl<K, V> Letter<K, V> {
 }
 
 impl<K, V> Letters<K, V> {
+    /// Returns the numbers of a key's letters, the oldest first.
+    fn of_key(&self, at: usize) -> impl Iterator<Item = u64> {
+        let ids = self.by_key.range((at, 0)..=(at, u64::MAX));
+        ids.map(|(_, id)| *id)
+    }
+
+    /// Returns the numbers of those that are not busy.
+    fn idle_of_key(&self, at: usize) -> impl Iterator<Item = u64> {
+        self.of_key(at).filter(|id| !self.by_id[id].busy)
+    }
+
     fn remove(&mut self, id: u64) -> Option<Kept<K, V>> {
         let kept = self.by_id.remove(&id)?;
         let at = address(kept.letter.key.key());
-        if self.by_key.get(&at) == Some(&id) {
-            self.by_key.remove(&at);
-        }
+        self.by_key.remove(&(at, id));
+        let was_last = self.of_key(at).next().is_none();
+        self.keys -= usize::from(was_last);
         Some(kept)
     }
 
-    /// Takes out the oldest letter that is not busy.
+    /// Takes out the oldest letter that is not busy, and makes room by that: its key has no other one.
     fn remove_oldest(&mut self) -> Option<Kept<K, V>> {
-        let oldest = self.by_id.values().find(|kept| !kept.busy)?;
+        let makes_room = |kept: &&Kept<K, V>| {
+            let at = address(kept.letter.key.key());
+            !kept.busy && self.of_key(at).count() == 1
+        };
+        let oldest = self.by_id.values().find(makes_room)?;
         self.remove(oldest.letter.id)
+    }
+
+    /// Merges a newer letter of its key into one that is not busy. Returns the values, if both have one.
+    fn join(&mut self, id: u64, newer: Letter<K, V>) -> Option<Again<K, V>> {
+        let kept = self.by_id.get_mut(&id)?;
+        let older = &mut kept.letter;
+        older.attempts = older.attempts.saturating_add(newer.attempts);
+        (older.error, older.reason, older.last) = (newer.error, newer.reason, newer.last);
+        match (older.value.take(), newer.value) {
+            (Some(one), Some(other)) => {
+                kept.busy = true;
+                Some(Again {
+                    id,
+                    key: newer.key,
+                    values: (one, other),
+                })
+            }
+            (one, other) => {
+                older.value = one.or(other);
+                None
+            }
+        }
+    }
+
+    /// Ends what a letter is busy with, and makes one of two letters of its key that are not busy. Returns their values,
+    /// if both have one.
+    fn end(&mut self, id: u64) -> Option<Again<K, V>> {
+        let kept = self.by_id.get_mut(&id)?;
+        kept.busy = false;
+        let at = address(kept.letter.key.key());
+        let mut idle = self.idle_of_key(at);
+        let (older, newer) = (idle.next()?, idle.next()?);
+        drop(idle);
+        let newer = self.remove(newer)?;
+        self.join(older, newer.letter)
     }
 }
 
@@ -97,7 +169,8 @@ impl<K, V> Store<K, V> {
                 drops_oldest: false,
                 lost: 0,
                 by_id: BTreeMap::new(),
-                by_key: HashMap::new(),
+                by_key: BTreeSet::new(),
+                keys: 0,
             }),
         }
     }
@@ -139,42 +212,29 @@ impl<K, V> Store<K, V> {
         let at = address(letter.key.key());
         let since = letter.key.parts().0.timer.clock().rough_nanos();
         self.with(|letters| {
-            let known = letters.by_key.get(&at).copied();
-            let known = known.and_then(|id| letters.by_id.get_mut(&id));
-            // The letter of this key that is being put back, if one is: it is about to be taken out.
-            let leaving = usize::from(known.as_ref().is_some_and(|kept| kept.busy));
-            if let Some(kept) = known.filter(|kept| !kept.busy) {
-                let known = &mut kept.letter;
-                known.attempts = known.attempts.saturating_add(letter.attempts);
-                (known.error, known.reason, known.last) =
-                    (letter.error, letter.reason, letter.last);
-                return match (known.value.take(), take()) {
-                    (Some(older), Some(newer)) => {
-                        kept.busy = true;
-                        Post::Again(known.id, older, newer)
-                    }
-                    (older, newer) => {
-                        known.value = older.or_else(|| newer.map(Arc::new));
-                        Post::Kept(None)
-                    }
-                };
-            }
             let mut dropped = None;
-            if letters.by_key.len() - leaving >= self.capacity {
+            let is_new = letters.of_key(at).next().is_none();
+            if is_new && letters.keys >= self.capacity {
                 if letters.drops_oldest {
                     dropped = letters.remove_oldest();
                 }
                 letter.key.parts().0.note(Event::LetterLost);
                 letters.lost += 1;
                 if dropped.is_none() {
-                    return Post::Full;
+                    return Post::Full(letter);
                 }
+            }
+            letter.value = take().map(Arc::new);
+            let idle = letters.idle_of_key(at).next();
+            if let Some(id) = idle {
+                let again = letters.join(id, letter);
+                return again.map_or(Post::Kept(None), Post::Again);
             }
             let id = letters.next;
             letters.next += 1;
-            letters.by_key.insert(at, id);
+            letters.keys += usize::from(is_new);
+            letters.by_key.insert((at, id));
             letter.id = id;
-            letter.value = take().map(Arc::new);
             let kept = Kept {
                 letter,
                 since,
@@ -192,7 +252,7 @@ impl<K, V> Store<K, V> {
         key: KeyHandle<K>,
         given_up: &GivenUp<E>,
         take: impl FnOnce() -> Option<V>,
-        merge: impl FnOnce(&mut V, V),
+        merge: Merge<K, V>,
     ) -> bool
     where
         V: Clone,
@@ -211,29 +271,39 @@ impl<K, V> Store<K, V> {
             last: now,
         };
         match self.post(letter, take) {
-            Post::Kept(dropped) => {
-                // The drop of a value is user code.
-                let _ = catch_panic(|| drop(dropped));
-                true
+            // The drop of a value is user code.
+            Post::Kept(dropped) => drop_caught(dropped),
+            Post::Again(again) => self.merge(Some(again), merge),
+            Post::Full(letter) => {
+                drop_caught(letter);
+                return false;
             }
-            Post::Again(id, older, newer) => {
-                // The panic hook reports a panic of user code, which costs one of the two values at most.
-                let merged = match catch_panic(|| Arc::unwrap_or_clone(older)) {
-                    Ok(mut merged) => {
-                        let _ = catch_panic(|| merge(&mut merged, newer));
-                        merged
-                    }
-                    Err(_) => newer,
-                };
-                self.with(|letters| {
-                    if let Some(kept) = letters.by_id.get_mut(&id) {
-                        kept.letter.value = Some(Arc::new(merged));
-                        kept.busy = false;
-                    }
-                });
-                true
-            }
-            Post::Full => false,
+        }
+        true
+    }
+
+    /// Merges values until there are no more that came meanwhile. The panic hook reports a panic of user code, which
+    /// costs one of two values at most.
+    fn merge(&self, mut again: Option<Again<K, V>>, merge: Merge<K, V>)
+    where
+        V: Clone,
+    {
+        while let Some(Again { id, key, values }) = again {
+            assert_unlocked();
+            let merged = match (own(values.0), own(values.1)) {
+                (Ok(mut older), Ok(newer)) => {
+                    let _ = catch_panic(|| merge(&key, &mut older, newer));
+                    Arc::new(older)
+                }
+                (older, newer) => {
+                    drop_caught(older);
+                    newer.map_or_else(|shared| shared, Arc::new)
+                }
+            };
+            again = self.with(|letters| {
+                letters.by_id.get_mut(&id)?.letter.value = Some(merged);
+                letters.end(id)
+            });
         }
     }
 
@@ -241,8 +311,10 @@ impl<K, V> Store<K, V> {
     fn begin(&self, id: u64) -> Option<Letter<K, V>> {
         let mut letters = self.letters.lock();
         let kept = letters.by_id.get_mut(&id).filter(|kept| !kept.busy)?;
+        // Panics if the key has too many handles.
+        let letter = kept.letter.share();
         kept.busy = true;
-        Some(kept.letter.share())
+        Some(letter)
     }
 
     /// Puts a key back by `add`. Its letter stays if that is refused, or panics.
@@ -250,34 +322,81 @@ impl<K, V> Store<K, V> {
         &self,
         id: u64,
         add: impl FnOnce(&Letter<K, V>) -> Option<Added>,
-    ) -> Option<Added> {
-        let letter = self.begin(id)?;
-        let _busy = Busy(self, id);
-        let added = add(&letter)?;
+        merge: Merge<K, V>,
+    ) -> Option<Added>
+    where
+        V: Clone,
+    {
+        let busy = Busy {
+            letter: Some(self.begin(id)?),
+            id,
+            store: self,
+            merge,
+        };
+        let added = add(busy.letter.as_ref()?)?;
         if added.is_accepted() {
-            // The drop of the value is user code.
+            // The guard has a share of the value, whose drop is user code.
             drop(self.with(|letters| letters.remove(id)));
         }
         Some(added)
     }
 }
 
-/// Ends what a letter is busy with.
-struct Busy<'s, K, V>(&'s Store<K, V>, u64);
-
-impl<K, V> Drop for Busy<'_, K, V> {
-    fn drop(&mut self) {
-        if let Some(kept) = self.0.letters.lock().by_id.get_mut(&self.1) {
-            kept.busy = false;
+/// Returns the value, or a clone if it is shared, unless `Clone` panics.
+fn own<V: Clone>(value: Arc<V>) -> Result<V, Arc<V>> {
+    Arc::try_unwrap(value).or_else(|shared| match catch_panic(|| V::clone(&shared)) {
+        Ok(clone) => {
+            drop_caught(shared);
+            Ok(clone)
         }
+        Err(_) => Err(shared),
+    })
+}
+
+/// Ends what a letter is busy with.
+struct Busy<'s, K, V: Clone> {
+    letter: Option<Letter<K, V>>,
+    id: u64,
+    store: &'s Store<K, V>,
+    merge: Merge<K, V>,
+}
+
+impl<K, V: Clone> Drop for Busy<'_, K, V> {
+    fn drop(&mut self) {
+        // Before the values are merged: one that is not shared need not be cloned.
+        drop_caught(self.letter.take());
+        let again = self.store.with(|letters| letters.end(self.id));
+        self.store.merge(again, self.merge);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::WorkQueue;
     use crate::worker::{Failure, Reason};
+
+    // X1 C11
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the system for the date")]
+    fn a_letter_whose_put_back_gets_no_handle_is_not_busy() {
+        let queue = WorkQueue::<&str>::new();
+        let store = Store::<&str, ()>::new(1);
+        let given_up = GivenUp {
+            failure: Failure::Error("no route"),
+            retries: 0,
+            reason: Reason::GiveUp,
+        };
+        let handle = queue.handle("a");
+        handle.pin().state().pin_most_handles();
+        // The store takes the key all the same.
+        assert!(store.keep(handle.share(), &given_up, || None, |_, (), ()| ()));
+        let put_back = || store.put_back(0, |letter| Some(letter.key.add()), |_, (), ()| ());
+        assert!(catch_unwind(AssertUnwindSafe(put_back)).is_err());
+        assert!(store.remove(0).is_some());
+    }
 
     // X1
     #[test]
@@ -295,15 +414,16 @@ mod tests {
                     retries: 0,
                     reason: Reason::GiveUp,
                 };
-                store.keep(queue.handle(key), &given_up, || None, |(), ()| ())
+                store.keep(queue.handle(key), &given_up, || None, |_, (), ()| ())
             };
             assert!(give_up("older") && give_up("a"));
-            let added = store.put_back(1, |letter| {
+            let add = |letter: &Letter<&str>| {
                 let added = letter.key.add();
                 // As a worker does that is faster.
                 assert!(give_up("a"), "there is room");
                 Some(added)
-            });
+            };
+            let added = store.put_back(1, add, |_, (), ()| ());
             assert!(added.is_some_and(Added::is_accepted));
             let kept: Vec<_> = store.page(0, 9).iter().map(|letter| *letter.key).collect();
             assert_eq!((&kept[..], store.lost()), (&["older", "a"][..], 0));

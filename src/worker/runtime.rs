@@ -172,7 +172,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
                 let began = workers.epoch();
                 let mut held = workers.lend::<M>(item);
                 let (item, loan) = &mut *held;
-                let work = async { f(item.handle(), loan).await.into_verdict() };
+                let work = async { f(item.handle().granted(), loan).await.into_verdict() };
                 let said = workers.complete(item, &span, work).await;
                 let given_up = workers.settle(M::take_back(held.into_item()), said, &span, began);
                 workers.report(given_up, &span).await;

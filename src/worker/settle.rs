@@ -49,7 +49,7 @@ impl<K, L, S> Lost<'_, '_, K, L, S> {
     pub(super) fn handle(&self) -> KeyHandle<K> {
         match self {
             Lost::Held(item) => item.handle(),
-            Lost::Dropped(key) => KeyHandle::clone(key),
+            Lost::Dropped(key) => key.share(),
         }
     }
 }

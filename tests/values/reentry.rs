@@ -1,5 +1,7 @@
 //! Values' `Drop`, and wakers of receipts and of puts that wait, each calling the queue (S15).
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -101,6 +103,137 @@ fn the_drop_of_a_value_may_call_the_queue() {
             assert_eq!(calls.load(Ordering::SeqCst), 1, "{name}");
         }
     }
+}
+
+/// A value whose drop makes a call.
+#[derive(Default)]
+struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|call| call());
+    }
+}
+
+type OnDrops = ValueQueue<u64, OnDrop>;
+
+/// Returns what calls the queue, also for key 1, and counts that.
+fn calling(queue: &Arc<OnDrops>, calls: &Arc<AtomicUsize>) -> Box<dyn FnOnce() + Send> {
+    let (queue, calls) = (Arc::downgrade(queue), Arc::clone(calls));
+    Box::new(move || {
+        if let Some(queue) = queue.upgrade() {
+            everything(&queue, Valued::from);
+            queue.remove(&7);
+            queue.put(1, OnDrop(None));
+            calls.fetch_add(1, Ordering::SeqCst);
+        }
+    })
+}
+
+#[test] // S15
+fn the_drop_of_a_value_that_a_newer_one_replaces_may_call_the_queue() {
+    let _watchdog = watchdog(30);
+    let none = || OnDrop(None);
+    type Step = (&'static str, fn(&OnDrops, OnDrop));
+    let replace: [Step; 8] = [
+        ("put", |queue, newer| _ = queue.put(1, newer)),
+        ("entry", |queue, newer| _ = queue.entry(1).put(newer)),
+        ("by_reference", |queue, newer| {
+            queue.entry_ref(&1).put(newer);
+        }),
+        ("handle", |queue, newer| {
+            queue.handle(1.into()).put(newer);
+        }),
+        ("handles_entry", |queue, newer| {
+            queue.handle(1.into()).entry().put(newer);
+        }),
+        ("delayed", |queue, newer| {
+            queue.entry(1).after(HOUR).put(newer);
+        }),
+        ("refused", |queue, newer| {
+            assert!(queue.entry(1).refuse().put(newer).is_ok());
+        }),
+        ("tracked", |queue, newer| {
+            drop(queue.entry(1).tracked().put(newer));
+        }),
+    ];
+    for capacity in [usize::MAX, 1] {
+        for (name, replace) in replace {
+            let builder = WorkQueue::builder().merge(merge::latest);
+            let queue = Arc::new(builder.capacity(capacity).build().unwrap());
+            let calls = Arc::default();
+            queue.put(1, OnDrop(Some(calling(&queue, &calls))));
+            replace(&queue, none());
+            assert_eq!(calls.load(Ordering::SeqCst), 1, "{name} {capacity}");
+        }
+    }
+    // A retry, whose value is the older one.
+    let queue = Arc::new(WorkQueue::builder().merge(merge::latest).build().unwrap());
+    let calls = Arc::default();
+    queue.put(1, OnDrop(Some(calling(&queue, &calls))));
+    let item = queue.get().unwrap();
+    queue.put(1, none());
+    assert!(item.retry().is_accepted());
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+thread_local! {
+    /// What the drop of the next default value calls.
+    static DEFAULT: Cell<Option<Box<dyn FnOnce() + Send>>> = const { Cell::new(None) };
+}
+
+#[derive(Default)]
+struct Defaults;
+
+impl Drop for Defaults {
+    fn drop(&mut self) {
+        DEFAULT.take().into_iter().for_each(|call| call());
+    }
+}
+
+#[test] // S15 V4
+fn the_drop_of_a_default_value_may_call_the_queue_when_its_update_panics() {
+    let _watchdog = watchdog(30);
+    type Queue = ValueQueue<u64, Defaults>;
+    let bad = |_: &mut Defaults| resume_unwind(Box::new("a bad update"));
+    type Update = fn(&Queue, fn(&mut Defaults));
+    let updates: [Update; 3] = [
+        |queue, bad| _ = queue.update(1, bad),
+        |queue, bad| _ = queue.entry(1).update(bad),
+        |queue, bad| _ = queue.entry(1).after(HOUR).update(bad),
+    ];
+    for update in updates {
+        let queue: Arc<Queue> =
+            Arc::new(WorkQueue::builder().merge(merge::latest).build().unwrap());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (called, calls) = (Arc::clone(&calls), (Arc::downgrade(&queue), calls));
+        DEFAULT.set(Some(Box::new(move || {
+            let queue = calls.0.upgrade().unwrap();
+            everything(&queue, Valued::from);
+            queue.remove(&1);
+            calls.1.fetch_add(1, Ordering::SeqCst);
+        })));
+        assert!(catch_unwind(AssertUnwindSafe(|| update(&queue, bad))).is_err());
+        assert_eq!(called.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test] // S15 V4
+fn the_drop_of_a_panic_of_the_merge_function_may_call_the_queue() {
+    let _watchdog = watchdog(30);
+    // The first merge panics, and what the value would have called its panic calls.
+    let merge = |older: &mut OnDrop, _| {
+        if let Some(call) = older.0.take() {
+            resume_unwind(Box::new(OnDrop(Some(call))));
+        }
+    };
+    let queue = Arc::new(WorkQueue::builder().merge(merge).build().unwrap());
+    let calls = Arc::default();
+    queue.put(1, OnDrop(Some(calling(&queue, &calls))));
+    let item = queue.get().unwrap();
+    queue.put(1, OnDrop(None));
+    assert!(item.retry().is_accepted());
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
 /// A waker that puts a value for the key of the delivery that has ended.

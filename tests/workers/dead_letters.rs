@@ -1,6 +1,7 @@
 //! The store of dead letters (X1), and where else a key may be instead (S13).
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
@@ -321,6 +322,128 @@ fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
     });
     assert_eq!((finished.into_inner() as u64, letters.lost()), (count, 0));
     assert!(letters.is_empty());
+}
+
+/// A value that calls this when it is cloned.
+struct Clones(Vec<u32>, Option<OnClone>);
+
+type OnClone = Arc<dyn Fn() + Send + Sync>;
+
+impl Clone for Clones {
+    fn clone(&self) -> Self {
+        self.1.iter().for_each(|call| call());
+        Clones(self.0.clone(), None)
+    }
+}
+
+type CloneQueue = ValueQueue<u64, Clones>;
+type CloneLetters = ValueDeadLetters<u64, Clones>;
+
+/// A queue and a full store of one letter, of key 1, with the value `[0]`. A clone of that calls `on_clone`.
+fn full_store(
+    drops_oldest: bool,
+    on_clone: impl Fn(&CloneQueue, &CloneLetters) + Send + Sync + 'static,
+) -> (Arc<CloneQueue>, CloneLetters) {
+    let merge = |older: &mut Clones, newer: Clones| older.0.extend(newer.0);
+    let queue: Arc<CloneQueue> = Arc::new(WorkQueue::builder().merge(merge).build().unwrap());
+    let mut letters = CloneLetters::new(1).unwrap();
+    if drops_oldest {
+        letters = letters.drop_oldest();
+    }
+    let call = {
+        let (queue, letters) = (Arc::downgrade(&queue), letters.clone());
+        move || on_clone(&queue.upgrade().unwrap(), &letters)
+    };
+    queue.put(1, Clones(vec![0], Some(Arc::new(call))));
+    give_up(&queue, &letters);
+    (queue, letters)
+}
+
+/// Puts a value for a key, whose delivery fails for good.
+fn fail(queue: &CloneQueue, letters: &CloneLetters, key: u64, value: u32) {
+    queue.put(key, Clones(vec![value], None));
+    give_up(queue, letters);
+}
+
+fn give_up(queue: &CloneQueue, letters: &CloneLetters) {
+    let workers = Workers::new(queue).values().dead_letters(letters).tasks(1);
+    let run = workers.run_async(async |_: &u64, _: &mut Clones| Verdict::GiveUp("no"));
+    assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
+}
+
+/// The key, the attempts and the value of each letter.
+fn letters_of(letters: &CloneLetters) -> Vec<(u64, u64, Vec<u32>)> {
+    let letters = letters.list().into_iter();
+    letters
+        .map(|letter| {
+            let value = letter.value.unwrap().0.clone();
+            (*letter.key.key().key(), letter.attempts, value)
+        })
+        .collect()
+}
+
+#[test] // X1
+fn a_key_that_fails_while_its_put_back_panics_has_one_letter() {
+    let (queue, letters) = full_store(false, |queue, letters| {
+        fail(queue, letters, 1, 1);
+        fail(queue, letters, 1, 2);
+        panic!("a clone");
+    });
+    let id = letters.list()[0].id;
+    for round in 1..=10 {
+        let put_back = AssertUnwindSafe(|| letters.put_back(id));
+        assert!(catch_unwind(put_back).is_err());
+        let value = [[0].as_slice(), &[1, 2].repeat(round)].concat();
+        assert_eq!(letters_of(&letters), [(1, 1 + 2 * round as u64, value)]);
+    }
+    assert_eq!((letters.list()[0].id, letters.lost()), (id, 0));
+    assert!(queue.is_empty());
+}
+
+#[test] // X1
+fn a_key_that_fails_while_its_put_back_is_refused_has_one_letter() {
+    let (_queue, letters) = full_store(false, |queue, letters| {
+        fail(queue, letters, 1, 1);
+        queue.shut_down();
+    });
+    let id = letters.list()[0].id;
+    assert_eq!(letters.put_back(id), Some(Added::ShutDown));
+    assert_eq!(letters_of(&letters), [(1, 2, vec![0, 1])]);
+    assert!(letters.remove(id).is_some());
+}
+
+#[test] // X1 S13
+fn a_letter_keeps_its_place_while_it_is_put_back() {
+    // Another key fails meanwhile: it has not the place of this one, whether that has failed again or not.
+    for (drops_oldest, fails, is_removed) in [
+        (false, false, false),
+        (false, true, false),
+        (false, true, true),
+        (true, false, false),
+        (true, true, false),
+        (true, true, true),
+    ] {
+        let (queue, letters) = full_store(drops_oldest, move |queue, letters| {
+            if fails {
+                fail(queue, letters, 1, 1);
+            }
+            if is_removed {
+                assert!(letters.remove(letters.list()[1].id).is_some());
+            }
+            fail(queue, letters, 2, 2);
+            panic!("a clone");
+        });
+        let id = letters.list()[0].id;
+        let put_back = AssertUnwindSafe(|| letters.put_back(id));
+        assert!(catch_unwind(put_back).is_err());
+        let (attempts, value) = match fails && !is_removed {
+            true => (2, vec![0, 1]),
+            false => (1, vec![0]),
+        };
+        assert_eq!(letters_of(&letters), [(1, attempts, value)]);
+        assert_eq!(letters.lost(), 1);
+        assert!(queue.is_empty());
+    }
 }
 
 #[test] // X1

@@ -150,7 +150,8 @@ impl<K: Carried> Life<K> {
             (false, false) => owned.len(),
         };
         let discarded = match self.plan.end {
-            End::Now(_) => found.queued,
+            // One that is dirty counts as processing.
+            End::Now(_) => found.queued + found.processing,
             _ => 0,
         };
         let others = (self.plan.mixed || self.plan.retried) && !all && !at_rest;

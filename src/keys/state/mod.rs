@@ -92,8 +92,11 @@ const LEVEL: u64 = 1 << 33;
 const PIN: u64 = LEVEL << LEVEL_BITS;
 /// All bits that count pins.
 const PINS: u64 = left::DISCARDED - PIN;
-/// Half of what fits, so that racing handles cannot overflow the count before one of them notices.
-const MOST_PINS: u64 = PINS / PIN / 2 + 1;
+/// The most pins with which a caller gets another one to keep: half of what fits.
+const MOST_HANDLES: u64 = PINS / PIN / 2 + 1;
+/// The most pins. Those beyond the handles are for the queue itself: for intervals, delays, records and calls. A quarter
+/// of what fits is left, so that racing threads cannot overflow the count before one of them notices.
+const MOST_PINS: u64 = MOST_HANDLES + MOST_HANDLES / 2;
 
 /// How urgent a key is; 0 is the most urgent.
 pub(crate) type Level = u8;
@@ -449,11 +452,11 @@ impl KeyState {
         (phase, has_level.then(|| word.level()))
     }
 
-    /// Counts one more handle or pending delay.
+    /// Counts one more handle or pending delay. A handle that a caller gets is [granted](Self::grant) then.
     ///
     /// # Panics
     ///
-    /// Panics when 2^25 are alive, which takes leaking them.
+    /// Panics when [`MOST_PINS`] are alive, of which callers keep [`MOST_HANDLES`].
     pub(crate) fn pin(&self) {
         // Ordering: Relaxed; the caller holds the shard's lock or another pin, and either keeps a
         // sweep from removing the node.
@@ -463,6 +466,13 @@ impl KeyState {
             self.0.fetch_sub(PIN, Ordering::Relaxed);
             panic!("more than {MOST_PINS} handles and delays of one key are alive");
         }
+    }
+
+    /// Lets a caller keep its pin. Panics when more than [`MOST_HANDLES`] are alive, which takes leaking them.
+    pub(crate) fn grant(&self) {
+        // Ordering: Relaxed; a count.
+        let pins = (self.0.load(Ordering::Relaxed) & PINS) / PIN;
+        assert!(pins <= MOST_HANDLES, "{MOST_HANDLES} handles are alive");
     }
 
     /// Removes a pin. The node must not be accessed through it again.

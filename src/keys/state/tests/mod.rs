@@ -6,6 +6,13 @@ mod visibility;
 
 const PHASES: [State; 4] = [State::Idle, State::Queued, State::Processing, State::Dirty];
 
+impl KeyState {
+    /// Pins as often as a caller does that leaks all handles it can get.
+    pub(crate) fn pin_most_handles(&self) {
+        self.0.fetch_add(MOST_HANDLES * PIN, Ordering::SeqCst);
+    }
+}
+
 fn state(word: u64) -> KeyState {
     KeyState(AtomicU64::new(word))
 }
@@ -229,6 +236,22 @@ fn the_last_pin_fits_and_one_more_panics_without_a_trace() {
     assert!(refused.is_err(), "pin number {} was granted", MOST_PINS + 1);
     assert_eq!(word(&state), full);
     assert_eq!(state.phase(), State::Dirty);
+}
+
+// C11
+#[test]
+fn the_queue_pins_a_key_with_the_most_handles() {
+    let state = state(((MOST_HANDLES - 1) * PIN) | bits(State::Queued));
+    state.pin();
+    state.grant();
+    state.pin();
+    let refused = std::panic::catch_unwind(|| state.grant());
+    assert!(
+        refused.is_err(),
+        "handle number {} was granted",
+        MOST_HANDLES + 1
+    );
+    assert_eq!(word(&state) / PIN, MOST_HANDLES + 1);
 }
 
 // C10: what a sweep may do, for every word there is.
