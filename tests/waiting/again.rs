@@ -180,7 +180,7 @@ fn keys_of_a_group_that_is_nearly_at_its_limit_are_not_counted_on() {
     let (queue, _time) = of_two_groups(|builder| builder.group_limit(2));
     queue.add(2);
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
-    queue.add(4);
+    queue.add_all([4, 6]);
     let _items = [queue.try_get().unwrap(), queue.try_get().unwrap()];
     task.assert_pending();
     for key in [1, 3, 5] {
