@@ -81,6 +81,9 @@ pub(crate) struct Core<K> {
     pub(crate) driver: Driver,
 }
 
+/// Whether an add causes a delivery, or moves one: otherwise its delay is not used (L14).
+pub(crate) type IsUsed = bool;
+
 /// The settings of a core. [`Builder::build`](crate::Builder::build) checks that they are in range.
 pub(crate) struct Settings {
     pub(crate) name: Option<Box<str>>,
@@ -208,13 +211,18 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    pub(crate) fn delay(self: &Arc<Self>, pin: Pin<K>, level: Level, delay: Duration) -> Added
+    pub(crate) fn delay(
+        self: &Arc<Self>,
+        pin: Pin<K>,
+        level: Level,
+        delay: Duration,
+    ) -> (Added, IsUsed)
     where
         K: Send + Sync + 'static,
     {
         let mut share = Share::exceeding(self.room());
         self.delay_in(pin, level, delay, &mut share)
-            .unwrap_or(Added::ShutDown)
+            .unwrap_or((Added::ShutDown, false))
     }
 
     /// Adds the pinned key after `delay`, if `share` has or gets room for it, and otherwise returns `None`. Takes
@@ -226,7 +234,7 @@ impl<K> Core<K> {
         level: Level,
         delay: Duration,
         share: &mut Share<'_>,
-    ) -> Option<Added>
+    ) -> Option<(Added, IsUsed)>
     where
         K: Send + Sync + 'static,
     {
@@ -237,7 +245,7 @@ impl<K> Core<K> {
             if added.is_some_and(Added::is_accepted) {
                 self.note(Event::Retried);
             }
-            return added;
+            return added.map(|added| (added, matches!(added, Added::Queued | Added::Deferred)));
         }
         let shard = self.lock_for_delay(&pin, share);
         if self.supersede
@@ -249,18 +257,19 @@ impl<K> Core<K> {
             if added.is_accepted() {
                 self.note(Event::Retried);
             }
-            return Some(added);
+            return Some((added, false));
         }
         let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
-        match self.timer.delay(pin, level, delay, admit, shard) {
+        let registered = self.timer.delay(pin, level, delay, admit, shard);
+        match registered {
             Registered::Refused => return None,
-            Registered::Closed => return Some(Added::ShutDown),
+            Registered::Closed => return Some((Added::ShutDown, false)),
             Registered::New => share.spend(),
-            Registered::Before => {}
+            Registered::Moved | Registered::Kept => {}
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        Some(Added::Delayed)
+        Some((Added::Delayed, registered != Registered::Kept))
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

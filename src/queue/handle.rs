@@ -58,6 +58,7 @@ impl<K> KeyHandle<K> {
     {
         let core = &self.core;
         core.delay(self.pin().clone(), core.default_level(), delay)
+            .0
     }
 
     pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>) {

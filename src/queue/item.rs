@@ -7,11 +7,11 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::Core;
 use crate::engine::taking::Taken;
-use crate::keys::node::{Held, Pin};
+use crate::engine::{Core, IsUsed};
+use crate::keys::node::{Held, Pin, Pinned};
 use crate::keys::state::Level;
-use crate::limiter::{NoLimit, RateLimiter};
+use crate::limiter::{NoLimit, RateLimiter, charge};
 use crate::sync::{Arc, assert_unlocked};
 use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 
@@ -174,10 +174,8 @@ where
 
     /// Adds the key after `delay`, unless the queue is shut down.
     pub(crate) fn try_add_after(&mut self, delay: Duration) -> Added {
-        if self.queue.core.is_shutting_down() {
-            return Added::ShutDown;
-        }
-        self.put_back(|core, pin, level| core.delay(pin, level, delay))
+        let level = self.own_level();
+        delay_held(&self.queue.core, &mut self.held, level, delay).0
     }
 
     /// Adds the key again, in a queue that is shut down, if it is dirty, or if it `redelivers` and a drain does,
@@ -225,9 +223,42 @@ where
             return self.add_after(Duration::ZERO);
         }
         assert_unlocked();
-        let delay = self.queue.limiter.when(self.key());
-        self.add_after(delay)
+        let (added, _) = self.try_retry(None);
+        added.or_else(|| self.readd(true)).or_else(|| self.refuse())
     }
+
+    /// Charges the limiter, and adds the key after its delay, or after `after`, unless the queue is shut down.
+    /// Returns also that delay.
+    pub(crate) fn try_retry(&mut self, after: Option<Duration>) -> (Added, Duration) {
+        let level = self.own_level();
+        let Item { queue, held, .. } = self;
+        let pinned = Pinned(held.pin());
+        charge(&queue.limiter, pinned.0.key(), |limited| {
+            let delay = after.unwrap_or(limited);
+            let (added, used) = delay_held(&queue.core, held, level, delay);
+            ((added, delay), used)
+        })
+    }
+}
+
+/// Adds a held key after a delay, unless the queue is shut down.
+fn delay_held<K: Send + Sync + 'static>(
+    core: &Arc<Core<K>>,
+    held: &mut Held<K>,
+    level: Level,
+    delay: Duration,
+) -> (Added, IsUsed) {
+    if core.is_shutting_down() {
+        return (Added::ShutDown, false);
+    }
+    let pin = held.pin();
+    let mut used = false;
+    let added = core.put_back(held, || {
+        let (added, is_used) = core.delay(pin, level, delay);
+        used = is_used;
+        added
+    });
+    (added, used)
 }
 
 // As for `WorkQueue`, which stays consistent if user code panics: a worker may catch the panic of

@@ -110,8 +110,10 @@ pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 pub(crate) enum Registered {
     /// The key had no pending delay.
     New,
-    /// The key had one, which was kept or moved.
-    Before,
+    /// The key had one, which was moved.
+    Moved,
+    /// The key had one, which was kept.
+    Kept,
     /// The key had none, and was not admitted.
     Refused,
     /// The queue is shut down.
@@ -192,7 +194,8 @@ impl<K> Timer<K> {
         }
         match set {
             Set::Pending { moved: false, .. } => Registered::New,
-            Set::Pending { moved: true, .. } | Set::Kept => Registered::Before,
+            Set::Pending { moved: true, .. } => Registered::Moved,
+            Set::Kept => Registered::Kept,
             Set::Refused => Registered::Refused,
             Set::Closed => Registered::Closed,
         }

@@ -187,7 +187,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         }
         let added = match delay {
             Some(delay) if !delay.is_zero() => {
-                let added = self.delay(pin.clone(), level, delay);
+                let (added, _) = self.delay(pin.clone(), level, delay);
                 // Nothing is to be pushed.
                 let marked = match added {
                     Added::ShutDown => node::Added::Closed,

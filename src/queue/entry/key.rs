@@ -99,7 +99,9 @@ pub(crate) trait Key<N>: Sized {
         let (pinned, key) = self.pin(at, share)?;
         let added = core.delay_in(pinned.0.clone(), at.level, delay, share);
         drop(pinned);
-        added.ok_or_else(|| key.expect("a key that this call has interned has room"))
+        added
+            .map(|(added, _)| added)
+            .ok_or_else(|| key.expect("a key that this call has interned has room"))
     }
 }
 
