@@ -58,7 +58,7 @@ use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;
-use crate::timer::{Registered, Timer};
+use crate::timer::{Registered, Timer, Wait};
 use crate::wait::WaitList;
 use crate::wait::room::{Room, Share};
 use driver::Driver;
@@ -215,30 +215,30 @@ impl<K> Core<K> {
         self: &Arc<Self>,
         pin: Pin<K>,
         level: Level,
-        delay: Duration,
+        wait: impl Into<Wait>,
     ) -> (Added, IsUsed)
     where
         K: Send + Sync + 'static,
     {
         let mut share = Share::exceeding(self.room());
-        self.delay_in(pin, level, delay, &mut share)
+        self.delay_in(pin, level, wait.into(), &mut share)
             .unwrap_or((Added::ShutDown, false))
     }
 
-    /// Adds the pinned key after `delay`, if `share` has or gets room for it, and otherwise returns `None`. Takes
+    /// Adds the pinned key after a delay, if `share` has or gets room for it, and otherwise returns `None`. Takes
     /// ownership of the pin.
     #[inline]
     pub(crate) fn delay_in(
         self: &Arc<Self>,
         pin: Pin<K>,
         level: Level,
-        delay: Duration,
+        wait: Wait,
         share: &mut Share<'_>,
     ) -> Option<(Added, IsUsed)>
     where
         K: Send + Sync + 'static,
     {
-        if delay.is_zero() || self.is_shutting_down() {
+        if wait.is_zero() || self.is_shutting_down() {
             // A queue that is shut down refuses this, too.
             let added = self.add_pinned_in(&pin, level, share);
             pin.unpin();
@@ -260,7 +260,7 @@ impl<K> Core<K> {
             return Some((added, false));
         }
         let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
-        let registered = self.timer.delay(pin, level, delay, admit, shard);
+        let registered = self.timer.delay(pin, level, wait, admit, shard);
         match registered {
             Registered::Refused => return None,
             Registered::Closed => return Some((Added::ShutDown, false)),

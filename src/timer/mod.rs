@@ -43,18 +43,21 @@
 //! sleep past it, while the registering thread misses that the driver sleeps. `cleared` and the
 //! registrations are another such pair, between a caller that delays a key and a shut-down.
 
+mod limits;
 mod slot;
 mod wheel;
 
 use std::time::{Duration, Instant};
 
 use crate::keys::delay::{DelayPolicy, LAST_TICK, Set, Stamp};
-use crate::keys::node::Pin;
+use crate::keys::node::{Pin, Pinned};
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{AtomicWaker, Mutex, SegQueue, ThreadParker, fence_after_rmw, thread};
 use crate::time::clock::{self, Clock};
 use crate::time::nanos;
+use limits::Limits;
+pub(crate) use limits::Wait;
 use wheel::{Polled, Wheel};
 
 /// The most registrations that a registering thread moves to the wheel for the driver.
@@ -98,6 +101,7 @@ pub(crate) struct Timer<K> {
     stale: AtomicUsize,
     /// Whether a shut-down has dropped all entries; see `register`.
     cleared: AtomicBool,
+    limits: Limits,
 }
 
 /// The entries that waited when the queue was shut down. Their nodes stay pinned until
@@ -144,6 +148,7 @@ impl<K> Timer<K> {
             wheel: Mutex::new(Some(Wheel::new(0))),
             stale: AtomicUsize::new(0),
             cleared: AtomicBool::new(false),
+            limits: Limits::default(),
         }
     }
 
@@ -177,12 +182,21 @@ impl<K> Timer<K> {
         &self,
         pin: Pin<K>,
         level: Level,
-        delay: Duration,
+        wait: Wait,
         mut admit: impl FnMut(&Pin<K>) -> bool,
         lock: impl Sized,
     ) -> Registered {
-        let due = self.due(delay);
-        let set = pin.delay().set(due, level, self.policy, || admit(&pin));
+        let admit = || admit(&pin);
+        let set = match wait.limit {
+            None => {
+                let due = self.due(wait.delay);
+                pin.delay().set(due, level, self.policy, admit)
+            }
+            Some(limit) => {
+                let dues = || (self.due(wait.delay), self.due(limit));
+                self.limits.set(pin.delay(), level, dues, admit)
+            }
+        };
         drop(lock);
         if let Set::Pending { stamp, moved } = set {
             if moved {
@@ -320,13 +334,20 @@ impl<K> Timer<K> {
 
     /// Fires an entry: passes it to `end`, and discards it if it is stale.
     fn fire(&self, entry: &Entry<K>, end: impl FnOnce(&Pin<K>, Stamp) -> Option<()>) {
+        // `end` unpins the node.
+        let burst = entry.stamp.is_burst().then(|| Pinned(entry.pin.clone()));
         if end(&entry.pin, entry.stamp).is_none() {
             self.discard(entry);
+        } else if let Some(Pinned(pin)) = &burst {
+            self.limits.forget(pin.delay());
         }
     }
 
     /// Unpins and uncounts a stale entry.
     fn discard(&self, entry: &Entry<K>) {
+        if entry.stamp.is_burst() {
+            self.limits.forget(entry.pin.delay());
+        }
         entry.pin.unpin();
         // Ordering: Relaxed; an estimate.
         self.stale.fetch_sub(1, Ordering::Relaxed);
