@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::common::take_all;
 use crate::common::timed::{HOUR, after, built, ms, secs, timed};
-use keyqueue::{Added, Cursor, DelayPolicy, Full, Listed, MockClock, WorkQueue, merge};
+use keyqueue::{
+    Added, Cursor, DelayPolicy, Full, KeySnapshot, Listed, MockClock, WorkQueue, merge,
+};
 use proptest::prelude::*;
 
 const QUIET: Duration = ms(100);
@@ -18,7 +20,7 @@ fn change(queue: &WorkQueue<u64>, key: u64) -> Added {
 /// The time until the delay of the only key ends.
 fn due_in(queue: &WorkQueue<u64>) -> Option<Duration> {
     let page = queue.page(Cursor::default(), Listed::Delayed, 10);
-    page.keys.first().and_then(|key| key.due_in())
+    page.keys.first().and_then(KeySnapshot::due_in)
 }
 
 /// The milliseconds at which the key comes out that changes at each of `changes`.
