@@ -316,7 +316,7 @@ impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
     /// # use keyqueue::{Clock, WorkQueue};
     /// # use std::time::Duration;
     /// let (clock, time) = Clock::mock();
-    /// let queue = WorkQueue::builder().clock(clock).manual_timers().build()?;
+    /// let queue = WorkQueue::<&str>::builder().clock(clock).manual_timers().build()?;
     /// let (quiet, limit) = (Duration::from_millis(100), Duration::from_millis(250));
     /// let mut delivered = Vec::new();
     /// for now in (0..500).step_by(50) {
