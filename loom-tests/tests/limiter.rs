@@ -1,11 +1,11 @@
 //! Failures are counted once and forgotten as a whole, also where a limiter does without its lock
-//! (L2).
+//! (L2). What is given back to a bucket is given out once (L14).
 #![cfg(keyqueue_loom)]
 
 use std::time::Duration;
 
 use keyqueue::Clock;
-use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::limiter::{Bucket, ItemExponentialFailure, RateLimiter};
 use keyqueue_loom_tests::{check, spawn_with};
 use loom::sync::Arc;
 
@@ -36,5 +36,68 @@ fn what_fails_after_a_forget_is_counted_and_what_failed_before_is_not() {
         // What is counted is also forgotten.
         limiter.forget(&KEY);
         assert_eq!(fail(&limiter), 0);
+    });
+}
+
+/// A bucket of one token, and one a second, on a clock that stands still.
+fn bucket() -> Arc<Bucket> {
+    let bucket = Bucket::new(1.0, 1).unwrap();
+    Arc::new(bucket.with_clock(Clock::mock().0))
+}
+
+/// The second that a reservation gets that is used.
+fn used(bucket: &Bucket) -> u64 {
+    bucket.when(&KEY).as_secs()
+}
+
+/// L14. A reservation is given back while another thread makes one.
+#[test]
+fn a_reservation_that_is_given_back_beside_another_one_is_given_out_next() {
+    check("give_back_last", 4, || {
+        let bucket = bucket();
+        let mut other = None;
+        bucket.reserve(&KEY, &mut |_| {
+            other = Some(spawn_with(&bucket, used));
+            false
+        });
+        let others = other.unwrap().join().unwrap();
+        let mut seconds = [others, used(&bucket)];
+        seconds.sort_unstable();
+        assert_eq!(seconds, [0, 1]);
+    });
+}
+
+/// L14. The same, if a later one is used.
+#[test]
+fn a_reservation_below_one_that_is_used_is_given_out_next() {
+    check("give_back_below", 4, || {
+        let bucket = bucket();
+        let mut other = None;
+        bucket.reserve(&KEY, &mut |_| {
+            assert_eq!(used(&bucket), 1);
+            other = Some(spawn_with(&bucket, used));
+            false
+        });
+        let others = other.unwrap().join().unwrap();
+        let mut seconds = [others, used(&bucket)];
+        seconds.sort_unstable();
+        assert_eq!(seconds, [0, 2]);
+    });
+}
+
+/// L14. Two threads reserve while one reservation is free.
+#[test]
+fn a_reservation_that_was_given_back_is_given_out_once() {
+    check("give_out_twice", 4, || {
+        let bucket = bucket();
+        bucket.reserve(&KEY, &mut |_| {
+            assert_eq!(used(&bucket), 1);
+            false
+        });
+        let other = spawn_with(&bucket, used);
+        let mine = used(&bucket);
+        let mut seconds = [other.join().unwrap(), mine];
+        seconds.sort_unstable();
+        assert_eq!(seconds, [0, 2]);
     });
 }

@@ -58,7 +58,7 @@ use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;
-use crate::timer::{Registered, Timer};
+use crate::timer::{Registered, Timer, Wait};
 use crate::wait::WaitList;
 use crate::wait::room::{Room, Share};
 use driver::Driver;
@@ -80,6 +80,9 @@ pub(crate) struct Core<K> {
     pub(crate) timer: Timer<K>,
     pub(crate) driver: Driver,
 }
+
+/// Whether an add causes a delivery, or moves one: otherwise its delay is not used (L14).
+pub(crate) type IsUsed = bool;
 
 /// The settings of a core. [`Builder::build`](crate::Builder::build) checks that they are in range.
 pub(crate) struct Settings {
@@ -208,43 +211,43 @@ impl<K> Core<K> {
 
     // ---- delaying ---------------------------------------------------------------------------
 
-    /// Adds the pinned key after `delay`, as a `retry` of one that has failed or not. Takes ownership of the pin.
+    /// Adds the pinned key after a delay, as a `retry` of one that has failed or not. Takes ownership of the pin.
     pub(crate) fn delay(
         self: &Arc<Self>,
         pin: Pin<K>,
         level: Level,
-        delay: Duration,
+        wait: impl Into<Wait>,
         retry: bool,
-    ) -> Added
+    ) -> (Added, IsUsed)
     where
         K: Send + Sync + 'static,
     {
         let mut share = Share::exceeding_as(retry, self.room());
-        self.delay_in(pin, level, delay, &mut share)
-            .unwrap_or(Added::ShutDown)
+        self.delay_in(pin, level, wait.into(), &mut share)
+            .unwrap_or((Added::ShutDown, false))
     }
 
-    /// Adds the pinned key after `delay`, if `share` has or gets room for it, and otherwise returns `None`. Takes
+    /// Adds the pinned key after a delay, if `share` has or gets room for it, and otherwise returns `None`. Takes
     /// ownership of the pin.
     #[inline]
     pub(crate) fn delay_in(
         self: &Arc<Self>,
         pin: Pin<K>,
         level: Level,
-        delay: Duration,
+        wait: Wait,
         share: &mut Share<'_>,
-    ) -> Option<Added>
+    ) -> Option<(Added, IsUsed)>
     where
         K: Send + Sync + 'static,
     {
-        if delay.is_zero() || self.is_shutting_down() {
+        if wait.is_zero() || self.is_shutting_down() {
             // A queue that is shut down refuses this, too.
             let added = self.add_pinned_in(&pin, level, share);
             pin.unpin();
             if added.is_some_and(Added::is_accepted) {
                 self.note(Event::Retried);
             }
-            return added;
+            return added.map(|added| (added, matches!(added, Added::Queued | Added::Deferred)));
         }
         let shard = self.lock_for_delay(&pin, share);
         if self.supersede
@@ -256,19 +259,20 @@ impl<K> Core<K> {
             if added.is_accepted() {
                 self.note(Event::Retried);
             }
-            return Some(added);
+            return Some((added, false));
         }
         let retry = share.is_retry();
         let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
-        match self.timer.delay(pin, level, delay, retry, admit, shard) {
+        let registered = self.timer.delay(pin, level, wait, retry, admit, shard);
+        match registered {
             Registered::Refused => return None,
-            Registered::Closed => return Some(Added::ShutDown),
+            Registered::Closed => return Some((Added::ShutDown, false)),
             Registered::New => share.spend(),
-            Registered::Before => {}
+            Registered::Moved | Registered::Kept => {}
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        Some(Added::Delayed)
+        Some((Added::Delayed, registered != Registered::Kept))
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

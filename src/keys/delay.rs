@@ -5,7 +5,8 @@
 //! | bits | meaning |
 //! | --- | --- |
 //! | 63 | closed: the queue is shut down, and refuses delays |
-//! | 52..63 | a generation, which changes with each delay that is set |
+//! | 53..63 | a generation, which changes with each delay that is set |
+//! | 52 | a burst: the delay is debounced ([`crate::timer`] has its limit) |
 //! | 51 | the delay is a retry: it was set by a failure, where none was pending |
 //! | 48..51 | the level at which the key is added, in a queue with levels |
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
@@ -21,7 +22,7 @@
 //!
 //! A delay that is kept becomes as urgent as the one that was not: it is set again, for the same tick.
 //!
-//! The generation wraps around after 2048 delays; then a stale entry with the same due tick may
+//! The generation wraps around after 1024 delays; then a stale entry with the same due tick may
 //! fire instead of the valid one, at the same tick, and the valid one is stale.
 //!
 //! # Orderings
@@ -46,7 +47,8 @@ const TICK_BITS: u32 = 48;
 const TICK: u64 = (1 << TICK_BITS) - 1;
 const LEVEL: u64 = 1 << TICK_BITS;
 const RETRY: u64 = LEVEL << LEVEL_BITS;
-const GENERATION: u64 = RETRY << 1;
+const BURST: u64 = RETRY << 1;
+const GENERATION: u64 = BURST << 1;
 
 /// The latest tick that a delay can have.
 pub(crate) const LAST_TICK: u64 = TICK - 1;
@@ -99,6 +101,19 @@ impl Stamp {
     pub(crate) fn is_retry(self) -> bool {
         self.0 & RETRY != 0
     }
+
+    /// Returns whether the delay is debounced.
+    pub(crate) fn is_burst(self) -> bool {
+        self.0 & BURST != 0
+    }
+}
+
+/// A delay that is to be set, by its due tick, at most [`LAST_TICK`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    Plain(u64),
+    /// A debounced one.
+    Burst(u64),
 }
 
 /// The result of setting a delay.
@@ -146,9 +161,25 @@ impl Delay {
         level: Level,
         policy: DelayPolicy,
         retry: bool,
-        mut admit: impl FnMut() -> bool,
+        admit: impl FnMut() -> bool,
     ) -> Set {
         debug_assert!(due <= LAST_TICK, "due {due}");
+        let plan = |pending: Option<Stamp>| {
+            let kept = pending.is_some_and(|pending| !policy.replaces(due, pending.due()));
+            (!kept).then_some(Plan::Plain(due))
+        };
+        self.set_as(level, retry, plan, admit)
+    }
+
+    /// Like [`set`](Self::set), with a function that gets the pending delay and returns the new one, or `None`
+    /// to keep it; it may be called more than once.
+    pub(crate) fn set_as(
+        &self,
+        level: Level,
+        retry: bool,
+        mut plan: impl FnMut(Option<Stamp>) -> Option<Plan>,
+        mut admit: impl FnMut() -> bool,
+    ) -> Set {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
@@ -156,7 +187,12 @@ impl Delay {
                 return Set::Closed;
             }
             let pending = stamp_of(seen);
-            let kept = pending.filter(|pending| !policy.replaces(due, pending.due()));
+            let new = match plan(pending) {
+                Some(Plan::Plain(due)) => Some(due + 1),
+                Some(Plan::Burst(due)) => Some((due + 1) | BURST),
+                None => None,
+            };
+            let kept = pending.filter(|_| new.is_none());
             if kept.is_some_and(|kept| level >= kept.level()) {
                 // Ordering: SeqCst; pairs with the fence in `clear`: see the header.
                 fence(Ordering::SeqCst);
@@ -175,7 +211,8 @@ impl Delay {
             let retry = pending.map_or(retry, Stamp::is_retry);
             let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
             let flags = (u64::from(retry) * RETRY) | (u64::from(level) * LEVEL);
-            let stamp = generation | flags | (kept.map_or(due, Stamp::due) + 1);
+            let when = new.or(kept.map(|kept| kept.0 & (BURST | TICK)));
+            let stamp = generation | flags | when.unwrap_or_default();
             let word = &self.0;
             // Ordering: AcqRel; the Release pairs with the Acquire in `clear`: the delay's add
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
@@ -190,6 +227,13 @@ impl Delay {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// Returns whether the pending delay is debounced.
+    pub(crate) fn is_burst(&self) -> bool {
+        // Ordering: Relaxed; the lock of the limits orders it after the flag was set.
+        let word = self.0.load(Ordering::Relaxed);
+        due_of(word).is_some() && word & BURST != 0
     }
 
     /// Returns whether the delay with this stamp is pending.
@@ -384,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "takes 32768 rounds to come round, and one thread")]
+    #[cfg_attr(miri, ignore = "takes 2048 rounds to come round, and one thread")]
     fn generations_come_round_without_touching_the_flag() {
         let delay = Delay::new(false);
         for round in 0..40_000_u64 {

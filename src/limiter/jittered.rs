@@ -59,14 +59,25 @@ impl<L> Jittered<L> {
     }
 }
 
-impl<K: ?Sized, L: RateLimiter<K>> RateLimiter<K> for Jittered<L> {
-    fn when(&self, key: &K) -> Duration {
-        let longest = self.inner.when(key).as_nanos();
+impl<L> Jittered<L> {
+    fn randomise(&self, delay: Duration) -> Duration {
+        let longest = delay.as_nanos();
         let shortest = match self.jitter {
             Jitter::Full => 0,
             Jitter::Equal => longest.div_ceil(2),
         };
         nanos::duration(self.random.lock().u128(shortest..=longest))
+    }
+}
+
+impl<K: ?Sized, L: RateLimiter<K>> RateLimiter<K> for Jittered<L> {
+    fn when(&self, key: &K) -> Duration {
+        self.randomise(self.inner.when(key))
+    }
+
+    fn reserve(&self, key: &K, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        self.inner
+            .reserve(key, &mut |delay| used(self.randomise(delay)))
     }
 
     fn forget(&self, key: &K) {

@@ -40,6 +40,10 @@ impl<K: ?Sized> RateLimiter<K> for MaxOf<K> {
         delays.max().unwrap_or(Duration::ZERO)
     }
 
+    fn reserve(&self, key: &K, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        reserve(&self.limiters, key, Duration::ZERO, used)
+    }
+
     fn forget(&self, key: &K) {
         for child in &self.limiters {
             child.forget(key);
@@ -49,6 +53,22 @@ impl<K: ?Sized> RateLimiter<K> for MaxOf<K> {
     fn num_requeues(&self, key: &K) -> u32 {
         let counts = self.limiters.iter().map(|child| child.num_requeues(key));
         counts.max().unwrap_or(0)
+    }
+}
+
+/// Each child calls the next one, and the last one `used`, so each knows what it has reserved itself,
+/// whichever delay is the longest.
+fn reserve<K: ?Sized>(
+    limiters: &[Box<dyn RateLimiter<K>>],
+    key: &K,
+    longest: Duration,
+    used: &mut dyn FnMut(Duration) -> bool,
+) -> bool {
+    match limiters.split_first() {
+        None => used(longest),
+        Some((child, others)) => child.reserve(key, &mut |delay| {
+            reserve(others, key, longest.max(delay), used)
+        }),
     }
 }
 

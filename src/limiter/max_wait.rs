@@ -39,6 +39,11 @@ impl<K: ?Sized, L: RateLimiter<K>> RateLimiter<K> for WithMaxWait<L> {
         self.inner.when(key).min(self.max)
     }
 
+    fn reserve(&self, key: &K, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        self.inner
+            .reserve(key, &mut |delay| used(delay.min(self.max)))
+    }
+
     fn forget(&self, key: &K) {
         self.inner.forget(key);
     }

@@ -15,6 +15,9 @@
 //! | [`WithMaxWait`] | the inner limiter's delay, up to a maximum | what the inner limiter does |
 //! | [`Jittered`] | a random part of the inner limiter's delay | what the inner limiter does |
 //!
+//! A queue that does not use a delay gives it back ([`reserve`](RateLimiter::reserve), L14): adding a key
+//! whose delay is pending spends no token of a bucket.
+//!
 //! No limiter clones or stores keys. Those that remember each key are [`PerKeyLimiter`]s, and
 //! forget a key once it has been idle for longer than twice their longest delay.
 //!
@@ -66,6 +69,53 @@ pub trait RateLimiter<K: ?Sized>: Send + Sync {
     /// failure, or spends one token, whether or not the caller waits.
     fn when(&self, key: &K) -> Duration;
 
+    /// Charges the limiter as [`when`](Self::when) does, calls `used` with the delay, once, and
+    /// gives back what was reserved if that returns false: the delay is not used (L14). Returns what
+    /// `used` returned.
+    ///
+    /// Failures stay counted: only tokens are given back. The provided method gives nothing back. A
+    /// limiter that asks another one passes the call on, as in the example, and holds no lock while
+    /// it calls `used`, which may add the key to its queue.
+    ///
+    /// ```
+    /// use keyqueue::Clock;
+    /// use keyqueue::limiter::{Bucket, RateLimiter};
+    /// use std::time::Duration;
+    ///
+    /// /// Doubles the delays of a bucket.
+    /// struct Twice(Bucket);
+    ///
+    /// impl RateLimiter<str> for Twice {
+    ///     fn when(&self, key: &str) -> Duration {
+    ///         self.0.when(key) * 2
+    ///     }
+    ///
+    ///     fn reserve(&self, key: &str, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+    ///         self.0.reserve(key, &mut |delay| used(delay * 2))
+    ///     }
+    ///
+    ///     fn forget(&self, _: &str) {}
+    ///
+    ///     fn num_requeues(&self, _: &str) -> u32 {
+    ///         0
+    ///     }
+    /// }
+    ///
+    /// let limiter = Twice(Bucket::new(10.0, 1)?.with_clock(Clock::mock().0));
+    /// assert!(limiter.when("a").is_zero());
+    /// for is_used in [false, false, true] {
+    ///     limiter.reserve("a", &mut |delay| {
+    ///         assert_eq!(delay.as_millis(), 200);
+    ///         is_used
+    ///     });
+    /// }
+    /// assert_eq!(limiter.when("a").as_millis(), 400);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    fn reserve(&self, key: &K, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        used(self.when(key))
+    }
+
     /// Clears the limiter's record of `key`. Does nothing if there is none.
     ///
     /// Call it when the key has succeeded or is given up.
@@ -84,6 +134,10 @@ macro_rules! forward {
                 (**self).when(key)
             }
 
+            fn reserve(&self, key: &K, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+                (**self).reserve(key, used)
+            }
+
             fn forget(&self, key: &K) {
                 (**self).forget(key);
             }
@@ -96,6 +150,23 @@ macro_rules! forward {
 }
 
 forward!(&L, Box<L>, Arc<L>);
+
+/// Charges a limiter and runs `add` with its delay. That also returns whether the delay is used (L14).
+#[inline]
+pub(crate) fn charge<K: ?Sized, T>(
+    limiter: &impl RateLimiter<K>,
+    key: &K,
+    mut add: impl FnMut(Duration) -> (T, bool),
+) -> T {
+    let mut result = None;
+    limiter.reserve(key, &mut |delay| {
+        let (added, used) = add(delay);
+        result = Some(added);
+        used
+    });
+    // A limiter that breaks its promise to call the closure loses no key.
+    result.unwrap_or_else(|| add(Duration::ZERO).0)
+}
 
 /// No limit: every delay is zero, and nothing is counted.
 ///

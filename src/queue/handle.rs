@@ -73,6 +73,7 @@ impl<K> KeyHandle<K> {
     {
         let core = &self.core;
         core.delay(self.pin().clone(), core.default_level(), delay, false)
+            .0
     }
 
     pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>) {

@@ -7,11 +7,11 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use crate::engine::Core;
 use crate::engine::taking::Taken;
-use crate::keys::node::{Held, Pin};
+use crate::engine::{Core, IsUsed};
+use crate::keys::node::{Held, Pinned};
 use crate::keys::state::Level;
-use crate::limiter::{NoLimit, RateLimiter};
+use crate::limiter::{NoLimit, RateLimiter, charge};
 use crate::sync::{Arc, assert_unlocked};
 use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 
@@ -157,7 +157,9 @@ where
 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&mut self) -> Added {
-        let added = self.put_back(false, |core, pin, level| {
+        let (core, level) = (&self.queue.core, self.own_level());
+        let pin = self.held.pin();
+        let added = core.put_back(&mut self.held, false, || {
             let added = core.add_pinned_at(&pin, level);
             pin.unpin();
             added
@@ -174,12 +176,8 @@ where
 
     /// Adds the key after `delay`, as a `retry` of one that has failed or not, unless the queue is shut down.
     pub(crate) fn try_add_after(&mut self, delay: Duration, retry: bool) -> Added {
-        if self.queue.core.is_shutting_down() {
-            return Added::ShutDown;
-        }
-        self.put_back(retry, |core, pin, level| {
-            core.delay(pin, level, delay, retry)
-        })
+        let level = self.own_level();
+        delay_held(&self.queue.core, &mut self.held, level, (delay, retry)).0
     }
 
     /// Adds the key again, in a queue that is shut down, if it is dirty, or if it `redelivers` and a drain does,
@@ -193,16 +191,6 @@ where
     pub(crate) fn refuse(&mut self) -> Added {
         self.queue.core.refuse(&mut self.held);
         Added::ShutDown
-    }
-
-    fn put_back(
-        &mut self,
-        retry: bool,
-        add: impl FnOnce(&Arc<Core<K>>, Pin<K>, Level) -> Added,
-    ) -> Added {
-        let core = &self.queue.core;
-        let (pin, level) = (self.held.pin(), self.own_level());
-        core.put_back(&mut self.held, retry, || add(core, pin, level))
     }
 
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
@@ -234,9 +222,42 @@ where
             return self.add_after(Duration::ZERO);
         }
         assert_unlocked();
-        let delay = self.queue.limiter.when(self.key());
-        self.add_after(delay)
+        let (added, _) = self.try_retry(None, true);
+        added.or_else(|| self.readd(true)).or_else(|| self.refuse())
     }
+
+    /// Charges the limiter, and adds the key after its delay, or after `after`, as a `retry` of one that has failed or
+    /// not, unless the queue is shut down. Returns also that delay.
+    pub(crate) fn try_retry(&mut self, after: Option<Duration>, retry: bool) -> (Added, Duration) {
+        let level = self.own_level();
+        let Item { queue, held, .. } = self;
+        let pinned = Pinned(held.pin());
+        charge(&queue.limiter, pinned.0.key(), |limited| {
+            let delay = after.unwrap_or(limited);
+            let (added, used) = delay_held(&queue.core, held, level, (delay, retry));
+            ((added, delay), used)
+        })
+    }
+}
+
+/// Adds a held key after a delay, as a `retry` of one that has failed or not, unless the queue is shut down.
+fn delay_held<K: Send + Sync + 'static>(
+    core: &Arc<Core<K>>,
+    held: &mut Held<K>,
+    level: Level,
+    (delay, retry): (Duration, bool),
+) -> (Added, IsUsed) {
+    if core.is_shutting_down() {
+        return (Added::ShutDown, false);
+    }
+    let pin = held.pin();
+    let mut used = false;
+    let added = core.put_back(held, retry, || {
+        let (added, is_used) = core.delay(pin, level, delay, retry);
+        used = is_used;
+        added
+    });
+    (added, used)
 }
 
 // As for `WorkQueue`, which stays consistent if user code panics: a worker may catch the panic of

@@ -35,7 +35,8 @@ use std::time::Duration;
 
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
-use crate::limiter::{NoLimit, RateLimiter};
+use crate::keys::node::Pinned;
+use crate::limiter::{NoLimit, RateLimiter, charge};
 use crate::sync::{Arc, assert_unlocked};
 use crate::wait::room::Room;
 use crate::{Added, Builder, DefaultHasher, KeyHandle};
@@ -205,7 +206,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
         }
         let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
-        let added = core.delay(pin, core.default_level(), delay, false);
+        let (added, _) = core.delay(pin, core.default_level(), delay, false);
         drop(known);
         added
     }
@@ -241,7 +242,9 @@ impl<K: Hash + Eq + Send + Sync + 'static, L: RateLimiter<K>, S: BuildHasher> Wo
     /// `limiter.when(&key)` (L1).
     ///
     /// With most limiters each call counts as a failure of the key. A queue that is shut down
-    /// refuses the key and does not charge the limiter.
+    /// refuses the key and does not charge the limiter. If the delay is not used, because the key is
+    /// queued or its pending delay is kept, a [`Bucket`](crate::limiter::Bucket) gets its token back
+    /// (L14): however often a key is added, the bucket delivers at its rate.
     ///
     /// ```
     /// # use keyqueue::limiter::ItemExponentialFailure;
@@ -277,8 +280,15 @@ impl<K: Hash + Eq + Send + Sync + 'static, L: RateLimiter<K>, S: BuildHasher> Wo
             return Added::ShutDown;
         }
         assert_unlocked();
-        let delay = self.limiter.when(&key);
-        self.add_after(key, delay)
+        let core = &self.core;
+        let hash = hash_of(&self.hasher, &key);
+        let (pin, known) = core.pin(hash, key);
+        let pinned = Pinned(pin);
+        let add = |delay| core.delay(pinned.0.clone(), core.default_level(), delay, false);
+        let added = charge(&self.limiter, pinned.0.key(), add);
+        drop(pinned);
+        drop(known);
+        added
     }
 
     /// Clears the rate limiter's record of a key (L2), but changes neither the key's state nor its

@@ -43,18 +43,21 @@
 //! sleep past it, while the registering thread misses that the driver sleeps. `cleared` and the
 //! registrations are another such pair, between a caller that delays a key and a shut-down.
 
+mod limits;
 mod slot;
 mod wheel;
 
 use std::time::{Duration, Instant};
 
 use crate::keys::delay::{DelayPolicy, LAST_TICK, Set, Stamp};
-use crate::keys::node::Pin;
+use crate::keys::node::{Pin, Pinned};
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{AtomicWaker, Mutex, SegQueue, ThreadParker, fence_after_rmw, thread};
 use crate::time::clock::{self, Clock};
 use crate::time::nanos;
+use limits::Limits;
+pub(crate) use limits::Wait;
 use wheel::{Polled, Wheel};
 
 /// The most registrations that a registering thread moves to the wheel for the driver.
@@ -98,6 +101,7 @@ pub(crate) struct Timer<K> {
     stale: AtomicUsize,
     /// Whether a shut-down has dropped all entries; see `register`.
     cleared: AtomicBool,
+    limits: Limits,
 }
 
 /// The entries that waited when the queue was shut down. Their nodes stay pinned until
@@ -110,8 +114,10 @@ pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 pub(crate) enum Registered {
     /// The key had no pending delay.
     New,
-    /// The key had one, which was kept or moved.
-    Before,
+    /// The key had one, which was moved.
+    Moved,
+    /// The key had one, which was kept.
+    Kept,
     /// The key had none, and was not admitted.
     Refused,
     /// The queue is shut down.
@@ -142,6 +148,7 @@ impl<K> Timer<K> {
             wheel: Mutex::new(Some(Wheel::new(0))),
             stale: AtomicUsize::new(0),
             cleared: AtomicBool::new(false),
+            limits: Limits::default(),
         }
     }
 
@@ -175,15 +182,22 @@ impl<K> Timer<K> {
         &self,
         pin: Pin<K>,
         level: Level,
-        delay: Duration,
+        wait: Wait,
         retry: bool,
         mut admit: impl FnMut(&Pin<K>) -> bool,
         lock: impl Sized,
     ) -> Registered {
-        let due = self.due(delay);
-        let set = pin
-            .delay()
-            .set(due, level, self.policy, retry, || admit(&pin));
+        let admit = || admit(&pin);
+        let set = match wait.limit {
+            None => {
+                let due = self.due(wait.delay);
+                pin.delay().set(due, level, self.policy, retry, admit)
+            }
+            Some(limit) => {
+                let dues = || (self.due(wait.delay), self.due(limit));
+                self.limits.set(pin.delay(), level, dues, admit)
+            }
+        };
         drop(lock);
         if let Set::Pending { stamp, moved } = set {
             if moved {
@@ -195,7 +209,8 @@ impl<K> Timer<K> {
         }
         match set {
             Set::Pending { moved: false, .. } => Registered::New,
-            Set::Pending { moved: true, .. } | Set::Kept => Registered::Before,
+            Set::Pending { moved: true, .. } => Registered::Moved,
+            Set::Kept => Registered::Kept,
             Set::Refused => Registered::Refused,
             Set::Closed => Registered::Closed,
         }
@@ -320,13 +335,20 @@ impl<K> Timer<K> {
 
     /// Fires an entry: passes it to `end`, and discards it if it is stale.
     fn fire(&self, entry: &Entry<K>, end: impl FnOnce(&Pin<K>, Stamp) -> Option<()>) {
+        // `end` unpins the node.
+        let burst = entry.stamp.is_burst().then(|| Pinned(entry.pin.clone()));
         if end(&entry.pin, entry.stamp).is_none() {
             self.discard(entry);
+        } else if let Some(Pinned(pin)) = &burst {
+            self.limits.forget(pin.delay());
         }
     }
 
     /// Unpins and uncounts a stale entry.
     fn discard(&self, entry: &Entry<K>) {
+        if entry.stamp.is_burst() {
+            self.limits.forget(entry.pin.delay());
+        }
         entry.pin.unpin();
         // Ordering: Relaxed; an estimate.
         self.stale.fetch_sub(1, Ordering::Relaxed);

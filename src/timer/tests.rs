@@ -41,7 +41,7 @@ impl Timed {
             self.timer.delay(
                 pin,
                 0,
-                Duration::from_nanos(ticks * TICK),
+                Duration::from_nanos(ticks * TICK).into(),
                 false,
                 |_| true,
                 ()
@@ -168,4 +168,38 @@ fn a_delay_beyond_the_end_of_the_clock_comes_up_at_its_end() {
     assert!(timed.turn().is_empty());
     timed.time.advance(Duration::MAX);
     assert_eq!(timed.turn(), [1]);
+}
+
+// C10
+#[test]
+fn no_limit_of_a_burst_is_kept_longer_than_its_entries() {
+    let timed = Timed::new();
+    let debounce = |key, ticks: u64| {
+        let pin = timed.pin(key);
+        let wait = Wait {
+            delay: Duration::from_nanos(ticks * TICK),
+            limit: Some(Duration::from_secs(1)),
+        };
+        timed.timer.delay(pin, 0, wait, false, |_| true, ());
+    };
+    for key in 0..100 {
+        debounce(key, 5); // fires
+        debounce(100 + key, 5); // is moved, and fires
+        debounce(100 + key, 6);
+        debounce(200 + key, 5); // is cancelled
+        timed.cancel(200 + key);
+        debounce(300 + key, 5); // becomes another delay
+        timed.delay(300 + key, 2);
+        debounce(400 + key, 5); // is cancelled, and begins again
+        timed.cancel(400 + key);
+        debounce(400 + key, 9);
+    }
+    timed.turn();
+    assert_eq!(timed.timer.limits.len(), 500);
+    timed.time.advance(Duration::from_nanos(8 * TICK));
+    while !timed.turn().is_empty() {}
+    assert_eq!(timed.timer.limits.len(), 100);
+    timed.time.advance(Duration::from_nanos(TICK));
+    while !timed.turn().is_empty() {}
+    assert_eq!(timed.timer.limits.len(), 0);
 }

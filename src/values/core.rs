@@ -1,7 +1,6 @@
 //! Putting values, without the public face: [`super`] has the protocol.
 
 use std::hash::Hash;
-use std::time::Duration;
 
 use super::{Load, Merger, Valued, Waiting};
 use crate::Added;
@@ -12,6 +11,7 @@ use crate::keys::{PackedShard, Shard};
 use crate::metrics::Event;
 use crate::queue::entry::key::IntoKey;
 use crate::sync::{Arc, SpinLockGuard};
+use crate::timer::Wait;
 use crate::wait::room::Share;
 
 impl<V> From<V> for Load<V> {
@@ -175,7 +175,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     pub(super) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
         self: &Arc<Self>,
         pin: &Pin<Valued<K, V>>,
-        (level, delay): (Level, Option<Duration>),
+        (level, delay): (Level, Option<Wait>),
         merges: bool,
         change: C,
     ) -> Result<Added, C> {
@@ -187,7 +187,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         }
         let added = match delay {
             Some(delay) if !delay.is_zero() => {
-                let added = self.delay(pin.clone(), level, delay, false);
+                let (added, _) = self.delay(pin.clone(), level, delay, false);
                 // Nothing is to be pushed.
                 let marked = match added {
                     Added::ShutDown => node::Added::Closed,

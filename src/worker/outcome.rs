@@ -81,8 +81,8 @@ pub enum Verdict<E> {
     Retry(E),
     /// It failed: retry it after this time.
     ///
-    /// This counts as a failure like any other: it is charged to the limiter, whose delay is
-    /// ignored, and counts towards [`max_retries`](super::Workers::max_retries).
+    /// This counts as a failure like any other: it is charged to the limiter, a
+    /// [`Bucket`](crate::limiter::Bucket)'s token included, whose delay is ignored, and counts towards [`max_retries`](super::Workers::max_retries).
     RetryAfter(E, Duration),
     /// It failed, and another try would fail, too. The key's failures are forgotten, and it is
     /// reported to the hook of [`on_give_up`](super::Workers::on_give_up), with

@@ -16,7 +16,7 @@ use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, 
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::metrics::Event;
 use crate::sync::catch_panic::catch_panic;
-use crate::{Ended, Item, KeyHandle, Valued};
+use crate::{Added, Ended, Item, KeyHandle, Valued};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -114,9 +114,9 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     ) -> Result<(), String> {
         let limited = match outcome {
             Outcome::RequeueRateLimited if !self.queue.is_shutting_down() => {
-                catch_panic(|| self.queue.limiter.when(item))?
+                catch_panic(|| item.try_retry(None, false))?.0
             }
-            _ => Duration::ZERO,
+            _ => Added::ShutDown,
         };
         let (event, name) = match outcome {
             Outcome::Done => (Event::Done, "done"),
@@ -138,7 +138,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
             Outcome::RequeueAfter(delay) | Outcome::Later(delay) => {
                 item.try_add_after(delay, false)
             }
-            Outcome::RequeueRateLimited => item.try_add_after(limited, false),
+            Outcome::RequeueRateLimited => limited,
             Outcome::HoldGroup(hold) => item.hold_group(hold),
         };
         // A key that did not fail and is refused is left. A drain does not deliver it again: those that are
@@ -271,9 +271,8 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     ) -> Result<Duration, Reason> {
         let add = || {
             if !self.queue.is_shutting_down() {
-                let limited = self.queue.limiter.when(item);
-                let delay = after.unwrap_or(limited);
-                if item.try_add_after(delay, true).is_accepted() {
+                let (added, delay) = item.try_retry(after, true);
+                if added.is_accepted() {
                     return Some(delay);
                 }
             }

@@ -1,6 +1,7 @@
 //! Keys that are added later.
 
 mod clock;
+mod debounce;
 mod rules;
 mod shutdown;
 mod threads;

@@ -5,6 +5,7 @@ mod common;
 
 mod backoff;
 mod bucket;
+mod give_back;
 mod limiters;
 mod loops;
 mod retry;

@@ -68,6 +68,10 @@ impl<K: Resource> RateLimiter<Key<K>> for Limiter<K> {
         self.0.when(key.key())
     }
 
+    fn reserve(&self, key: &Key<K>, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        self.0.reserve(key.key(), used)
+    }
+
     fn forget(&self, key: &Key<K>) {
         self.0.forget(key.key());
     }

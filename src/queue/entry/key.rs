@@ -2,13 +2,13 @@
 
 use std::borrow::Borrow;
 use std::hash::Hash;
-use std::time::Duration;
 
 use crate::engine::Core;
 use crate::keys::node::Pinned;
 use crate::keys::state::Level;
 use crate::metrics::Event;
 use crate::sync::Arc;
+use crate::timer::Wait;
 use crate::wait::room::Share;
 use crate::{Added, KeyHandle};
 
@@ -81,7 +81,7 @@ pub(crate) trait Key<N>: Sized {
     fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>>;
 
     /// Adds the key at a level after a delay, if `share` has or gets room for it.
-    fn delay(self, at: Spot<'_, N>, delay: Duration, share: &mut Share<'_>) -> Result<Added, Self>
+    fn delay(self, at: Spot<'_, N>, wait: Wait, share: &mut Share<'_>) -> Result<Added, Self>
     where
         N: Send + Sync + 'static,
     {
@@ -89,7 +89,7 @@ pub(crate) trait Key<N>: Sized {
             return Ok(Added::ShutDown);
         }
         let core = at.core;
-        if delay.is_zero() {
+        if wait.is_zero() {
             let added = self.add(at, share)?;
             if added.is_accepted() {
                 core.note(Event::Retried);
@@ -97,9 +97,11 @@ pub(crate) trait Key<N>: Sized {
             return Ok(added);
         }
         let (pinned, key) = self.pin(at, share)?;
-        let added = core.delay_in(pinned.0.clone(), at.level, delay, share);
+        let added = core.delay_in(pinned.0.clone(), at.level, wait, share);
         drop(pinned);
-        added.ok_or_else(|| key.expect("a key that this call has interned has room"))
+        added
+            .map(|(added, _)| added)
+            .ok_or_else(|| key.expect("a key that this call has interned has room"))
     }
 }
 

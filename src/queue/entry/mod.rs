@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::keys::hash::hash_of;
 use crate::sync::Arc;
+use crate::timer::Wait;
 use crate::wait::receipt::Receipt;
 use crate::wait::room::Turn;
 use crate::{Added, KeyHandle, WorkQueue};
@@ -25,7 +26,7 @@ use key::{Key, Spot};
 /// | setting | without it |
 /// | --- | --- |
 /// | [`level`](Self::level) | the queue's [default level](crate::Builder::default_level) |
-/// | [`after`](Self::after) | now |
+/// | [`after`](Self::after) or [`debounce`](Self::debounce) | now |
 /// | [`tracked`](Self::tracked), in queues of values | no receipt |
 /// | [`refuse`](Self::refuse), [`wait`](Self::wait) or [`within`](Self::within) | the add exceeds the [bound](crate::Builder::capacity) of the queue |
 ///
@@ -68,7 +69,7 @@ pub struct Entry<'q, N, X, W = Exceeds, T = Untracked> {
 pub(crate) struct Target<'q, N, X> {
     pub(crate) at: Spot<'q, N>,
     pub(crate) key: X,
-    pub(crate) delay: Option<Duration>,
+    pub(crate) delay: Option<Wait>,
 }
 
 /// What the verbs of an [`Entry`] return: of one that does not fail for lack of room just what was added, and
@@ -292,10 +293,48 @@ impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
     /// assert_eq!(*queue.get().unwrap().value(), [1, 2]);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    #[doc(alias("debounce", "schedule"))]
+    #[doc(alias = "schedule")]
     #[inline]
     pub fn after(mut self, delay: Duration) -> Self {
-        self.target.delay = Some(delay);
+        self.target.delay = Some(delay.into());
+        self
+    }
+
+    /// Adds once the key has been quiet for `quiet`: each debounced add of the key moves its delay, but not beyond
+    /// `limit` after the first one that is not delivered yet (T4).
+    ///
+    /// The limit of the first add counts until its delay ends: it is over, [cancelled](WorkQueue::cancel),
+    /// [run now](WorkQueue::run_now) or superseded. Then the next add begins anew, also while the key is queued
+    /// or processing. With a `quiet` or `limit` of zero this is a plain add.
+    ///
+    /// Of this and another delay of the key, which [`after`](Self::after) or a retry sets, the earlier one is kept,
+    /// by whatever policy; but a later call of those may replace a debounced delay, if the queue's
+    /// [`DelayPolicy`](crate::DelayPolicy) is not the default. Apart from that a debounced delay is one like any
+    /// other, of a value, too: see [`after`](Self::after), which this replaces.
+    ///
+    /// ```
+    /// # use keyqueue::{Clock, WorkQueue};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let queue = WorkQueue::<&str>::builder().clock(clock).manual_timers().build()?;
+    /// let (quiet, limit) = (Duration::from_millis(100), Duration::from_millis(250));
+    /// let mut delivered = Vec::new();
+    /// for now in (0..500).step_by(50) {
+    ///     queue.entry("a").debounce(quiet, limit).add(); // never quiet
+    ///     time.advance(Duration::from_millis(50));
+    ///     queue.fire_due();
+    ///     delivered.extend(queue.try_iter().map(|_| now + 50));
+    /// }
+    /// assert_eq!(delivered, [250, 500]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[doc(alias("maxWait", "max_wait", "quiet"))]
+    #[inline]
+    pub fn debounce(mut self, quiet: Duration, limit: Duration) -> Self {
+        self.target.delay = Some(Wait {
+            delay: quiet,
+            limit: Some(limit),
+        });
         self
     }
 }

@@ -1,0 +1,301 @@
+//! Debounced adds (T4): after a quiet time, and no later than a limit after the first change. The test
+//! advances the clock, and does not sleep.
+
+use std::time::Duration;
+
+use crate::common::take_all;
+use crate::common::timed::{HOUR, after, built, ms, secs, timed};
+use keyqueue::{
+    Added, Cursor, DelayPolicy, Full, KeySnapshot, Listed, MockClock, WorkQueue, merge,
+};
+use proptest::prelude::*;
+
+const QUIET: Duration = ms(100);
+const LIMIT: Duration = ms(250);
+
+fn change(queue: &WorkQueue<u64>, key: u64) -> Added {
+    queue.entry(key).debounce(QUIET, LIMIT).add()
+}
+
+/// The time until the delay of the only key ends.
+fn due_in(queue: &WorkQueue<u64>) -> Option<Duration> {
+    let page = queue.page(Cursor::default(), Listed::Delayed, 10);
+    page.keys.first().and_then(KeySnapshot::due_in)
+}
+
+/// The milliseconds at which the key comes out that changes at each of `changes`.
+fn deliveries(changes: &[u64]) -> Vec<u64> {
+    let (queue, time) = timed::<u64>();
+    let mut at = Vec::new();
+    for now in 0..1000 {
+        if changes.contains(&now) {
+            assert_eq!(change(&queue, 1), Added::Delayed);
+        }
+        at.extend(after(&queue, &time, ms(1)).iter().map(|_| now + 1));
+    }
+    at
+}
+
+#[test] // T4
+fn a_key_comes_once_it_is_quiet_or_at_the_limit() {
+    assert_eq!(deliveries(&[0]), [100]);
+    assert_eq!(deliveries(&[0, 99]), [199]);
+    assert_eq!(deliveries(&[0, 50, 100, 149]), [249]);
+    assert_eq!(deliveries(&[0, 50, 100, 150, 200]), [250]);
+    // What changes after the limit has a limit of its own.
+    let all: Vec<u64> = (0..600).collect();
+    assert_eq!(deliveries(&all), [250, 500, 699]);
+    // A quiet time beyond the limit.
+    let (queue, time) = timed::<u64>();
+    queue.entry(1).debounce(LIMIT, QUIET).add();
+    assert_eq!(after(&queue, &time, QUIET), [1]);
+    // A time of zero is a plain add (D2).
+    for (quiet, limit) in [(QUIET, ms(0)), (ms(0), LIMIT)] {
+        assert_eq!(queue.entry(1).debounce(quiet, limit).add(), Added::Queued);
+        assert_eq!(take_all(&queue), [1]);
+    }
+}
+
+#[test] // T4: the first change decides about the limit, the last one about the quiet time
+fn changes_with_other_times_are_of_the_same_burst() {
+    let (queue, time) = timed::<u64>();
+    change(&queue, 1);
+    queue.entry(1).debounce(secs(9), HOUR).add();
+    assert_eq!(due_in(&queue), Some(LIMIT));
+    queue.entry(1).debounce(ms(20), HOUR).add();
+    assert_eq!(due_in(&queue), Some(ms(20)));
+    assert_eq!(after(&queue, &time, ms(20)), [1]);
+    assert_eq!(after(&queue, &time, HOUR), []);
+}
+
+#[test] // T4, D3
+fn of_a_burst_and_another_delay_the_earlier_one_counts() {
+    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
+    for policy in [Earliest, KeepFirst, Latest, Replace] {
+        let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(policy));
+        queue.add_after(1, HOUR);
+        queue.entry(1).debounce(QUIET, LIMIT).add();
+        assert_eq!(after(&queue, &time, QUIET), [1], "{policy:?}");
+        queue.add_after(1, ms(60));
+        queue.entry(1).debounce(QUIET, LIMIT).add();
+        queue.entry(1).debounce(QUIET, LIMIT).add();
+        assert_eq!(after(&queue, &time, ms(60)), [1], "{policy:?}");
+        assert_eq!(after(&queue, &time, HOUR), [], "{policy:?}");
+    }
+}
+
+#[test] // T4: a retry that is pending is no obstacle, and one that comes is merged
+fn a_burst_meets_retries_of_its_key() {
+    let (queue, time) = timed::<u64>();
+    queue.add(1);
+    let item = queue.try_get().unwrap();
+    assert_eq!(change(&queue, 1), Added::Delayed);
+    assert_eq!(item.retry_after(secs(9)), Added::Delayed);
+    assert_eq!(due_in(&queue), Some(QUIET));
+    time.advance(QUIET);
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(
+        queue.try_get().unwrap().retry_after(secs(9)),
+        Added::Delayed
+    );
+    change(&queue, 1);
+    assert_eq!(after(&queue, &time, QUIET), [1]);
+    assert_eq!(after(&queue, &time, HOUR), []);
+}
+
+#[test] // T4, D4: the limit is that of the first change that no delivery serves yet
+fn a_key_that_is_queued_or_processing_is_debounced_as_well() {
+    let (queue, time) = timed::<u64>();
+    queue.add(1);
+    for now in 0..5 {
+        assert_eq!(change(&queue, 1), Added::Delayed, "queued, {now}");
+        time.advance(ms(50));
+    }
+    assert_eq!(queue.fire_due(), 1);
+    let item = queue.try_get().unwrap();
+    assert!(queue.is_empty(), "it has merged");
+    for now in 0..5 {
+        assert_eq!(change(&queue, 1), Added::Delayed, "processing, {now}");
+        time.advance(ms(50));
+    }
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(change(&queue, 1), Added::Delayed, "dirty");
+    item.done();
+    assert_eq!(take_all(&queue), [1]);
+    assert_eq!(after(&queue, &time, QUIET), [1]);
+}
+
+#[test] // T4, D5
+fn a_debounced_add_of_a_key_that_comes_sooner_merges_if_adds_supersede() {
+    let (queue, time) = built::<u64, _>(|builder| builder.supersede_delays(true));
+    change(&queue, 1);
+    time.advance(ms(50));
+    assert_eq!(queue.add(1), Added::Queued);
+    assert_eq!(change(&queue, 1), Added::Merged, "queued");
+    let item = queue.try_get().unwrap();
+    assert_eq!(change(&queue, 1), Added::Delayed, "processing");
+    time.advance(ms(10));
+    assert_eq!(due_in(&queue), Some(ms(90)));
+    item.done();
+    assert_eq!(after(&queue, &time, ms(90)), [1]);
+    assert_eq!(after(&queue, &time, HOUR), []);
+}
+
+#[test] // T4, B1
+fn a_key_that_is_debounced_needs_no_more_room() {
+    let (queue, time) = built::<u64, _>(|builder| builder.capacity(1));
+    let full = |key: u64| queue.entry(key).refuse().debounce(QUIET, LIMIT).add();
+    assert_eq!(full(1), Ok(Added::Delayed));
+    time.advance(ms(50));
+    assert_eq!(full(1), Ok(Added::Delayed));
+    assert_eq!(full(2), Err(Full(2)));
+    assert_eq!(after(&queue, &time, QUIET), [1]);
+    assert_eq!(full(2), Ok(Added::Delayed));
+    assert!(queue.cancel(&2));
+    assert_eq!(full(3), Ok(Added::Delayed));
+}
+
+#[test] // T4, S5
+fn a_burst_ends_with_its_queue_as_other_delays_do() {
+    let (queue, _) = timed::<u64>();
+    change(&queue, 1);
+    change(&queue, 1);
+    assert_eq!(queue.shut_down().delayed, 1);
+    assert_eq!(change(&queue, 2), Added::ShutDown);
+
+    let (queue, _) = built::<u64, _>(|builder| builder.drain_delays(true));
+    change(&queue, 1);
+    change(&queue, 1);
+    let drained = queue.drain_timeout(ms(0));
+    assert_eq!((drained.left.queued, drained.left.delayed), (1, 0));
+    assert_eq!(take_all(&queue), [1]);
+}
+
+#[test] // T4, V1
+fn values_of_a_burst_are_merged() {
+    let (clock, time) = keyqueue::Clock::mock();
+    let builder = WorkQueue::<String>::builder().clock(clock).manual_timers();
+    let queue = builder.merge(merge::append::<Vec<_>, _>).build().unwrap();
+    for n in 0..5 {
+        let entry = queue.entry_ref("a").debounce(QUIET, LIMIT);
+        let added = match n % 2 {
+            0 => entry.put(vec![n]),
+            _ => entry.update(|values| values.push(n)),
+        };
+        assert_eq!(added, Added::Delayed);
+        assert!(queue.try_get().is_err());
+        time.advance(ms(50));
+        queue.fire_due();
+    }
+    assert_eq!(*queue.try_get().unwrap().value(), [0, 1, 2, 3, 4]);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Change(u64, u64),
+    Delay(u64),
+    Add,
+    Cancel,
+    RunNow,
+    Wait(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (1..40_u64, 1..90_u64).prop_map(|(quiet, limit)| Op::Change(quiet, limit)),
+        1 => (1..90_u64).prop_map(Op::Delay),
+        1 => Just(Op::Add),
+        1 => Just(Op::Cancel),
+        1 => Just(Op::RunNow),
+        6 => (1..20_u64).prop_map(Op::Wait),
+    ]
+}
+
+/// What the only key does, in milliseconds.
+#[derive(Default)]
+struct Model {
+    now: u64,
+    due: Option<u64>,
+    /// Of a burst.
+    limit: Option<u64>,
+}
+
+impl Model {
+    fn set(&mut self, due: Option<u64>, limit: Option<u64>) {
+        (self.due, self.limit) = (due, limit);
+    }
+
+    fn change(&mut self, quiet: u64, limit: u64) {
+        let (quiet, own) = (self.now + quiet, self.now + limit);
+        match (self.due, self.limit) {
+            (_, Some(limit)) => self.due = Some(quiet.min(limit)),
+            (Some(due), None) if due <= quiet.min(own) => {}
+            _ => self.set(Some(quiet.min(own)), Some(own)),
+        }
+    }
+}
+
+fn run(queue: &WorkQueue<u64>, time: &MockClock, supersedes: bool, ops: &[Op]) {
+    let handle = queue.handle(1);
+    let mut model = Model::default();
+    for (n, op) in ops.iter().enumerate() {
+        let mut delivered = false;
+        match *op {
+            Op::Change(quiet, limit) => {
+                let (q, l) = (ms(quiet), ms(limit));
+                let added = match n % 3 {
+                    0 => queue.entry(1).debounce(q, l).add(),
+                    1 => queue.entry_ref(&1).debounce(q, l).add(),
+                    _ => handle.entry().debounce(q, l).add(),
+                };
+                assert_eq!(added, Added::Delayed);
+                model.change(quiet, limit);
+            }
+            Op::Delay(delay) => {
+                queue.add_after(1, ms(delay));
+                if model.due.is_none_or(|due| model.now + delay < due) {
+                    model.set(Some(model.now + delay), None);
+                }
+            }
+            Op::Add => {
+                queue.add(1);
+                delivered = true;
+                if supersedes {
+                    model.set(None, None);
+                }
+            }
+            Op::Cancel => {
+                assert_eq!(queue.cancel(&1), model.due.is_some());
+                model.set(None, None);
+            }
+            Op::RunNow => {
+                delivered = model.due.is_some();
+                assert_eq!(queue.run_now(&1).is_some(), delivered);
+                model.set(None, None);
+            }
+            Op::Wait(wait) => {
+                model.now += wait;
+                time.advance(ms(wait));
+                queue.fire_due();
+                if model.due.is_some_and(|due| due <= model.now) {
+                    delivered = true;
+                    model.set(None, None);
+                }
+            }
+        }
+        assert_eq!(take_all(queue).len(), usize::from(delivered), "{op:?}, {n}");
+        let left = model.due.map(|due| ms(due - model.now));
+        assert_eq!(due_in(queue), left, "{op:?}, {n}");
+    }
+}
+
+proptest! {
+    #[test] // T4
+    fn debounced_adds_agree_with_a_model(
+        supersedes in any::<bool>(),
+        ops in proptest::collection::vec(op(), 1..200),
+    ) {
+        let (queue, time) = built::<u64, _>(|builder| builder.supersede_delays(supersedes));
+        run(&queue, &time, supersedes, &ops);
+    }
+}
