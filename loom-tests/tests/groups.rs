@@ -13,7 +13,7 @@ use keyqueue::{Added, Cursor, Listed, State, TryGetError, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Settings, check, queue_of, spawn_with};
 use loom::sync::Arc;
 
-type Queue = Arc<WorkQueue<u8, keyqueue::limiter::NoLimit, FixedHasher>>;
+type Queue = Arc<WorkQueue<u8, FixedHasher>>;
 
 /// Keys below 10 are in one group, the others in another.
 fn grouped(set: impl FnOnce(Settings) -> Settings) -> Queue {

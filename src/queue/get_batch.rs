@@ -88,7 +88,7 @@ impl From<usize> for UpTo {
     }
 }
 
-impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
+impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
     /// like [`get`](Self::get), and does not wait for more, unless `max` is [`UpTo`] with a linger. Returns `None`
     /// when `get` does. A `max` of 0 counts as 1.
@@ -107,7 +107,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias("chunk", "recv_many", "linger"))]
     #[must_use = "dropping the batch at once finishes all of its keys"]
-    pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, L, S>> {
+    pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, S>> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
             return self.linger(up_to, None).ok();
@@ -134,7 +134,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
         &self,
         max: impl Into<UpTo>,
         limit: Duration,
-    ) -> Result<Batch<'_, K, L, S>, GetTimeoutError> {
+    ) -> Result<Batch<'_, K, S>, GetTimeoutError> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
             return in_time(self.linger(up_to, deadline_in(limit)));
@@ -159,7 +159,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
     /// assert!(queue.get_batch_async(2).await.is_none());
     /// # });
     /// ```
-    pub async fn get_batch_async(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, L, S>> {
+    pub async fn get_batch_async(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, S>> {
         let up_to = max.into();
         if up_to.linger.is_zero() {
             let first = self.get_async().await?;
@@ -182,7 +182,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
         &self,
         up_to: UpTo,
         deadline: Option<Instant>,
-    ) -> Result<Batch<'_, K, L, S>, TryGetError> {
+    ) -> Result<Batch<'_, K, S>, TryGetError> {
         loop {
             if block_until(&mut Glance::new(&self.core), deadline).is_none() {
                 return Err(TryGetError::Empty);
@@ -197,7 +197,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
     }
 }
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Like [`get_batch`](Self::get_batch), but waits for no key at all.
     ///
     /// # Errors
@@ -210,12 +210,12 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(queue.try_get_batch(100).unwrap().len(), 3);
     /// assert_eq!(queue.try_get_batch(100).unwrap_err(), TryGetError::Empty);
     /// ```
-    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, L, S>, TryGetError> {
+    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, S>, TryGetError> {
         Ok(self.fill(self.try_get()?, max))
     }
 
     /// Takes what is queued behind `first`, up to `max` keys in all, without waiting.
-    fn fill<'q>(&'q self, first: Item<'q, K, L, S>, max: usize) -> Batch<'q, K, L, S> {
+    fn fill<'q>(&'q self, first: Item<'q, K, S>, max: usize) -> Batch<'q, K, S> {
         let mut items = Vec::with_capacity(max.clamp(1, ROOM));
         items.push(first);
         let core = &*self.core;

@@ -109,7 +109,7 @@ impl<K> KeySnapshot<'_, K> {
     }
 }
 
-impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns every key that is queued, processing or delayed, with its state.
     ///
     /// The queue keeps running: each key is as it was at some moment during the call, and its state
@@ -265,7 +265,7 @@ pub struct Counts {
     pub processing: usize,
 }
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns how many keys are queued, delayed and processing.
     ///
     /// Each key is counted as it is at some moment during the call. Takes time proportional to the

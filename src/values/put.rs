@@ -7,7 +7,7 @@ use super::Valued;
 use crate::keys::hash::hash_of;
 use crate::{Added, KeyHandle, ValueQueue};
 
-impl<K, V, L, S> ValueQueue<K, V, L, S>
+impl<K, V, S> ValueQueue<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,

@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 
 use super::Source;
 use super::stop::StopFlag;
-use crate::limiter::NoLimit;
 use crate::{DefaultHasher, Remaining};
 
 /// A handle to workers in the background: to threads, from [`Workers::spawn`](super::Workers::spawn), or
@@ -27,13 +26,8 @@ use crate::{DefaultHasher, Remaining};
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[must_use = "dropping it aborts the workers"]
-pub struct Running<
-    K: 'static,
-    L: 'static = NoLimit,
-    S: 'static = DefaultHasher,
-    W: Worker = JoinHandle<()>,
-> {
-    pub(super) queue: Arc<Source<'static, K, L, S>>,
+pub struct Running<K: 'static, S: 'static = DefaultHasher, W: Worker = JoinHandle<()>> {
+    pub(super) queue: Arc<Source<'static, K, S>>,
     pub(super) stop: Arc<StopFlag>,
     pub(super) workers: Vec<W>,
 }
@@ -52,8 +46,8 @@ impl Worker for JoinHandle<()> {
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static, W: Worker> Running<K, L, S, W> {
-    pub(super) fn over(queue: &Arc<Source<'static, K, L, S>>) -> Self {
+impl<K: 'static, S: 'static, W: Worker> Running<K, S, W> {
+    pub(super) fn over(queue: &Arc<Source<'static, K, S>>) -> Self {
         Running {
             queue: Arc::clone(queue),
             stop: Arc::new(StopFlag::new()),
@@ -86,13 +80,13 @@ impl<K: 'static, L: 'static, S: 'static, W: Worker> Running<K, L, S, W> {
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static, W: Worker> Drop for Running<K, L, S, W> {
+impl<K: 'static, S: 'static, W: Worker> Drop for Running<K, S, W> {
     fn drop(&mut self) {
         self.abort();
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static, W: Worker> fmt::Debug for Running<K, L, S, W> {
+impl<K: 'static, S: 'static, W: Worker> fmt::Debug for Running<K, S, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
             .field("queue", &**self.queue)

@@ -27,14 +27,14 @@ pub(super) type Said<E> = Result<Verdict<E>, String>;
 type Retry = Result<Option<Duration>, Reason>;
 
 /// A key that is given up.
-pub(super) enum Lost<'i, 'q, K, L, S> {
+pub(super) enum Lost<'i, 'q, K, S> {
     /// The worker still holds it.
-    Held(&'i mut Item<'q, K, L, S>),
+    Held(&'i mut Item<'q, K, S>),
     /// Its retry was dropped: it is idle, and closed.
     Dropped(&'i KeyHandle<K>),
 }
 
-impl<K, L, S> Lost<'_, '_, K, L, S> {
+impl<K, S> Lost<'_, '_, K, S> {
     pub(super) fn key(&self) -> &K {
         match self {
             Lost::Held(item) => item.key(),
@@ -50,7 +50,7 @@ impl<K, L, S> Lost<'_, '_, K, L, S> {
     }
 }
 
-impl<K, V, L, S> Lost<'_, '_, Valued<K, V>, L, S> {
+impl<K, V, S> Lost<'_, '_, Valued<K, V>, S> {
     pub(super) fn take_value(&mut self) -> Option<V> {
         match self {
             Lost::Held(item) => item.take(),
@@ -59,7 +59,7 @@ impl<K, V, L, S> Lost<'_, '_, Valued<K, V>, L, S> {
     }
 }
 
-impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K, L, S, E> {
+impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
     /// Handles the result of the function for a key. Never panics.
     ///
     /// Returns the call of an async hook, with the item, which the worker holds while it awaits the
@@ -67,10 +67,10 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     #[must_use = "the hook is to be awaited"]
     pub(super) fn settle<'q>(
         &self,
-        mut item: Item<'q, K, L, S>,
+        mut item: Item<'q, K, S>,
         said: Said<E>,
         span: &Span,
-    ) -> Option<(Item<'q, K, L, S>, Report<'a>)> {
+    ) -> Option<(Item<'q, K, S>, Report<'a>)> {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
         let settle = move || {
@@ -103,7 +103,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     /// Fails with the message of the limiter's panic.
     fn succeeded(
         &self,
-        item: &mut Item<'_, K, L, S>,
+        item: &mut Item<'_, K, S>,
         outcome: Outcome,
         span: &Span,
     ) -> Result<(), String> {
@@ -141,7 +141,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
 
     fn failed(
         &self,
-        item: &mut Item<'_, K, L, S>,
+        item: &mut Item<'_, K, S>,
         failure: Failure<E>,
         retry: Retry,
         span: &Span,
@@ -199,7 +199,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     }
 
     /// Forgets a key, and keeps or reports it. Returns the call of an async hook.
-    fn give_up(&self, mut lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    fn give_up(&self, mut lost: Lost<'_, '_, K, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
         self.queue.core.note(Event::GivenUp);
         self.forget(lost.key());
         self.trace_given_up(lost.key(), &given_up);
@@ -235,7 +235,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     /// Returns the delay, or why there is no retry.
     fn retry(
         &self,
-        item: &mut Item<'_, K, L, S>,
+        item: &mut Item<'_, K, S>,
         after: Option<Duration>,
     ) -> Result<Duration, Reason> {
         let add = || {

@@ -11,7 +11,6 @@ use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
 use super::{Hook, IntoVerdict, Key, Loop, Running, Workers, attempt};
-use crate::limiter::RateLimiter;
 use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
 use crate::sync::catch_panic::catch_panic;
@@ -25,10 +24,9 @@ use crate::{ConfigError, Drained};
 /// bound leaves half of them free.
 pub(super) const MOST_THREADS: usize = 1 << 13;
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
+impl<K, S, E> Workers<'_, K, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
     S: BuildHasher + Send + Sync,
     E: fmt::Display,
 {
@@ -80,7 +78,7 @@ where
     pub fn spawn<R: IntoVerdict<Error = E>>(
         self,
         f: impl Fn(&K) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, L, S>, ConfigError>
+    ) -> Result<Running<K, S>, ConfigError>
     where
         Self: 'static,
     {
@@ -88,9 +86,7 @@ where
     }
 }
 
-impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
-    Loop<'_, K, L, S, E>
-{
+impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
     /// Runs threads that call `f`, of which the calling thread is one.
     pub(super) fn run<M: Lend<K>, R: IntoVerdict<Error = E>>(
         self,
@@ -111,7 +107,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
     pub(super) fn spawn<M: Lend<K>, R: IntoVerdict<Error = E>>(
         self,
         f: impl Fn(&K, &mut M::Loan) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, L, S>, ConfigError>
+    ) -> Result<Running<K, S>, ConfigError>
     where
         Self: 'static,
     {
@@ -189,7 +185,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
+impl<K: 'static, S: 'static> Running<K, S> {
     /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
     /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
     /// that is still queued then is not delivered to these workers. Workers that have nothing left to

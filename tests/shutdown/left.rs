@@ -48,7 +48,7 @@ fn each_key_that_is_not_finished_is_left_once() {
         queue.shut_down();
         assert_eq!(retried.retry_after(MS), Added::ShutDown);
         assert_eq!(done.retry_after(MS), Added::ShutDown);
-        let taken = |queue: &WorkQueue<u64, _, _>| -> BTreeSet<_> {
+        let taken = |queue: &WorkQueue<u64, _>| -> BTreeSet<_> {
             let left = queue.take_left().into_iter();
             left.map(|left| (left.key, left.reason)).collect()
         };

@@ -401,7 +401,7 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
         let mine = Arc::clone(&handle);
         let workers = Workers::shared(Arc::clone(&queue)).threads(3);
         let running = workers.spawn(move |_: &u64| {
-            let running: Running<_, _, _> = mine.lock().unwrap().take().expect("one key only");
+            let running: Running<_> = mine.lock().unwrap().take().expect("one key only");
             if join {
                 assert_eq!(running.stop().processing, 1);
                 running.join();

@@ -15,7 +15,6 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Clock, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue};
 
 use crate::linear::{Call, Do, KEYS, Part, Via};
@@ -23,8 +22,8 @@ use crate::{Setup, Spreading};
 
 const TICK: Duration = Duration::from_millis(1);
 
-type Queue = WorkQueue<u8, NoLimit, Spreading>;
-type Held<'q> = Item<'q, u8, NoLimit, Spreading>;
+type Queue = WorkQueue<u8, Spreading>;
+type Held<'q> = Item<'q, u8, Spreading>;
 
 /// The keys that a get returned, or the part that says that there was none.
 type Got<'q> = Result<Vec<Held<'q>>, Part>;

@@ -17,13 +17,11 @@ use std::time::Duration;
 use crate::ledger::Key;
 use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
 use keyqueue::entry::EntryKey;
-use keyqueue::limiter::NoLimit;
 use keyqueue::{
     Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetTimeoutError, Item,
     KeyHandle, MockClock, TryGetError, WorkQueue,
 };
 
-use limiter::Limiter;
 use waiting::{Waiting, compare_wakes};
 
 const GETTERS: usize = 4;
@@ -31,9 +29,9 @@ const DRAINERS: usize = 2;
 /// The clock stays below this, in nanoseconds: it ends at 2^64, and a bucket's tokens with it.
 const END: u128 = 1 << 62;
 
-type Queue = WorkQueue<Key, Limiter<Key>, Spreading>;
-type Held<'q> = Item<'q, Key, Limiter<Key>, Spreading>;
-type Getter<'q> = GetAsync<'q, Key, Limiter<Key>, Spreading>;
+type Queue = WorkQueue<Key, Spreading>;
+type Held<'q> = Item<'q, Key, Spreading>;
+type Getter<'q> = GetAsync<'q, Key, Spreading>;
 type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.
@@ -487,7 +485,7 @@ pub(crate) fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
 }
 
 /// The settings of a queue that do not depend on what its keys are.
-pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, NoLimit, Spreading>
+pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, Spreading>
 where
     K: Hash + Eq + Send + Sync + 'static,
 {
