@@ -12,7 +12,7 @@ use crate::queue::item::Parameters;
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 use crate::wait::blocking::deadline_in;
-use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
+use crate::{DefaultHasher, GetError, Item, WorkQueue};
 
 impl<K, S> WorkQueue<K, S> {
     /// Takes the key at the head of the queue, and waits for one if there is none.
@@ -72,17 +72,17 @@ impl<K, S> WorkQueue<K, S> {
     /// Returns an error if nothing is queued now, or if the queue is shut down and nothing will be.
     ///
     /// ```
-    /// # use keyqueue::{TryGetError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// let queue = WorkQueue::new();
-    /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    /// assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     /// queue.add("a");
     /// assert_eq!(*queue.try_get().unwrap(), "a");
     /// queue.shut_down();
-    /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+    /// assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     /// ```
     #[doc(alias("try_pop", "try_recv"))]
     #[inline]
-    pub fn try_get(&self) -> Result<Item<'_, K, S>, TryGetError> {
+    pub fn try_get(&self) -> Result<Item<'_, K, S>, GetError> {
         let core = &*self.core;
         Item::new(self, core.take().or_else(|| core.look_and_take()))
     }
@@ -95,16 +95,16 @@ impl<K, S> WorkQueue<K, S> {
     /// be.
     ///
     /// ```
-    /// # use keyqueue::{GetTimeoutError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// # use std::time::Duration;
     /// let queue = WorkQueue::<u64>::new();
     /// let error = queue.get_timeout(Duration::from_millis(1)).unwrap_err();
-    /// assert_eq!(error, GetTimeoutError::Timeout);
+    /// assert_eq!(error, GetError::Empty);
     /// ```
     #[doc(alias = "recv_timeout")]
-    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, S>, GetTimeoutError> {
+    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, S>, GetError> {
         let core = &*self.core;
-        in_time(Item::new(self, core.take_wait(deadline_in(limit))))
+        Item::new(self, core.take_wait(deadline_in(limit)))
     }
 
     /// Like [`get`](Self::get), for tasks of any executor.
@@ -128,14 +128,6 @@ impl<K, S> WorkQueue<K, S> {
     pub fn get_async(&self) -> GetAsync<'_, K, S> {
         GetAsync::new(self)
     }
-}
-
-/// Returns what a wait with a limit has got.
-pub(super) fn in_time<T>(got: Result<T, TryGetError>) -> Result<T, GetTimeoutError> {
-    got.map_err(|error| match error {
-        TryGetError::Empty => GetTimeoutError::Timeout,
-        TryGetError::ShutDown => GetTimeoutError::ShutDown,
-    })
 }
 
 /// The future of [`WorkQueue::get_async`], and for another `Q` of

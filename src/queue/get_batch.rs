@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::engine::lingering::{Glance, Linger};
-use crate::queue::get::in_time;
 use crate::sync::thread;
 use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::let_others_run;
-use crate::{Batch, GetTimeoutError, Item, TryGetError, WorkQueue};
+use crate::{Batch, GetError, Item, WorkQueue};
 
 /// The number of items that a batch has room for at first.
 const ROOM: usize = 64;
@@ -122,22 +121,22 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     /// Returns an error when [`get_timeout`](Self::get_timeout) does.
     ///
     /// ```
-    /// # use keyqueue::{GetTimeoutError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// # use std::time::Duration;
     /// let queue = WorkQueue::from_iter([1, 2, 3]);
     /// let limit = Duration::from_millis(1);
     /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap().len(), 2);
     /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap().len(), 1); // did not wait for another
-    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap_err(), GetTimeoutError::Timeout);
+    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap_err(), GetError::Empty);
     /// ```
     pub fn get_batch_timeout(
         &self,
         max: impl Into<UpTo>,
         limit: Duration,
-    ) -> Result<Batch<'_, K, S>, GetTimeoutError> {
+    ) -> Result<Batch<'_, K, S>, GetError> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
-            return in_time(self.linger(up_to, deadline_in(limit)));
+            return self.linger(up_to, deadline_in(limit));
         }
         Ok(self.fill(self.get_timeout(limit)?, up_to.max))
     }
@@ -170,27 +169,23 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
             Linger::new(&self.core, up_to.max, up_to.linger).await;
             match self.try_get_batch(up_to.max) {
                 Ok(batch) => return Some(batch),
-                Err(TryGetError::ShutDown) => return None,
+                Err(GetError::ShutDown) => return None,
                 // A key without a value, or one that another thread is just about to push or has taken.
-                Err(TryGetError::Empty) => let_others_run().await,
+                Err(GetError::Empty) => let_others_run().await,
             }
         }
     }
 
     /// Waits for the first key until `deadline`, and then for more.
-    fn linger(
-        &self,
-        up_to: UpTo,
-        deadline: Option<Instant>,
-    ) -> Result<Batch<'_, K, S>, TryGetError> {
+    fn linger(&self, up_to: UpTo, deadline: Option<Instant>) -> Result<Batch<'_, K, S>, GetError> {
         loop {
             if block_until(&mut Glance::new(&self.core), deadline).is_none() {
-                return Err(TryGetError::Empty);
+                return Err(GetError::Empty);
             }
             block_until(&mut Linger::new(&self.core, up_to.max, up_to.linger), None);
             match self.try_get_batch(up_to.max) {
                 // As above.
-                Err(TryGetError::Empty) => thread::yield_now(),
+                Err(GetError::Empty) => thread::yield_now(),
                 result => return result,
             }
         }
@@ -205,12 +200,12 @@ impl<K, S> WorkQueue<K, S> {
     /// Returns an error when [`try_get`](Self::try_get) does.
     ///
     /// ```
-    /// # use keyqueue::{TryGetError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// let queue = WorkQueue::from_iter([1, 2, 3]);
     /// assert_eq!(queue.try_get_batch(100).unwrap().len(), 3);
-    /// assert_eq!(queue.try_get_batch(100).unwrap_err(), TryGetError::Empty);
+    /// assert_eq!(queue.try_get_batch(100).unwrap_err(), GetError::Empty);
     /// ```
-    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, S>, TryGetError> {
+    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, S>, GetError> {
         Ok(self.fill(self.try_get()?, max))
     }
 

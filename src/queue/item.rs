@@ -13,7 +13,7 @@ use crate::keys::node::{Held, Pin};
 use crate::keys::state::Level;
 use crate::limiter::RateLimiter;
 use crate::sync::{Arc, assert_unlocked};
-use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
+use crate::{Added, DefaultHasher, Ended, GetError, KeyHandle, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -52,11 +52,11 @@ pub(super) type Parameters<'q, K, S> = fn() -> (&'q (), K, S);
 impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, TryGetError> {
+    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, GetError> {
         match taken {
             Taken::Key(held) => Ok(Item::of(queue, held)),
-            Taken::Empty => Err(TryGetError::Empty),
-            Taken::Ended => Err(TryGetError::ShutDown),
+            Taken::Empty => Err(GetError::Empty),
+            Taken::Ended => Err(GetError::ShutDown),
         }
     }
 

@@ -30,7 +30,7 @@ use std::thread;
 
 pub(crate) use rig::{eventually, watchdog};
 
-use keyqueue::{DefaultHasher, Remaining, TryGetError, WorkQueue};
+use keyqueue::{DefaultHasher, GetError, Remaining, WorkQueue};
 
 /// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
 /// longer than the whole takes a processor.
@@ -225,7 +225,7 @@ pub(crate) fn take_all<K: Clone, S>(queue: &WorkQueue<K, S>) -> Vec<K> {
 /// Fails if a key is queued, or if the queue is shut down.
 #[track_caller]
 pub(crate) fn assert_nothing_queued<K: Debug, S>(queue: &WorkQueue<K, S>) {
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     assert_eq!(queue.len(), 0);
 }
 

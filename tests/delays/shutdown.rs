@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, NS, built, ms, secs, timed};
 use crate::common::{eventually, figures, scaled, watchdog};
-use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError, WorkQueue};
+use keyqueue::{Added, DrainEnd, Drained, GetError, Remaining, WorkQueue};
 
 /// Takes what is left until the queue ends.
 fn rest(queue: &WorkQueue<u64>) -> Vec<u64> {
@@ -31,7 +31,7 @@ fn add_after_on_a_queue_that_is_shut_down_is_refused() {
         assert_eq!(queue.add_after("foo", delay), Added::ShutDown, "drained");
         time.advance(HOUR);
         assert_eq!(queue.fire_due(), 0);
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, MS};
 use crate::common::{eventually, poll, scaled, with_queues};
 use keyqueue::worker::{GivenUp, Outcome, Reason, Verdict, Workers};
-use keyqueue::{Added, DrainEnd, LeftReason, State, TryGetError, WorkQueue};
+use keyqueue::{Added, DrainEnd, GetError, LeftReason, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
@@ -98,12 +98,12 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
     thread::scope(|scope| {
         let drain = scope.spawn(|| queue.shut_down_with_drain());
         eventually("the drain has begun", || queue.is_shutting_down());
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty, "not over");
+        assert_eq!(queue.try_get().unwrap_err(), GetError::Empty, "not over");
         assert_eq!(item.retry_after(HOUR), Added::Deferred);
         let item = queue.get().unwrap();
         assert_eq!(
             queue.try_get().unwrap_err(),
-            TryGetError::Empty,
+            GetError::Empty,
             "still not over"
         );
         assert_eq!(item.retry(), Added::Deferred, "as often as it likes");
@@ -111,7 +111,7 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
         let drained = drain.join().unwrap();
         assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 0));
     });
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     assert!(queue.take_left().is_empty());
 }
 

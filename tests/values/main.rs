@@ -26,7 +26,7 @@ mod workers;
 
 use std::hash::{BuildHasher, Hash};
 
-use keyqueue::{Builder, Clock, MockClock, TryGetError, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Builder, Clock, GetError, MockClock, ValueQueue, Valued, WorkQueue, merge};
 
 /// A queue whose values are lists, so that a value shows what was merged, and in which order.
 pub(crate) type Lists<K = &'static str> = ValueQueue<K, Vec<u32>>;
@@ -65,5 +65,5 @@ pub(crate) fn assert_nothing_delivered<K, V>(queue: &ValueQueue<K, V>)
 where
     K: std::fmt::Debug,
 {
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
 }

@@ -8,7 +8,7 @@ use crate::common::timed::{HOUR, MS, built, ms, secs, timed};
 use crate::common::{Config, with_these_queues};
 use crate::common::{Queue, Task, eventually, poll_until_idle, take_all, waiting, watchdog};
 use keyqueue::worker::Workers;
-use keyqueue::{Batch, Clock, GetTimeoutError, UpTo, WorkQueue, merge};
+use keyqueue::{Batch, Clock, GetError, UpTo, WorkQueue, merge};
 
 fn keys(batch: &Batch<'_, u64>) -> Vec<u64> {
     batch.iter().map(|item| **item).collect()
@@ -319,7 +319,7 @@ fn threads_linger_by_the_queues_clock() {
             let up_to = UpTo::new(9).linger(secs(5));
             let limit = Duration::from_millis(1);
             let none = queue.get_batch_timeout(up_to, limit).unwrap_err();
-            assert_eq!(none, GetTimeoutError::Timeout);
+            assert_eq!(none, GetError::Empty);
             thread::scope(|scope| {
                 let get = || queue.get_batch_timeout(up_to, HOUR).unwrap().len();
                 let getter = scope.spawn(get);

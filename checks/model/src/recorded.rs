@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue};
+use keyqueue::{Added, Clock, GetError, Item, KeyHandle, MockClock, WorkQueue};
 
 use crate::linear::{Call, Do, KEYS, Part, Via};
 use crate::{Setup, Spreading};
@@ -91,16 +91,16 @@ impl Subject {
     fn try_get(&self) -> Got<'_> {
         let got = self.queue.try_get();
         got.map(one).map_err(|error| match error {
-            TryGetError::Empty => Part::Empty,
-            TryGetError::ShutDown => Part::Ended,
+            GetError::Empty => Part::Empty,
+            GetError::ShutDown => Part::Ended,
         })
     }
 
     fn get_timeout(&self, micros: u8) -> Got<'_> {
         let got = self.queue.get_timeout(Duration::from_micros(micros.into()));
         got.map(one).map_err(|error| match error {
-            GetTimeoutError::Timeout => Part::Empty,
-            GetTimeoutError::ShutDown => Part::Ended,
+            GetError::Empty => Part::Empty,
+            GetError::ShutDown => Part::Ended,
         })
     }
 

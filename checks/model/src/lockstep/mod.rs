@@ -18,8 +18,8 @@ use crate::ledger::Key;
 use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
 use keyqueue::entry::EntryKey;
 use keyqueue::{
-    Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetTimeoutError, Item,
-    KeyHandle, MockClock, TryGetError, WorkQueue,
+    Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetError, Item, KeyHandle,
+    MockClock, WorkQueue,
 };
 
 use waiting::{Waiting, compare_wakes};
@@ -226,13 +226,10 @@ impl<'q> Lockstep<'q> {
                 self.got(got);
             }
             Op::Get if self.would_wait() => {}
-            Op::Get => self.got(self.queue.get().ok_or(TryGetError::ShutDown)),
+            Op::Get => self.got(self.queue.get().ok_or(GetError::ShutDown)),
             Op::GetTimeout => {
                 let got = self.queue.get_timeout(Duration::ZERO);
-                self.got(got.map_err(|error| match error {
-                    GetTimeoutError::Timeout => TryGetError::Empty,
-                    GetTimeoutError::ShutDown => TryGetError::ShutDown,
-                }));
+                self.got(got);
             }
             Op::GetBatch(_) if self.would_wait() => {}
             Op::GetBatch(max) => self.get_batch(usize::from(max)),
@@ -349,12 +346,12 @@ impl<'q> Lockstep<'q> {
     }
 
     /// Compares a result, and keeps the item.
-    fn got(&mut self, got: Result<Held<'q>, TryGetError>) {
+    fn got(&mut self, got: Result<Held<'q>, GetError>) {
         let expected = self.model.get();
         self.keep(got, expected);
     }
 
-    fn keep(&mut self, got: Result<Held<'q>, TryGetError>, expected: Result<u64, TryGetError>) {
+    fn keep(&mut self, got: Result<Held<'q>, GetError>, expected: Result<u64, GetError>) {
         let id = got.as_ref().map(|item| item.number);
         assert_eq!(id.map_err(|none| *none), expected);
         if let Ok(item) = got {
@@ -372,7 +369,7 @@ impl<'q> Lockstep<'q> {
     fn would_wait(&self) -> bool {
         if self.model.has_ended() {
             let got = self.queue.try_get();
-            assert_eq!(got.err(), Some(TryGetError::ShutDown));
+            assert_eq!(got.err(), Some(GetError::ShutDown));
         } else if !self.model.is_empty() {
             assert!(!self.queue.is_empty());
         }
@@ -402,7 +399,7 @@ impl<'q> Lockstep<'q> {
             (Poll::Pending, None) => {}
             (Poll::Ready(got), Some(expected)) => {
                 self.getters[who] = None;
-                self.keep(got.ok_or(TryGetError::ShutDown), expected);
+                self.keep(got.ok_or(GetError::ShutDown), expected);
             }
             (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
         }

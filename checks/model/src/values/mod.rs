@@ -16,7 +16,7 @@ use crate::lockstep::{choose, settings, take_one};
 use crate::{By, Settings, Setup, Spreading};
 use keyqueue::entry::ValueKey;
 use keyqueue::{
-    Added, Clock, Entry, Full, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue,
+    Added, Clock, Entry, Full, GetError, KeyHandle, MockClock, Receipt, ValueItem, ValueQueue,
     Valued, merge,
 };
 
@@ -261,9 +261,9 @@ impl Lockstep<'_> {
             (got, expected) => {
                 let ended = self.model.has_ended();
                 let none = if ended {
-                    TryGetError::ShutDown
+                    GetError::ShutDown
                 } else {
-                    TryGetError::Empty
+                    GetError::Empty
                 };
                 assert!(
                     expected.is_none() && got.as_ref().err() == Some(&none),
