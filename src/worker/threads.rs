@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{Hook, IntoVerdict, Key, Loop, Running, Workers, attempt};
+use super::{Hook, IntoVerdict, Key, Loop, Running, Verdict, Workers, attempt};
 use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
 use crate::sync::catch_panic::catch_panic;
@@ -23,6 +23,9 @@ use crate::{ConfigError, Drained};
 /// handler. Each thread takes four mappings, and Linux allows a process 65 530 by default, so this
 /// bound leaves half of them free.
 pub(super) const MOST_THREADS: usize = 1 << 13;
+
+/// A worker's function. Behind a pointer, so that the loop is compiled once for each queue and not for each function.
+type Function<'f, K, M, E> = dyn Fn(&K, &mut <M as Lend<K>>::Loan) -> Verdict<E> + Sync + 'f;
 
 impl<K, S, E> Workers<'_, K, S, E>
 where
@@ -49,7 +52,7 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
-        self.inner.run::<KeyOnly, R>(|key, ()| f(key))
+        self.inner.run::<KeyOnly>(&|key, ()| f(key).into_verdict())
     }
 
     /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
@@ -82,20 +85,18 @@ where
     where
         Self: 'static,
     {
-        self.inner.spawn::<KeyOnly, R>(move |key, ()| f(key))
+        let f = move |key: &K, (): &mut ()| f(key).into_verdict();
+        self.inner.spawn::<KeyOnly>(Box::new(f))
     }
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
     /// Runs threads that call `f`, of which the calling thread is one.
-    pub(super) fn run<M: Lend<K>, R: IntoVerdict<Error = E>>(
-        self,
-        f: impl Fn(&K, &mut M::Loan) -> R + Sync,
-    ) -> Result<(), ConfigError> {
-        let (workers, f, started) = (&self, &f, &OnceLock::new());
+    pub(super) fn run<M: Lend<K>>(self, f: &Function<'_, K, M, E>) -> Result<(), ConfigError> {
+        let (workers, started) = (&self, &OnceLock::new());
         let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work::<M, R>(f, started, never);
+            let work = || workers.work::<M>(f, started, never);
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
@@ -104,9 +105,9 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
         })
     }
 
-    pub(super) fn spawn<M: Lend<K>, R: IntoVerdict<Error = E>>(
+    pub(super) fn spawn<M: Lend<K> + 'static>(
         self,
-        f: impl Fn(&K, &mut M::Loan) -> R + Send + Sync + 'static,
+        f: Box<dyn Fn(&K, &mut M::Loan) -> Verdict<E> + Send + Sync>,
     ) -> Result<Running<K, S>, ConfigError>
     where
         Self: 'static,
@@ -118,7 +119,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
             let shared = Arc::clone(&shared);
             running.workers.push(thread.spawn(move || {
                 let (workers, f, started, stop) = &*shared;
-                workers.work::<M, R>(f, started, stop);
+                workers.work::<M>(f, started, stop);
             })?);
             Ok(())
         });
@@ -159,9 +160,9 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
 
     /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
     /// known whether all threads have been started.
-    fn work<M: Lend<K>, R: IntoVerdict<Error = E>>(
+    fn work<M: Lend<K>>(
         &self,
-        f: &impl Fn(&K, &mut M::Loan) -> R,
+        f: &Function<'_, K, M, E>,
         started: &OnceLock<bool>,
         stop: &StopFlag,
     ) {
@@ -174,7 +175,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
             let span = Span::of(self, &item);
             let mut loan = M::lend(&mut item);
             let attempt = || self.attempt(&item);
-            let call = || f(item.key(), &mut loan).into_verdict();
+            let call = || f(item.key(), &mut loan);
             let work = || attempt::during(&attempt, call);
             let said = span.within(|| catch_panic(work));
             let item = M::take_back((item, loan));

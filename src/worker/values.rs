@@ -73,8 +73,8 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
-        let f = |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get());
-        self.inner.run::<WithValue, R>(f)
+        let f = |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get()).into_verdict();
+        self.inner.run::<WithValue>(&f)
     }
 
     /// Runs `f` on every key with its value, as futures; see [`Workers::run_async`].
@@ -109,7 +109,7 @@ where
     where
         Self: 'static,
     {
-        let f = move |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get());
-        self.inner.spawn::<WithValue, R>(f)
+        let f = move |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get()).into_verdict();
+        self.inner.spawn::<WithValue>(Box::new(f))
     }
 }
