@@ -3,6 +3,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod builder;
+mod clear;
 pub(crate) mod drain;
 pub(crate) mod end;
 pub(crate) mod entry;
@@ -18,7 +19,6 @@ mod order;
 pub(crate) mod owned;
 pub(crate) mod page;
 mod pause;
-mod remove;
 pub(crate) mod retry_on_drop;
 mod run_now;
 pub(crate) mod snapshot;

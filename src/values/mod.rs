@@ -45,6 +45,7 @@ mod left;
 pub mod merge;
 mod merger;
 mod put;
+mod remove;
 
 use std::borrow::Borrow;
 use std::cell::UnsafeCell;

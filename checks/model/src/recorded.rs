@@ -90,18 +90,12 @@ impl Subject {
 
     fn try_get(&self) -> Got<'_> {
         let got = self.queue.try_get();
-        got.map(one).map_err(|error| match error {
-            GetError::Empty => Part::Empty,
-            GetError::ShutDown => Part::Ended,
-        })
+        got.map(one).map_err(none)
     }
 
     fn get_timeout(&self, micros: u8) -> Got<'_> {
         let got = self.queue.get_timeout(Duration::from_micros(micros.into()));
-        got.map(one).map_err(|error| match error {
-            GetError::Empty => Part::Empty,
-            GetError::ShutDown => Part::Ended,
-        })
+        got.map(one).map_err(none)
     }
 
     fn poll_get(&self, before: u8) -> Got<'_> {
@@ -125,6 +119,13 @@ impl Subject {
 
 fn one(item: Held<'_>) -> Vec<Held<'_>> {
     vec![item]
+}
+
+fn none(error: GetError) -> Part {
+    match error {
+        GetError::Empty => Part::Empty,
+        GetError::ShutDown => Part::Ended,
+    }
 }
 
 /// What the threads of one history share.
