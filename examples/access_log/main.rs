@@ -119,7 +119,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         tables::add(&mut writer, TABLES[*table], counts)
     })?;
     follow(&mut logs, &queue, args.once, &interrupted)?;
-    writing.stop();
+    queue.shut_down();
     writing.join();
 
     written(print(&database, &logs))

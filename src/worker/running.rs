@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use super::Source;
 use super::stop::StopFlag;
-use crate::{DefaultHasher, Remaining};
+use crate::DefaultHasher;
 
 /// A handle to workers in the background: to threads, from [`Workers::spawn`](super::Workers::spawn), or
 /// to tasks of a tokio runtime, from `Workers::spawn_on`. `W` is the handle of one worker.
@@ -55,14 +55,8 @@ impl<K: 'static, S: 'static, W: Worker> Running<K, S, W> {
         }
     }
 
-    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
-    /// and returns what is left for them to do.
-    pub fn stop(&self) -> Remaining {
-        self.queue.shut_down()
-    }
-
-    /// Stops the workers without shutting the queue down, and without waiting: the queue accepts
-    /// adds, and queued keys stay queued.
+    /// Stops the workers without waiting, and leaves the queue open: it accepts adds, and queued keys stay queued.
+    /// [`WorkQueue::shut_down`](crate::WorkQueue::shut_down) ends the queue, and the workers once it is empty.
     ///
     /// A worker that waits for a key ends immediately. A thread that holds a key or is just getting
     /// one ends after it. The work of a task on its key is cancelled at its next await point, and the key

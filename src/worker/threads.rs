@@ -74,7 +74,7 @@ where
     ///
     /// queue.add(21);
     /// assert_eq!(results.recv(), Ok(42));
-    /// running.stop();
+    /// queue.shut_down();
     /// running.join();
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
