@@ -22,7 +22,7 @@ use anyhow::Context;
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{ValueDeadLetters, Workers};
-use keyqueue::{Added, Counts, DrainEnd, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Added, Counts, DrainEnd, ValueQueue, WorkQueue, merge};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -47,7 +47,7 @@ struct Args {
 const USERS: u64 = 50;
 
 /// The clicks of users that are not saved yet.
-type Queue = ValueQueue<u64, u64, ItemExponentialFailure<Valued<u64, u64>>>;
+type Queue = ValueQueue<u64, u64>;
 
 /// What the clicks are saved to.
 #[derive(Default)]

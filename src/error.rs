@@ -6,17 +6,17 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Why [`WorkQueue::try_get`](crate::WorkQueue::try_get) has no key.
+/// Why a get returned no key: of [`try_get`](crate::WorkQueue::try_get), and of each get with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TryGetError {
-    /// Nothing is queued now.
+pub enum GetError {
+    /// No key was queued, now or within the limit. One may be later.
     Empty,
-    /// The queue is shut down, and nothing is queued or will be.
+    /// The queue is shut down, and no key is queued or will be.
     ShutDown,
 }
 
-impl TryGetError {
-    /// Whether nothing is queued now, but something may be later.
+impl GetError {
+    /// Returns whether no key was queued, now or within the limit.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -27,60 +27,26 @@ impl TryGetError {
     /// ```
     #[must_use]
     pub fn is_empty(self) -> bool {
-        self == TryGetError::Empty
+        self == GetError::Empty
     }
 
-    /// Whether the queue is shut down, and nothing is queued or will be.
+    /// Returns whether the queue is shut down, and no key is queued or will be.
     #[must_use]
     pub fn is_shut_down(self) -> bool {
-        self == TryGetError::ShutDown
+        self == GetError::ShutDown
     }
 }
 
-impl fmt::Display for TryGetError {
+impl fmt::Display for GetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TryGetError::Empty => "the queue is empty",
-            TryGetError::ShutDown => "the queue is shut down and empty",
+            GetError::Empty => "no key is queued",
+            GetError::ShutDown => "the queue is shut down and empty",
         })
     }
 }
 
-impl Error for TryGetError {}
-
-/// Why [`WorkQueue::get_timeout`](crate::WorkQueue::get_timeout) has no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GetTimeoutError {
-    /// No key was queued in time.
-    Timeout,
-    /// The queue is shut down, and nothing is queued or will be.
-    ShutDown,
-}
-
-impl GetTimeoutError {
-    /// Whether no key was queued in time, but one may be later.
-    #[must_use]
-    pub fn is_timeout(self) -> bool {
-        self == GetTimeoutError::Timeout
-    }
-
-    /// Whether the queue is shut down, and nothing is queued or will be.
-    #[must_use]
-    pub fn is_shut_down(self) -> bool {
-        self == GetTimeoutError::ShutDown
-    }
-}
-
-impl fmt::Display for GetTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            GetTimeoutError::Timeout => "no key was queued in time",
-            GetTimeoutError::ShutDown => "the queue is shut down and empty",
-        })
-    }
-}
-
-impl Error for GetTimeoutError {}
+impl Error for GetError {}
 
 /// A setting that a constructor or builder refused.
 ///

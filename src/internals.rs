@@ -29,7 +29,7 @@ impl Stopper {
     }
 
     /// Gets a key, or `None` if stopped meanwhile.
-    pub fn get<'q, K, L, S>(&self, queue: &'q WorkQueue<K, L, S>) -> Option<Item<'q, K, L, S>> {
+    pub fn get<'q, K, S>(&self, queue: &'q WorkQueue<K, S>) -> Option<Item<'q, K, S>> {
         let parker = ThreadParker::current();
         self.0.enlist(parker.waker());
         queue.get_unless(&parker, || self.0.is_set())

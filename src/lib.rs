@@ -109,7 +109,7 @@ mod wait;
 pub mod worker;
 
 pub use added::{Added, DrainEnd, Drained, Left, LeftReason, Remaining};
-pub use error::{ConfigError, GetTimeoutError, TryGetError};
+pub use error::{ConfigError, GetError};
 pub use fifo::groups::grouping::GroupCounts;
 pub use keys::delay::DelayPolicy;
 pub use keys::hasher::DefaultHasher;

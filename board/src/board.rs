@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use keyqueue::limiter::RateLimiter;
 
 use crate::error::NameError;
 use crate::events::FIRST;
@@ -109,14 +108,9 @@ impl Board {
     ///
     /// Returns an error that names the rule if the name is empty, too long, has control characters, or is `.` or `..`; or
     /// if a queue has this name that is not gone yet.
-    pub fn add<K, L, S>(
-        &self,
-        name: impl Into<String>,
-        shown: Shown<K, L, S>,
-    ) -> Result<&Self, NameError>
+    pub fn add<K, S>(&self, name: impl Into<String>, shown: Shown<K, S>) -> Result<&Self, NameError>
     where
         K: Hash + Eq + Send + Sync + 'static,
-        L: RateLimiter<K> + Send + Sync + 'static,
         S: BuildHasher + Send + Sync + 'static,
     {
         let name = name.into();

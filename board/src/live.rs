@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyqueue::limiter::RateLimiter;
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
 
 use crate::letters::{self, LetterStore};
@@ -31,10 +30,9 @@ fn name_of(state: State) -> &'static str {
     }
 }
 
-impl<K, L, S> Shown<K, L, S>
+impl<K, S> Shown<K, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K> + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn id(&self, key: &K) -> String {
@@ -62,7 +60,7 @@ where
     /// Calls `f` with a key, if the queue has it.
     fn with_key<R>(
         &self,
-        queue: &WorkQueue<K, L, S>,
+        queue: &WorkQueue<K, S>,
         wanted: &KeyId,
         f: impl FnOnce(&KeySnapshot<'_, K>, Cursor) -> R,
     ) -> Option<R> {
@@ -98,10 +96,9 @@ fn keep_longest<K>(in_hand: &mut Vec<(KeySnapshot<'_, K>, Cursor)>) {
     in_hand.truncate(IN_HAND);
 }
 
-impl<K, L, S> Source for Shown<K, L, S>
+impl<K, S> Source for Shown<K, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K> + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn summary(&self) -> Option<Summary> {

@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{DeadLetters, Failures, ValueDeadLetters};
 use keyqueue::{KeySnapshot, ValueQueue, Valued, WorkQueue};
 
@@ -45,12 +44,12 @@ const GROUPS: usize = 100;
 /// # }
 /// ```
 #[must_use = "a queue is shown once it is added to a board"]
-pub struct Shown<K, L, S> {
-    pub(crate) queue: Weak<WorkQueue<K, L, S>>,
+pub struct Shown<K, S> {
+    pub(crate) queue: Weak<WorkQueue<K, S>>,
     pub(crate) key: Arc<Format<K>>,
     pub(crate) value: Option<Box<ValueText<K>>>,
-    pub(crate) take: Option<Box<TakeValue<K, L, S>>>,
-    pub(crate) groups: Option<Box<dyn GroupsOf<K, L, S>>>,
+    pub(crate) take: Option<Box<TakeValue<K, S>>>,
+    pub(crate) groups: Option<Box<dyn GroupsOf<K, S>>>,
     pub(crate) letters: Option<Box<dyn LetterStore>>,
     pub(crate) failures: Option<Failures<K>>,
     /// Makes ids of keys.
@@ -61,15 +60,15 @@ pub struct Shown<K, L, S> {
 pub(crate) type ValueText<K> = dyn Fn(&KeySnapshot<'_, K>, usize) -> Option<String> + Send + Sync;
 
 /// Takes the value of a key back, and returns whether there was one.
-pub(crate) type TakeValue<K, L, S> = dyn Fn(&WorkQueue<K, L, S>, &K) -> bool + Send + Sync;
+pub(crate) type TakeValue<K, S> = dyn Fn(&WorkQueue<K, S>, &K) -> bool + Send + Sync;
 
 /// The groups of a queue, whose type the board does not know.
-pub(crate) trait GroupsOf<K, L, S>: Send + Sync {
+pub(crate) trait GroupsOf<K, S>: Send + Sync {
     /// Returns the groups with the most keys, and the number of all.
-    fn list(&self, queue: &WorkQueue<K, L, S>) -> (Vec<Group>, usize);
+    fn list(&self, queue: &WorkQueue<K, S>) -> (Vec<Group>, usize);
 
     /// Holds a group, or releases it; returns its name, or `None` if there is none with this id.
-    fn hold(&self, queue: &WorkQueue<K, L, S>, id: &str, hold: Duration) -> Option<String>;
+    fn hold(&self, queue: &WorkQueue<K, S>, id: &str, hold: Duration) -> Option<String>;
 }
 
 struct Groups<G> {
@@ -83,11 +82,11 @@ impl<G: Hash> Groups<G> {
     }
 }
 
-impl<K, L, S, G> GroupsOf<K, L, S> for Groups<G>
+impl<K, S, G> GroupsOf<K, S> for Groups<G>
 where
     G: Hash + Clone + Send + Sync + 'static,
 {
-    fn list(&self, queue: &WorkQueue<K, L, S>) -> (Vec<Group>, usize) {
+    fn list(&self, queue: &WorkQueue<K, S>) -> (Vec<Group>, usize) {
         let groups = queue.groups::<G>();
         let rows = groups.iter().take(GROUPS).map(|counts| Group {
             name: text::shown(&counts.group, &*self.format, text::IN_TABLE),
@@ -99,7 +98,7 @@ where
         (rows.collect(), groups.len())
     }
 
-    fn hold(&self, queue: &WorkQueue<K, L, S>, id: &str, hold: Duration) -> Option<String> {
+    fn hold(&self, queue: &WorkQueue<K, S>, id: &str, hold: Duration) -> Option<String> {
         let groups = queue.groups::<G>();
         let found = groups.iter().find(|counts| self.id(&counts.group) == id)?;
         let is_held = queue.hold_group(&found.group, hold);
@@ -107,15 +106,14 @@ where
     }
 }
 
-impl<K, L, S> Shown<K, L, S>
+impl<K, S> Shown<K, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K> + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Shows a queue whose keys are written by `key`.
     pub fn new(
-        queue: &Arc<WorkQueue<K, L, S>>,
+        queue: &Arc<WorkQueue<K, S>>,
         key: impl Fn(&K, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,
     ) -> Self {
         Shown {
@@ -131,7 +129,7 @@ where
     }
 
     /// Shows a queue whose keys are written by their `Display`.
-    pub fn display(queue: &Arc<WorkQueue<K, L, S>>) -> Self
+    pub fn display(queue: &Arc<WorkQueue<K, S>>) -> Self
     where
         K: fmt::Display,
     {
@@ -172,11 +170,10 @@ where
     }
 }
 
-impl<K, V, L, S> Shown<Valued<K, V>, L, S>
+impl<K, V, S> Shown<Valued<K, V>, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
-    L: RateLimiter<Valued<K, V>> + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Shows the values that wait, and those of dead letters if there are any.
@@ -200,13 +197,13 @@ where
             key.with_value(|waits| Some(text::shown(waits?, &*value, most)))
         }));
         self.take = Some(Box::new(
-            |queue: &ValueQueue<K, V, L, S>, key: &Valued<K, V>| queue.remove(key.key()).is_some(),
+            |queue: &ValueQueue<K, V, S>, key: &Valued<K, V>| queue.remove(key.key()).is_some(),
         ));
         self
     }
 }
 
-impl<K, L, S> fmt::Debug for Shown<K, L, S> {
+impl<K, S> fmt::Debug for Shown<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shown")
             .field("has_values", &self.value.is_some())

@@ -42,13 +42,13 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::Workers;
-use keyqueue::{Ended, Receipt, ValueQueue, Valued, WorkQueue};
+use keyqueue::{Ended, Receipt, ValueQueue, WorkQueue};
 use rusqlite::Connection;
 use shared::{exit, label, written};
 
 use crate::tables::{Counts, TABLES};
 
-type Queue = ValueQueue<usize, Counts, ItemExponentialFailure<Valued<usize, Counts>>>;
+type Queue = ValueQueue<usize, Counts>;
 
 /// The most bytes that are read at once. A longer line counts as several.
 const BLOCK: u64 = 64 << 10;
@@ -119,7 +119,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         tables::add(&mut writer, TABLES[*table], counts)
     })?;
     follow(&mut logs, &queue, args.once, &interrupted)?;
-    writing.stop();
+    queue.shut_down();
     writing.join();
 
     written(print(&database, &logs))

@@ -21,10 +21,8 @@ const RETRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-type Limiter = ItemExponentialFailure<PathBuf>;
-
 pub(crate) struct Mirror {
-    pub(crate) queue: Arc<WorkQueue<PathBuf, Limiter>>,
+    pub(crate) queue: Arc<WorkQueue<PathBuf>>,
     pub(crate) roots: Roots,
     tally: Mutex<Tally>,
     /// The notifier, while the source is followed.
@@ -74,7 +72,7 @@ impl Mirror {
     pub(crate) fn start(
         self: &Arc<Self>,
         threads: Option<u16>,
-    ) -> anyhow::Result<Running<PathBuf, Limiter>> {
+    ) -> anyhow::Result<Running<PathBuf>> {
         let (worker, reporter) = (Arc::clone(self), Arc::clone(self));
         let mut workers = Workers::shared(Arc::clone(&self.queue))
             .max_retries(RETRIES)

@@ -8,7 +8,6 @@ use std::io::{self, BufRead, Read};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, ConfigError, ValueQueue, Valued};
 
 /// How many bytes may wait in the queue: the reader waits for the workers then.
@@ -36,16 +35,16 @@ pub(crate) struct Totals {
 
 /// What the reader and the workers share.
 #[derive(Debug)]
-pub(crate) struct Pipeline<L = NoLimit> {
-    pub(crate) queue: ValueQueue<Name, Lines, L>,
+pub(crate) struct Pipeline {
+    pub(crate) queue: ValueQueue<Name, Lines>,
     totals: Mutex<HashMap<Name, Totals>>,
     /// The number of deliveries that digested their lines.
     pub(crate) deliveries: AtomicU64,
 }
 
-impl<L> Pipeline<L> {
+impl Pipeline {
     /// Creates a pipeline over a queue with these settings, which append lines to lines.
-    pub(crate) fn over(builder: Builder<Valued<Name, Lines>, L>) -> Result<Self, ConfigError> {
+    pub(crate) fn over(builder: Builder<Valued<Name, Lines>>) -> Result<Self, ConfigError> {
         let queue = builder.capacity(MOST_WAITING).weight(Lines::len).build()?;
         Ok(Pipeline {
             queue,
@@ -78,16 +77,16 @@ impl<L> Pipeline<L> {
 
 /// Reads lines, and puts them into the queue.
 #[derive(Debug)]
-pub(crate) struct Reader<'a, L> {
-    pipeline: &'a Pipeline<L>,
+pub(crate) struct Reader<'a> {
+    pipeline: &'a Pipeline,
     piece: Vec<u8>,
     /// The name of the line that the next piece continues; empty if that line has none, and is left
     /// out.
     unfinished: Option<Name>,
 }
 
-impl<'a, L> Reader<'a, L> {
-    pub(crate) fn new(pipeline: &'a Pipeline<L>) -> Self {
+impl<'a> Reader<'a> {
+    pub(crate) fn new(pipeline: &'a Pipeline) -> Self {
         Reader {
             pipeline,
             piece: Vec::new(),

@@ -1,6 +1,5 @@
 //! Queues whose keys carry values, and values with witnesses.
 
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, ValueItem, ValueQueue, Valued, WorkQueue};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -8,13 +7,13 @@ use loom::sync::Arc;
 use crate::FixedHasher;
 
 /// The queue that models of values are about.
-pub type Values = ValueQueue<u8, Bag, NoLimit, FixedHasher>;
+pub type Values = ValueQueue<u8, Bag, FixedHasher>;
 
 /// Its settings.
-pub type Settings = Builder<Valued<u8, Bag>, NoLimit, FixedHasher>;
+pub type Settings = Builder<Valued<u8, Bag>, FixedHasher>;
 
 /// A delivery of it.
-pub type Item<'q> = ValueItem<'q, u8, Bag, NoLimit, FixedHasher>;
+pub type Item<'q> = ValueItem<'q, u8, Bag, FixedHasher>;
 
 /// A value: numbers, each with a cell of loom's, which finds accesses that are not ordered.
 #[derive(Debug)]

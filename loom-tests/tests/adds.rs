@@ -3,8 +3,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use keyqueue::limiter::NoLimit;
-use keyqueue::{Added, TryGetError, WorkQueue};
+use keyqueue::{Added, GetError, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Queue, check, queue, queue_of, spawn, spawn_with};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -100,7 +99,7 @@ fn an_add_beside_one_through_a_handle(handles: usize) {
     added.sort_unstable_by_key(|added| *added != Added::Queued);
     assert_eq!(added, [Added::Queued, Added::Merged]);
     queue.try_get().unwrap().done();
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
 }
 
 /// C2, C3, C4. Two workers and an adder: never two holders, and as many deliveries as were
@@ -134,7 +133,7 @@ fn a_key_has_one_holder_and_as_many_deliveries_as_promised() {
         };
         deliveries += work(&queue, &held);
         assert_eq!(deliveries, promised);
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     });
 }
 
@@ -209,7 +208,7 @@ fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
     assert!(seen.is_none_or(|seen| seen == 1), "{seen:?}");
 }
 
-type WatchedQueue = WorkQueue<Watched, NoLimit, FixedHasher>;
+type WatchedQueue = WorkQueue<Watched, FixedHasher>;
 
 /// C10. A sweep drops a key when its worker has done with it, and after everything the worker did.
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, TryGetError, WorkQueue};
+use keyqueue::{DrainEnd, GetError, WorkQueue};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, queue, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -218,7 +218,7 @@ fn a_queued_key_is_delivered_or_discarded() {
         queue.add(1);
         let getter = spawn_with(&queue, work_until_the_end);
         let left = queue.shut_down_now();
-        assert_eq!(queue.try_get().err(), Some(TryGetError::ShutDown));
+        assert_eq!(queue.try_get().err(), Some(GetError::ShutDown));
         assert_eq!(getter.join().unwrap() + left.queued, 1);
         assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
     });
@@ -234,7 +234,7 @@ fn a_dirty_key_is_delivered_again_or_discarded() {
         queue.add(1);
         let ender = spawn_with(&queue, |queue| {
             let left = queue.shut_down_now();
-            assert_eq!(queue.try_get().err(), Some(TryGetError::ShutDown));
+            assert_eq!(queue.try_get().err(), Some(GetError::ShutDown));
             left
         });
         item.done();

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, Cursor, Listed, State, TryGetError, WorkQueue};
+use keyqueue::{Added, Cursor, GetError, Listed, State, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Settings, check, queue_of, spawn_with};
 use loom::sync::Arc;
 
-type Queue = Arc<WorkQueue<u8, keyqueue::limiter::NoLimit, FixedHasher>>;
+type Queue = Arc<WorkQueue<u8, FixedHasher>>;
 
 /// Keys below 10 are in one group, the others in another.
 fn grouped(set: impl FnOnce(Settings) -> Settings) -> Queue {
@@ -157,7 +157,7 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
             Added::Deferred | Added::Queued => assert_eq!((got, rest), (Ok((1, 1)), Ok((1, 0)))),
             added => panic!("{added:?}"),
         }
-        assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
+        assert_eq!(queue.try_get().err(), Some(GetError::Empty));
         assert_eq!(queue.len_by_level(), [0, 0]);
         // Nothing is counted that is not there.
         for level in [1, 0] {
@@ -204,7 +204,7 @@ fn a_key_raised_twice_has_the_more_urgent_level() {
             queue.try_get().map(|item| (*item, item.level())),
             Ok((1, 0))
         );
-        assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
+        assert_eq!(queue.try_get().err(), Some(GetError::Empty));
     });
 }
 

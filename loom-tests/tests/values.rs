@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use keyqueue::{Added, Ended, MockClock, TryGetError};
+use keyqueue::{Added, Ended, GetError, MockClock};
 use keyqueue_loom_tests::values::{Item, Values, bag, delayed_values, drain, values};
 use keyqueue_loom_tests::{check, spawn, spawn_with};
 use loom::sync::Arc;
@@ -89,7 +89,7 @@ fn two_puts_beside_a_worker() {
         for adder in adders {
             adder.join().unwrap();
         }
-        assert_eq!(queue.try_get().err(), Some(TryGetError::Empty));
+        assert_eq!(queue.try_get().err(), Some(GetError::Empty));
     });
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use keyqueue::GetTimeoutError;
+use keyqueue::GetError;
 use keyqueue::internals::Stopper;
 use keyqueue_loom_tests::{check, queue, spawn, spawn_with};
 use loom::future::block_on;
@@ -151,7 +151,7 @@ fn a_timed_out_thread_keeps_no_wake_up() {
                 drop(item);
                 queue.add(2);
             }
-            Err(error) => assert_eq!(error, GetTimeoutError::Timeout),
+            Err(error) => assert_eq!(error, GetError::Empty),
         }
         getter.join().unwrap();
         adder.join().unwrap();

@@ -5,7 +5,6 @@ use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::vec;
 
-use crate::limiter::{NoLimit, RateLimiter};
 use crate::{Added, DefaultHasher, Item, RetryOnDrop};
 
 /// One or more keys delivered together, each with its own [`Item`] (C12); see
@@ -32,11 +31,11 @@ use crate::{Added, DefaultHasher, Item, RetryOnDrop};
 /// assert_eq!(keys.iter().map(|item| **item).collect::<Vec<_>>(), [2, 3, 4]);
 /// ```
 #[must_use = "dropping the batch at once finishes all of its keys"]
-pub struct Batch<'q, K, L = NoLimit, S = DefaultHasher> {
-    pub(super) items: Vec<Item<'q, K, L, S>>,
+pub struct Batch<'q, K, S = DefaultHasher> {
+    pub(super) items: Vec<Item<'q, K, S>>,
 }
 
-impl<K, L, S> Batch<'_, K, L, S> {
+impl<K, S> Batch<'_, K, S> {
     /// Finishes the keys, in order; see [`Item::done`].
     #[doc(alias("ack", "acknowledge", "commit"))]
     pub fn done(self) {
@@ -44,7 +43,7 @@ impl<K, L, S> Batch<'_, K, L, S> {
     }
 }
 
-impl<K: Send + Sync + 'static, L: RateLimiter<K>, S> Batch<'_, K, L, S> {
+impl<K: Send + Sync + 'static, S> Batch<'_, K, S> {
     /// Retries each key as [`Item::retry`] does, in order: charges the limiter, adds the key again after the
     /// limiter's delay, with its value, and finishes it. Keys with the same delay are delivered in their order.
     ///
@@ -99,41 +98,41 @@ impl<K: Send + Sync + 'static, L: RateLimiter<K>, S> Batch<'_, K, L, S> {
     }
 }
 
-impl<'q, K, L, S> Deref for Batch<'q, K, L, S> {
-    type Target = [Item<'q, K, L, S>];
+impl<'q, K, S> Deref for Batch<'q, K, S> {
+    type Target = [Item<'q, K, S>];
 
     fn deref(&self) -> &Self::Target {
         &self.items
     }
 }
 
-impl<K, L, S> DerefMut for Batch<'_, K, L, S> {
+impl<K, S> DerefMut for Batch<'_, K, S> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.items
     }
 }
 
-impl<'q, K, L, S> IntoIterator for Batch<'q, K, L, S> {
-    type Item = Item<'q, K, L, S>;
-    type IntoIter = vec::IntoIter<Item<'q, K, L, S>>;
+impl<'q, K, S> IntoIterator for Batch<'q, K, S> {
+    type Item = Item<'q, K, S>;
+    type IntoIter = vec::IntoIter<Item<'q, K, S>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.items.into_iter()
     }
 }
 
-impl<'b, 'q, K, L, S> IntoIterator for &'b Batch<'q, K, L, S> {
-    type Item = &'b Item<'q, K, L, S>;
-    type IntoIter = slice::Iter<'b, Item<'q, K, L, S>>;
+impl<'b, 'q, K, S> IntoIterator for &'b Batch<'q, K, S> {
+    type Item = &'b Item<'q, K, S>;
+    type IntoIter = slice::Iter<'b, Item<'q, K, S>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.items.iter()
     }
 }
 
-impl<'b, 'q, K, L, S> IntoIterator for &'b mut Batch<'q, K, L, S> {
-    type Item = &'b mut Item<'q, K, L, S>;
-    type IntoIter = slice::IterMut<'b, Item<'q, K, L, S>>;
+impl<'b, 'q, K, S> IntoIterator for &'b mut Batch<'q, K, S> {
+    type Item = &'b mut Item<'q, K, S>;
+    type IntoIter = slice::IterMut<'b, Item<'q, K, S>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.items.iter_mut()
@@ -141,14 +140,14 @@ impl<'b, 'q, K, L, S> IntoIterator for &'b mut Batch<'q, K, L, S> {
 }
 
 /// What is left of a batch that was taken apart, or items of several gets.
-impl<'q, K, L, S> FromIterator<Item<'q, K, L, S>> for Batch<'q, K, L, S> {
-    fn from_iter<I: IntoIterator<Item = Item<'q, K, L, S>>>(items: I) -> Self {
+impl<'q, K, S> FromIterator<Item<'q, K, S>> for Batch<'q, K, S> {
+    fn from_iter<I: IntoIterator<Item = Item<'q, K, S>>>(items: I) -> Self {
         let items = items.into_iter().collect();
         Batch { items }
     }
 }
 
-impl<K: fmt::Debug, L, S> fmt::Debug for Batch<'_, K, L, S> {
+impl<K: fmt::Debug, S> fmt::Debug for Batch<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.items).finish()
     }

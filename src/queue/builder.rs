@@ -8,7 +8,7 @@ use crate::engine::values::Values;
 use crate::engine::{Core, Settings};
 use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
-use crate::limiter::NoLimit;
+use crate::limiter::RateLimiter;
 use crate::metrics::Recorder;
 use crate::sync::{DEFAULT_RING, default_shards};
 use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
@@ -28,8 +28,8 @@ const MOST_SHARDS: usize = 1 << 16;
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
-    pub(crate) limiter: L,
+pub struct Builder<K, S = DefaultHasher> {
+    pub(crate) limiter: Box<dyn RateLimiter<K>>,
     pub(crate) hasher: S,
     pub(crate) settings: Settings,
     /// How values are merged, if the keys carry some.
@@ -38,8 +38,8 @@ pub struct Builder<K, L = NoLimit, S = DefaultHasher> {
     pub(crate) grouping: Option<Box<dyn GroupBy<K>>>,
 }
 
-impl<K, L, S> Builder<K, L, S> {
-    pub(crate) fn new(limiter: L, hasher: S, settings: Settings) -> Self {
+impl<K, S> Builder<K, S> {
+    pub(crate) fn new(limiter: Box<dyn RateLimiter<K>>, hasher: S, settings: Settings) -> Self {
         Builder {
             limiter,
             hasher,
@@ -70,14 +70,27 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
-    pub fn hasher<S2>(self, hasher: S2) -> Builder<K, L, S2> {
+    pub fn hasher<S2>(self, hasher: S2) -> Builder<K, S2> {
         Builder::new(self.limiter, hasher, self.settings).with(self.values, self.grouping)
     }
 
-    /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time should use
-    /// the queue's clock, too (`with_clock`).
-    pub fn rate_limiter<L2>(self, limiter: L2) -> Builder<K, L2, S> {
-        Builder::new(limiter, self.hasher, self.settings).with(self.values, self.grouping)
+    /// Delays retries by `limiter`. Default: [`NoLimit`](crate::limiter::NoLimit). A limiter that depends on time
+    /// should use the queue's clock (`with_clock`). To call methods of your limiter later, pass an `Arc` of it.
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    /// use keyqueue::limiter::{Bucket, RateLimiter};
+    /// use std::sync::Arc;
+    ///
+    /// let bucket = Arc::new(Bucket::new(10.0, 1)?);
+    /// let queue = WorkQueue::builder().rate_limiter(Arc::clone(&bucket)).build()?;
+    /// queue.add_rate_limited("a"); // takes the token
+    /// assert!(!bucket.when("b").is_zero());
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<K> + 'static) -> Self {
+        self.limiter = Box::new(limiter);
+        self
     }
 
     /// Reads the time from `clock` (D9). Default: the queue's own [`Clock`].
@@ -196,7 +209,7 @@ impl<K, L, S> Builder<K, L, S> {
     ///
     /// Returns a [`ConfigError`] that names the first setting that is out of its range, or an empty
     /// name.
-    pub fn build(self) -> Result<WorkQueue<K, L, S>, ConfigError>
+    pub fn build(self) -> Result<WorkQueue<K, S>, ConfigError>
     where
         K: Hash + Eq + Send + Sync + 'static,
         S: BuildHasher,
@@ -226,11 +239,10 @@ impl<K, L, S> Builder<K, L, S> {
     }
 }
 
-impl<K, L: fmt::Debug, S> fmt::Debug for Builder<K, L, S> {
+impl<K, S> fmt::Debug for Builder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("name", &self.settings.name)
-            .field("limiter", &self.limiter)
             .field("shards", &self.settings.shards)
             .field("ring", &self.settings.ring)
             .field("tick", &self.settings.tick)

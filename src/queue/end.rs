@@ -5,12 +5,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::time::Duration;
 
-use crate::limiter::NoLimit;
 use crate::queue::drain::{Drain, Listener};
 use crate::wait::blocking::deadline_in;
 use crate::{DefaultHasher, Drained, Remaining, WorkQueue};
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns whether the queue is shut down, and so refuses every add.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
@@ -109,7 +108,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(run("1 2 3"), Ok(6));
     /// assert!(run("1 2 many").is_err());
     /// ```
-    pub fn shut_down_on_drop(&self) -> ShutDownOnDrop<'_, K, L, S> {
+    pub fn shut_down_on_drop(&self) -> ShutDownOnDrop<'_, K, S> {
         ShutDownOnDrop(self)
     }
 
@@ -231,15 +230,15 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
 /// Shuts a queue down when it is dropped: see [`WorkQueue::shut_down_on_drop`].
 #[must_use = "dropping the guard shuts the queue down"]
-pub struct ShutDownOnDrop<'q, K, L = NoLimit, S = DefaultHasher>(&'q WorkQueue<K, L, S>);
+pub struct ShutDownOnDrop<'q, K, S = DefaultHasher>(&'q WorkQueue<K, S>);
 
-impl<K, L, S> Drop for ShutDownOnDrop<'_, K, L, S> {
+impl<K, S> Drop for ShutDownOnDrop<'_, K, S> {
     fn drop(&mut self) {
         self.0.shut_down();
     }
 }
 
-impl<K, L, S> fmt::Debug for ShutDownOnDrop<'_, K, L, S> {
+impl<K, S> fmt::Debug for ShutDownOnDrop<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ShutDownOnDrop").field(self.0).finish()
     }

@@ -8,14 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::engine::taking::{Taken, Unfinished};
-use crate::limiter::NoLimit;
 use crate::queue::item::Parameters;
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 use crate::wait::blocking::deadline_in;
-use crate::{DefaultHasher, GetTimeoutError, Item, TryGetError, WorkQueue};
+use crate::{DefaultHasher, GetError, Item, WorkQueue};
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Takes the key at the head of the queue, and waits for one if there is none.
     ///
     /// Returns `None` if the queue is shut down and nothing is queued or will be; `None` is final.
@@ -35,7 +34,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     #[doc(alias("dequeue", "pop", "receive", "recv", "take"))]
     #[inline]
     #[must_use = "dropping the item at once finishes its key"]
-    pub fn get(&self) -> Option<Item<'_, K, L, S>> {
+    pub fn get(&self) -> Option<Item<'_, K, S>> {
         let core = &*self.core;
         match core.take_fast() {
             Ok(held) => Some(Item::of(self, held)),
@@ -46,7 +45,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     // Returns what `get` returns: the two ways meet only at its end, where nothing tells them apart
     // again.
     #[cold]
-    fn get_slow(&self, unfinished: Unfinished<K>) -> Option<Item<'_, K, L, S>> {
+    fn get_slow(&self, unfinished: Unfinished<K>) -> Option<Item<'_, K, S>> {
         let core = &*self.core;
         let taken = core.take_slow(unfinished);
         Item::new(self, taken.or_else(|| core.wait(None))).ok()
@@ -58,7 +57,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
         &self,
         parker: &ThreadParker,
         stopped: impl Fn() -> bool,
-    ) -> Option<Item<'_, K, L, S>> {
+    ) -> Option<Item<'_, K, S>> {
         if stopped() {
             return None;
         }
@@ -74,17 +73,17 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns an error if nothing is queued now, or if the queue is shut down and nothing will be.
     ///
     /// ```
-    /// # use keyqueue::{TryGetError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// let queue = WorkQueue::new();
-    /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    /// assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     /// queue.add("a");
     /// assert_eq!(*queue.try_get().unwrap(), "a");
     /// queue.shut_down();
-    /// assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+    /// assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     /// ```
     #[doc(alias("try_pop", "try_recv"))]
     #[inline]
-    pub fn try_get(&self) -> Result<Item<'_, K, L, S>, TryGetError> {
+    pub fn try_get(&self) -> Result<Item<'_, K, S>, GetError> {
         let core = &*self.core;
         Item::new(self, core.take().or_else(|| core.look_and_take()))
     }
@@ -97,16 +96,16 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// be.
     ///
     /// ```
-    /// # use keyqueue::{GetTimeoutError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// # use std::time::Duration;
     /// let queue = WorkQueue::<u64>::new();
     /// let error = queue.get_timeout(Duration::from_millis(1)).unwrap_err();
-    /// assert_eq!(error, GetTimeoutError::Timeout);
+    /// assert_eq!(error, GetError::Empty);
     /// ```
     #[doc(alias = "recv_timeout")]
-    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, L, S>, GetTimeoutError> {
+    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, S>, GetError> {
         let core = &*self.core;
-        in_time(Item::new(self, core.take_wait(deadline_in(limit))))
+        Item::new(self, core.take_wait(deadline_in(limit)))
     }
 
     /// Like [`get`](Self::get), for tasks of any executor.
@@ -127,33 +126,25 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// # });
     /// ```
     #[doc(alias = "recv_async")]
-    pub fn get_async(&self) -> GetAsync<'_, K, L, S> {
+    pub fn get_async(&self) -> GetAsync<'_, K, S> {
         GetAsync::new(self)
     }
-}
-
-/// Returns what a wait with a limit has got.
-pub(super) fn in_time<T>(got: Result<T, TryGetError>) -> Result<T, GetTimeoutError> {
-    got.map_err(|error| match error {
-        TryGetError::Empty => GetTimeoutError::Timeout,
-        TryGetError::ShutDown => GetTimeoutError::ShutDown,
-    })
 }
 
 /// The future of [`WorkQueue::get_async`], and for another `Q` of
 /// [`get_owned_async`](WorkQueue::get_owned_async): see [`Item`].
 #[must_use = "futures do nothing unless polled"]
-pub struct GetAsync<'q, K, L = NoLimit, S = DefaultHasher, Q = &'q WorkQueue<K, L, S>>
+pub struct GetAsync<'q, K, S = DefaultHasher, Q = &'q WorkQueue<K, S>>
 where
-    Q: Deref<Target = WorkQueue<K, L, S>>,
+    Q: Deref<Target = WorkQueue<K, S>>,
 {
     queue: Q,
     /// The place on the list of getters, while the future waits.
     waiter: Option<Waiter>,
-    of: PhantomData<Parameters<'q, K, L, S>>,
+    of: PhantomData<Parameters<'q, K, S>>,
 }
 
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> GetAsync<'_, K, L, S, Q> {
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> GetAsync<'_, K, S, Q> {
     pub(super) fn new(queue: Q) -> Self {
         GetAsync {
             queue,
@@ -164,13 +155,13 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> GetAsync<'_, K, L, S, Q> {
 }
 
 // Nothing in it is pinned.
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Unpin for GetAsync<'_, K, L, S, Q> {}
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Unpin for GetAsync<'_, K, S, Q> {}
 
-impl<'q, K, L, S, Q> Future for GetAsync<'q, K, L, S, Q>
+impl<'q, K, S, Q> Future for GetAsync<'q, K, S, Q>
 where
-    Q: Deref<Target = WorkQueue<K, L, S>> + Clone,
+    Q: Deref<Target = WorkQueue<K, S>> + Clone,
 {
-    type Output = Option<Item<'q, K, L, S, Q>>;
+    type Output = Option<Item<'q, K, S, Q>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -202,7 +193,7 @@ where
     }
 }
 
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for GetAsync<'_, K, L, S, Q> {
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Drop for GetAsync<'_, K, S, Q> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             self.queue.core.leave(waiter);
@@ -210,7 +201,7 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for GetAsync<'_, K, L,
     }
 }
 
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> fmt::Debug for GetAsync<'_, K, L, S, Q> {
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> fmt::Debug for GetAsync<'_, K, S, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GetAsync")
             .field("waiting", &self.waiter.is_some())

@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::engine::lingering::{Glance, Linger};
-use crate::queue::get::in_time;
 use crate::sync::thread;
 use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::let_others_run;
-use crate::{Batch, GetTimeoutError, Item, TryGetError, WorkQueue};
+use crate::{Batch, GetError, Item, WorkQueue};
 
 /// The number of items that a batch has room for at first.
 const ROOM: usize = 64;
@@ -89,7 +88,7 @@ impl From<usize> for UpTo {
     }
 }
 
-impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
+impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
     /// like [`get`](Self::get), and does not wait for more, unless `max` is [`UpTo`] with a linger. Returns `None`
     /// when `get` does. A `max` of 0 counts as 1.
@@ -108,7 +107,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias("chunk", "recv_many", "linger"))]
     #[must_use = "dropping the batch at once finishes all of its keys"]
-    pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, L, S>> {
+    pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, S>> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
             return self.linger(up_to, None).ok();
@@ -123,22 +122,22 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
     /// Returns an error when [`get_timeout`](Self::get_timeout) does.
     ///
     /// ```
-    /// # use keyqueue::{GetTimeoutError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// # use std::time::Duration;
     /// let queue = WorkQueue::from_iter([1, 2, 3]);
     /// let limit = Duration::from_millis(1);
     /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap().len(), 2);
     /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap().len(), 1); // did not wait for another
-    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap_err(), GetTimeoutError::Timeout);
+    /// assert_eq!(queue.get_batch_timeout(2, limit).unwrap_err(), GetError::Empty);
     /// ```
     pub fn get_batch_timeout(
         &self,
         max: impl Into<UpTo>,
         limit: Duration,
-    ) -> Result<Batch<'_, K, L, S>, GetTimeoutError> {
+    ) -> Result<Batch<'_, K, S>, GetError> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
-            return in_time(self.linger(up_to, deadline_in(limit)));
+            return self.linger(up_to, deadline_in(limit));
         }
         Ok(self.fill(self.get_timeout(limit)?, up_to.max))
     }
@@ -160,7 +159,7 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
     /// assert!(queue.get_batch_async(2).await.is_none());
     /// # });
     /// ```
-    pub async fn get_batch_async(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, L, S>> {
+    pub async fn get_batch_async(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, S>> {
         let up_to = max.into();
         if up_to.linger.is_zero() {
             let first = self.get_async().await?;
@@ -171,40 +170,36 @@ impl<K: Send + Sync + 'static, L, S> WorkQueue<K, L, S> {
             Linger::new(&self.core, up_to.max, up_to.linger).await;
             match self.try_get_batch(up_to.max) {
                 Ok(batch) => return Some(batch),
-                Err(TryGetError::ShutDown) => return None,
+                Err(GetError::ShutDown) => return None,
                 // A key without a value, or one that another thread is just about to push or has taken.
-                Err(TryGetError::Empty) => let_others_run().await,
+                Err(GetError::Empty) => let_others_run().await,
             }
         }
     }
 
     /// Waits for the first key until `deadline`, and then for more.
-    fn linger(
-        &self,
-        up_to: UpTo,
-        deadline: Option<Instant>,
-    ) -> Result<Batch<'_, K, L, S>, TryGetError> {
+    fn linger(&self, up_to: UpTo, deadline: Option<Instant>) -> Result<Batch<'_, K, S>, GetError> {
         let core = &self.core;
         // Wakes up to sweep idle keys when that is due.
         let until = || deadline.into_iter().chain(core.next_look()).min();
         loop {
             while block_until(&mut Glance::new(core), until()).is_none() {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(TryGetError::Empty);
+                    return Err(GetError::Empty);
                 }
             }
             let mut linger = Linger::new(core, up_to.max, up_to.linger);
             while block_until(&mut linger, core.next_look()).is_none() {}
             match self.try_get_batch(up_to.max) {
                 // As above.
-                Err(TryGetError::Empty) => thread::yield_now(),
+                Err(GetError::Empty) => thread::yield_now(),
                 result => return result,
             }
         }
     }
 }
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Like [`get_batch`](Self::get_batch), but waits for no key at all.
     ///
     /// # Errors
@@ -212,17 +207,17 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// Returns an error when [`try_get`](Self::try_get) does.
     ///
     /// ```
-    /// # use keyqueue::{TryGetError, WorkQueue};
+    /// # use keyqueue::{GetError, WorkQueue};
     /// let queue = WorkQueue::from_iter([1, 2, 3]);
     /// assert_eq!(queue.try_get_batch(100).unwrap().len(), 3);
-    /// assert_eq!(queue.try_get_batch(100).unwrap_err(), TryGetError::Empty);
+    /// assert_eq!(queue.try_get_batch(100).unwrap_err(), GetError::Empty);
     /// ```
-    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, L, S>, TryGetError> {
+    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, S>, GetError> {
         Ok(self.fill(self.try_get()?, max))
     }
 
     /// Takes what is queued behind `first`, up to `max` keys in all, without waiting.
-    fn fill<'q>(&'q self, first: Item<'q, K, L, S>, max: usize) -> Batch<'q, K, L, S> {
+    fn fill<'q>(&'q self, first: Item<'q, K, S>, max: usize) -> Batch<'q, K, S> {
         let mut items = Vec::with_capacity(max.clamp(1, ROOM));
         items.push(first);
         let core = &*self.core;

@@ -13,7 +13,7 @@ use crate::queue::page::PORTION;
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};
 
-impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
+impl<K: Send + Sync + 'static, S> Builder<K, S> {
     /// Divides the keys into groups that take turns, such as tenants, customers or hosts: `group_by` returns
     /// the group of a key (G1). Without it, the queue is first in, first out over all keys.
     ///
@@ -176,7 +176,7 @@ impl<K: Send + Sync + 'static, L, S> Builder<K, L, S> {
     }
 }
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Delivers no key of this group for the time `hold`, from now (G6): its keys stay queued and merge, and other
     /// groups go on. A later call replaces an earlier one, so one with `Duration::ZERO` is
     /// [`release_group`](Self::release_group).

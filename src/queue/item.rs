@@ -11,9 +11,9 @@ use crate::engine::taking::Taken;
 use crate::engine::{Core, IsUsed};
 use crate::keys::node::{Held, Pinned};
 use crate::keys::state::Level;
-use crate::limiter::{NoLimit, RateLimiter, charge};
+use crate::limiter::charge;
 use crate::sync::{Arc, assert_unlocked};
-use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
+use crate::{Added, DefaultHasher, Ended, GetError, KeyHandle, WorkQueue};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -35,28 +35,28 @@ use crate::{Added, DefaultHasher, Ended, KeyHandle, TryGetError, WorkQueue};
 /// assert!(queue.shut_down().is_nothing());
 /// ```
 #[must_use = "dropping the item at once finishes its key"]
-pub struct Item<'q, K, L = NoLimit, S = DefaultHasher, Q = &'q WorkQueue<K, L, S>>
+pub struct Item<'q, K, S = DefaultHasher, Q = &'q WorkQueue<K, S>>
 where
-    Q: Deref<Target = WorkQueue<K, L, S>>,
+    Q: Deref<Target = WorkQueue<K, S>>,
 {
     // No reference to what an `Arc` owns: it would dangle during the drop that frees the queue.
     queue: Q,
     /// Taken out once, by the drop.
     pub(crate) held: ManuallyDrop<Held<K>>,
-    of: PhantomData<Parameters<'q, K, L, S>>,
+    of: PhantomData<Parameters<'q, K, S>>,
 }
 
 /// The parameters that only `Q` has, which the compiler does not count as a use.
-pub(super) type Parameters<'q, K, L, S> = fn() -> (&'q (), K, L, S);
+pub(super) type Parameters<'q, K, S> = fn() -> (&'q (), K, S);
 
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, TryGetError> {
+    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, GetError> {
         match taken {
             Taken::Key(held) => Ok(Item::of(queue, held)),
-            Taken::Empty => Err(TryGetError::Empty),
-            Taken::Ended => Err(TryGetError::ShutDown),
+            Taken::Empty => Err(GetError::Empty),
+            Taken::Ended => Err(GetError::ShutDown),
         }
     }
 
@@ -129,10 +129,10 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Item<'_, K, L, S, Q> {
     }
 }
 
-impl<K, L, S, Q> Item<'_, K, L, S, Q>
+impl<K, S, Q> Item<'_, K, S, Q>
 where
     K: Send + Sync + 'static,
-    Q: Deref<Target = WorkQueue<K, L, S>>,
+    Q: Deref<Target = WorkQueue<K, S>>,
 {
     /// Adds the key again after `delay`, and finishes it.
     ///
@@ -207,11 +207,10 @@ where
     }
 }
 
-impl<K, L, S, Q> Item<'_, K, L, S, Q>
+impl<K, S, Q> Item<'_, K, S, Q>
 where
     K: Send + Sync + 'static,
-    L: RateLimiter<K>,
-    Q: Deref<Target = WorkQueue<K, L, S>>,
+    Q: Deref<Target = WorkQueue<K, S>>,
 {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
@@ -265,7 +264,7 @@ fn delay_held<K: Send + Sync + 'static>(
 impl<K: RefUnwindSafe> UnwindSafe for Held<K> {}
 impl<K: RefUnwindSafe> RefUnwindSafe for Held<K> {}
 
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for Item<'_, K, L, S, Q> {
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Drop for Item<'_, K, S, Q> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
@@ -274,7 +273,7 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Drop for Item<'_, K, L, S, 
     }
 }
 
-impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Deref for Item<'_, K, L, S, Q> {
+impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Deref for Item<'_, K, S, Q> {
     type Target = K;
 
     #[inline]
@@ -283,10 +282,10 @@ impl<K, L, S, Q: Deref<Target = WorkQueue<K, L, S>>> Deref for Item<'_, K, L, S,
     }
 }
 
-impl<K, L, S, Q> fmt::Debug for Item<'_, K, L, S, Q>
+impl<K, S, Q> fmt::Debug for Item<'_, K, S, Q>
 where
     K: fmt::Debug,
-    Q: Deref<Target = WorkQueue<K, L, S>>,
+    Q: Deref<Target = WorkQueue<K, S>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(self.key()).finish()

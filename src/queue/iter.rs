@@ -4,10 +4,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::iter::{self, FusedIterator};
 
-use crate::limiter::NoLimit;
 use crate::{DefaultHasher, Item, WorkQueue};
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns an iterator that takes keys by [`get`](Self::get): it waits for each, and ends when
     /// the queue is shut down and empty. `for item in &queue` is the same.
     ///
@@ -22,7 +21,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// } // the drop of the item is "done"
     /// assert_eq!(keys, "ab");
     /// ```
-    pub fn iter(&self) -> Iter<'_, K, L, S> {
+    pub fn iter(&self) -> Iter<'_, K, S> {
         Iter { queue: self }
     }
 
@@ -35,36 +34,36 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(queue.try_iter().map(|item| *item).sum::<u64>(), 3);
     /// assert!(queue.try_iter().next().is_none());
     /// ```
-    pub fn try_iter(&self) -> impl Iterator<Item = Item<'_, K, L, S>> {
+    pub fn try_iter(&self) -> impl Iterator<Item = Item<'_, K, S>> {
         iter::from_fn(|| self.try_get().ok())
     }
 }
 
 /// The iterator of [`WorkQueue::iter`].
 #[must_use = "iterators do nothing unless consumed"]
-pub struct Iter<'q, K, L = NoLimit, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, L, S>,
+pub struct Iter<'q, K, S = DefaultHasher> {
+    queue: &'q WorkQueue<K, S>,
 }
 
-impl<'q, K, L, S> Iterator for Iter<'q, K, L, S> {
-    type Item = Item<'q, K, L, S>;
+impl<'q, K, S> Iterator for Iter<'q, K, S> {
+    type Item = Item<'q, K, S>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.queue.get()
     }
 }
 
-impl<K, L, S> FusedIterator for Iter<'_, K, L, S> {}
+impl<K, S> FusedIterator for Iter<'_, K, S> {}
 
-impl<K, L, S> fmt::Debug for Iter<'_, K, L, S> {
+impl<K, S> fmt::Debug for Iter<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Iter").field(self.queue).finish()
     }
 }
 
-impl<'q, K, L, S> IntoIterator for &'q WorkQueue<K, L, S> {
-    type Item = Item<'q, K, L, S>;
-    type IntoIter = Iter<'q, K, L, S>;
+impl<'q, K, S> IntoIterator for &'q WorkQueue<K, S> {
+    type Item = Item<'q, K, S>;
+    type IntoIter = Iter<'q, K, S>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -72,7 +71,7 @@ impl<'q, K, L, S> IntoIterator for &'q WorkQueue<K, L, S> {
 }
 
 /// Adds every key, as [`WorkQueue::add_all`] does, which needs no `&mut`.
-impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> Extend<K> for WorkQueue<K, L, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> Extend<K> for WorkQueue<K, S> {
     fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
         self.add_all(keys);
     }

@@ -2,7 +2,7 @@
 
 use crate::{Left, WorkQueue};
 
-impl<K: Clone, L, S> WorkQueue<K, L, S> {
+impl<K: Clone, S> WorkQueue<K, S> {
     /// Ends the queue like [`shut_down_now`](Self::shut_down_now), and returns every key that was accepted and
     /// will not be finished (S12): once, with the reason. In no particular order.
     ///

@@ -8,7 +8,7 @@ use crate::keys::hash::hash_of;
 use crate::keys::node::Node;
 use crate::{Added, State, WorkQueue};
 
-impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
     /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
     /// known key allocates nothing. Otherwise like [`add`](Self::add).
     ///

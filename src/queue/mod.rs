@@ -3,6 +3,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod builder;
+mod clear;
 pub(crate) mod drain;
 pub(crate) mod end;
 pub(crate) mod entry;
@@ -18,7 +19,6 @@ mod order;
 pub(crate) mod owned;
 pub(crate) mod page;
 mod pause;
-mod remove;
 pub(crate) mod retry_on_drop;
 mod run_now;
 pub(crate) mod snapshot;
@@ -48,7 +48,6 @@ use crate::{Added, Builder, DefaultHasher, KeyHandle};
 ///
 /// * `K` is the key: anything `Hash + Eq + Send + Sync + 'static`. It need not be `Clone`; it is
 ///   moved into the queue once and lent to workers. Its `Hash` and `Eq` must not call the queue.
-/// * `L` is the rate limiter of retries, by default [`NoLimit`].
 /// * `S` is the hasher.
 ///
 /// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down.
@@ -74,10 +73,10 @@ use crate::{Added, Builder, DefaultHasher, KeyHandle};
 /// assert_eq!(*queue.get().unwrap(), "a");
 /// assert!(queue.get().is_none());
 /// ```
-pub struct WorkQueue<K, L = NoLimit, S = DefaultHasher> {
+pub struct WorkQueue<K, S = DefaultHasher> {
     pub(crate) core: Arc<Core<K>>,
     pub(crate) hasher: S,
-    pub(crate) limiter: L,
+    pub(crate) limiter: Box<dyn RateLimiter<K>>,
 }
 
 impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
@@ -88,13 +87,17 @@ impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
         WorkQueue {
             core: Core::new(Settings::default(), None, None),
             hasher: DefaultHasher::default(),
-            limiter: NoLimit,
+            limiter: Box::new(NoLimit),
         }
     }
 
     /// Returns a builder for a queue with other settings.
     pub fn builder() -> Builder<K> {
-        Builder::new(NoLimit, DefaultHasher::default(), Settings::default())
+        Builder::new(
+            Box::new(NoLimit),
+            DefaultHasher::default(),
+            Settings::default(),
+        )
     }
 }
 
@@ -104,7 +107,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Default for WorkQueue<K> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
     /// Adds a key at the tail of the queue, unless it is queued already, or processing: then it is
     /// queued once more when it is done. Returns which of these happened: see [`Added`].
     ///
@@ -237,7 +240,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<K, L, S>
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, L: RateLimiter<K>, S: BuildHasher> WorkQueue<K, L, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
     /// Adds a key after the delay that the rate limiter returns: [`add_after`](Self::add_after) of
     /// `limiter.when(&key)` (L1).
     ///
@@ -305,7 +308,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, L: RateLimiter<K>, S: BuildHasher> Wo
     }
 }
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns the number of queued keys: not processing, dirty or delayed ones (C8).
     ///
     /// The number is a snapshot; do not decide by it whether to call [`get`](Self::get). While more
@@ -369,12 +372,6 @@ impl<K, L, S> WorkQueue<K, L, S> {
         }
     }
 
-    /// Returns the rate limiter the queue was built with.
-    #[must_use]
-    pub fn rate_limiter(&self) -> &L {
-        &self.limiter
-    }
-
     /// Drops the idle keys and releases their memory immediately.
     ///
     /// Otherwise idle keys are dropped a little later: when new keys are added, or when workers
@@ -407,10 +404,10 @@ impl<K, L, S> WorkQueue<K, L, S> {
 
 // Operations leave the queue consistent if user code panics in them (the key's hash, comparison and
 // drop, the limiter, wakers), so the queue can be used after a caught panic.
-impl<K, L, S> UnwindSafe for WorkQueue<K, L, S> {}
-impl<K, L, S> RefUnwindSafe for WorkQueue<K, L, S> {}
+impl<K, S> UnwindSafe for WorkQueue<K, S> {}
+impl<K, S> RefUnwindSafe for WorkQueue<K, S> {}
 
-impl<K, L, S> Drop for WorkQueue<K, L, S> {
+impl<K, S> Drop for WorkQueue<K, S> {
     fn drop(&mut self) {
         let core = &self.core;
         if let Some(watch) = core.watch() {
@@ -431,7 +428,7 @@ impl<K, L, S> Drop for WorkQueue<K, L, S> {
     }
 }
 
-impl<K, L, S> fmt::Debug for WorkQueue<K, L, S> {
+impl<K, S> fmt::Debug for WorkQueue<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueue")
             .field("name", &self.name())

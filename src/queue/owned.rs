@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::limiter::NoLimit;
 use crate::{DefaultHasher, GetAsync, Item, WorkQueue};
 
 /// An [`Item`] without a lifetime, which can be moved into a spawned thread or task. Created by
@@ -10,10 +9,9 @@ use crate::{DefaultHasher, GetAsync, Item, WorkQueue};
 ///
 /// It keeps the queue alive. If it has the last reference, its drop finishes the key and then drops
 /// the queue, which shuts it down and waits for the queue's threads to end (S6).
-pub type OwnedItem<K, L = NoLimit, S = DefaultHasher> =
-    Item<'static, K, L, S, Arc<WorkQueue<K, L, S>>>;
+pub type OwnedItem<K, S = DefaultHasher> = Item<'static, K, S, Arc<WorkQueue<K, S>>>;
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Like [`get`](Self::get), but the item keeps the queue alive instead of borrowing it.
     ///
     /// ```
@@ -30,7 +28,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert_eq!(words, ["A", "B"]);
     /// ```
     #[must_use = "dropping the item at once finishes its key"]
-    pub fn get_owned(self: &Arc<Self>) -> Option<OwnedItem<K, L, S>> {
+    pub fn get_owned(self: &Arc<Self>) -> Option<OwnedItem<K, S>> {
         let taken = self.core.take_wait(None);
         Item::new(Arc::clone(self), taken).ok()
     }
@@ -66,7 +64,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert!(queue.drain_async().await.left.is_nothing());
     /// # }
     /// ```
-    pub fn get_owned_async(self: &Arc<Self>) -> GetAsync<'static, K, L, S, Arc<Self>> {
+    pub fn get_owned_async(self: &Arc<Self>) -> GetAsync<'static, K, S, Arc<Self>> {
         GetAsync::new(Arc::clone(self))
     }
 }

@@ -6,7 +6,6 @@
 
 use crate::WorkQueue;
 use crate::keys::state::State;
-use crate::limiter::RateLimiter;
 use crate::queue::snapshot::{Counts, KeySnapshot, Sight};
 
 /// The most places of a shard's table that are visited at a time under its lock.
@@ -86,7 +85,7 @@ pub struct Page<'q, K> {
     pub next: Option<Cursor>,
 }
 
-impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns some of the queue's keys: those that are `listed`, from a place on, in bounded time and memory (X4).
     ///
     /// A page is full with `max` keys, or at most 15 more. It ends earlier once 65 536 places of the table were looked

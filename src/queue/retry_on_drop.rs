@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use crate::limiter::RateLimiter;
 use crate::sync::catch_panic::catch_panic;
 use crate::{Item, WorkQueue};
 
@@ -34,11 +33,10 @@ pub struct RetryOnDrop<I> {
     retry: fn(I),
 }
 
-impl<K, L, S, Q> Item<'_, K, L, S, Q>
+impl<K, S, Q> Item<'_, K, S, Q>
 where
     K: Send + Sync + 'static,
-    L: RateLimiter<K>,
-    Q: Deref<Target = WorkQueue<K, L, S>>,
+    Q: Deref<Target = WorkQueue<K, S>>,
 {
     /// Wraps the item in a guard that retries the key when it is dropped, also by `?`, by a panic, or
     /// because its task is aborted. Dropping the bare item finishes the key instead.

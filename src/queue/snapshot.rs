@@ -109,7 +109,7 @@ impl<K> KeySnapshot<'_, K> {
     }
 }
 
-impl<K, L: RateLimiter<K>, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns every key that is queued, processing or delayed, with its state.
     ///
     /// The queue keeps running: each key is as it was at some moment during the call, and its state
@@ -271,7 +271,7 @@ pub struct Counts {
     pub retrying: usize,
 }
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns how many keys are queued, delayed and processing, and how many of them wait for a retry.
     ///
     /// A key is *retrying* from [`Item::retry`](crate::Item::retry), [`retry_after`](crate::Item::retry_after) or a failure in a

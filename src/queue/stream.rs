@@ -5,10 +5,9 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::limiter::NoLimit;
 use crate::{DefaultHasher, GetAsync, Item, WorkQueue};
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Returns a stream that takes keys by [`get_async`](Self::get_async): it waits for each, and
     /// ends when the queue is shut down and empty.
     ///
@@ -30,7 +29,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// assert!(stream.next().await.is_none());
     /// # });
     /// ```
-    pub fn stream(&self) -> GetStream<'_, K, L, S> {
+    pub fn stream(&self) -> GetStream<'_, K, S> {
         GetStream(self.get_async())
     }
 }
@@ -39,10 +38,10 @@ impl<K, L, S> WorkQueue<K, L, S> {
 // Once the future has returned a key, it can be polled for the next one.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
-pub struct GetStream<'q, K, L = NoLimit, S = DefaultHasher>(GetAsync<'q, K, L, S>);
+pub struct GetStream<'q, K, S = DefaultHasher>(GetAsync<'q, K, S>);
 
-impl<'q, K, L, S> Stream for GetStream<'q, K, L, S> {
-    type Item = Item<'q, K, L, S>;
+impl<'q, K, S> Stream for GetStream<'q, K, S> {
+    type Item = Item<'q, K, S>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         Pin::new(&mut self.0).poll(context)

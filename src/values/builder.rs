@@ -1,9 +1,12 @@
 //! The settings of a queue whose keys carry values.
 
+use std::time::Duration;
+
 use super::Merger;
+use crate::limiter::RateLimiter;
 use crate::{Builder, Valued};
 
-impl<K, L, S> Builder<K, L, S> {
+impl<K, S> Builder<K, S> {
     /// Makes the queue a [`ValueQueue`](crate::ValueQueue), whose keys carry values: `merge` merges a
     /// value that is put into the one of the same key that is not delivered yet.
     ///
@@ -27,7 +30,7 @@ impl<K, L, S> Builder<K, L, S> {
     pub fn merge<V: Send + 'static>(
         self,
         merge: impl Fn(&mut V, V) + Send + Sync + 'static,
-    ) -> Builder<Valued<K, V>, L, S>
+    ) -> Builder<Valued<K, V>, S>
     where
         K: Send + Sync + 'static,
     {
@@ -35,12 +38,33 @@ impl<K, L, S> Builder<K, L, S> {
         if self.grouping.is_some() {
             settings.pacing.misplaced = Some(("group_by", "must come after `merge`"));
         }
-        Builder::new(self.limiter, self.hasher, settings)
+        Builder::new(Box::new(OfKeys(self.limiter)), self.hasher, settings)
             .with(Some(Box::new(Merger::new(merge))), None)
     }
 }
 
-impl<K: Send + Sync + 'static, V: Send + 'static, L, S> Builder<Valued<K, V>, L, S> {
+/// A limiter that was set for the keys before they carried values.
+struct OfKeys<K>(Box<dyn RateLimiter<K>>);
+
+impl<K, V> RateLimiter<Valued<K, V>> for OfKeys<K> {
+    fn when(&self, key: &Valued<K, V>) -> Duration {
+        self.0.when(key.key())
+    }
+
+    fn reserve(&self, key: &Valued<K, V>, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        self.0.reserve(key.key(), used)
+    }
+
+    fn forget(&self, key: &Valued<K, V>) {
+        self.0.forget(key.key());
+    }
+
+    fn num_requeues(&self, key: &Valued<K, V>) -> u32 {
+        self.0.num_requeues(key.key())
+    }
+}
+
+impl<K: Send + Sync + 'static, V: Send + 'static, S> Builder<Valued<K, V>, S> {
     /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
     ///
     /// `weight` is called with each value that is put, and with what values are merged to, under the

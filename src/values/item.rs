@@ -5,7 +5,7 @@ use std::ops::Deref;
 use super::Valued;
 use crate::{Item, ValueQueue};
 
-impl<K, V, L, S, Q: Deref<Target = ValueQueue<K, V, L, S>>> Item<'_, Valued<K, V>, L, S, Q> {
+impl<K, V, S, Q: Deref<Target = ValueQueue<K, V, S>>> Item<'_, Valued<K, V>, S, Q> {
     /// Returns the value: all that was put for the key since its last delivery began, merged.
     ///
     /// When the item is dropped, the value is dropped, too. When the key is [retried](Self::retry),

@@ -3,7 +3,7 @@
 use crate::values::Valued;
 use crate::{Left, ValueQueue};
 
-impl<K: Clone + Send + Sync + 'static, V: Send + 'static, L, S> ValueQueue<K, V, L, S> {
+impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> ValueQueue<K, V, S> {
     /// Ends the queue like [`shut_down_now`](Self::shut_down_now), and returns every key that was accepted and
     /// will not be finished, with its value and the reason (S12). As for a queue without values; what was taken
     /// back is not returned.

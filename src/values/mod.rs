@@ -47,6 +47,7 @@ mod left;
 pub mod merge;
 mod merger;
 mod put;
+mod remove;
 
 use std::borrow::Borrow;
 use std::cell::UnsafeCell;
@@ -57,7 +58,6 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::keys::node::Held;
-use crate::limiter::NoLimit;
 use crate::sync::catch_panic::drop_caught;
 use crate::sync::{SpinLock, assert_unlocked};
 use crate::wait::receipt::{Ended, Receipts};
@@ -94,11 +94,11 @@ pub(crate) use merger::Merger;
 /// });
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
-pub type ValueQueue<K, V, L = NoLimit, S = DefaultHasher> = WorkQueue<Valued<K, V>, L, S>;
+pub type ValueQueue<K, V, S = DefaultHasher> = WorkQueue<Valued<K, V>, S>;
 
 /// An [`Item`] with a value: what [`get`](WorkQueue::get) and its like return from a [`ValueQueue`]. It has
 /// [`value`](Self::value), [`value_mut`](Self::value_mut) and [`take`](Self::take).
-pub type ValueItem<'q, K, V, L = NoLimit, S = DefaultHasher> = Item<'q, Valued<K, V>, L, S>;
+pub type ValueItem<'q, K, V, S = DefaultHasher> = Item<'q, Valued<K, V>, S>;
 
 /// A key that carries a value: the key of a [`ValueQueue`].
 ///

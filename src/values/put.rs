@@ -1,13 +1,12 @@
 //! Putting values: [`super`] has the protocol.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 use super::Valued;
 use crate::keys::hash::hash_of;
 use crate::{Added, KeyHandle, ValueQueue};
 
-impl<K, V, L, S> ValueQueue<K, V, L, S>
+impl<K, V, S> ValueQueue<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,
@@ -83,52 +82,6 @@ where
         self.core.update(hash, level, key, |_, waiting, outdated| {
             waiting.load.update(change, outdated);
         })
-    }
-
-    /// Takes back the value of a key that waits for its delivery, and returns it: the key is not
-    /// delivered for it any more, and its pending delay is cancelled. The value of a delivery in
-    /// progress is left alone.
-    ///
-    /// The key's place in the queue stays until it is reached, so [`len`](crate::WorkQueue::len)
-    /// counts the key until then, and a value that is put before takes the same place.
-    ///
-    /// After a shut-down this finds the values of the delays that the shut-down has dropped, unless
-    /// [`shrink`](crate::WorkQueue::shrink) has dropped them.
-    ///
-    /// ```
-    /// # use keyqueue::{WorkQueue, merge};
-    /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
-    /// queue.put("a", 1);
-    /// queue.put("b", 2);
-    /// assert_eq!(queue.remove("a"), Some(1));
-    /// assert_eq!(queue.remove("a"), None);
-    /// assert_eq!(**queue.get().unwrap().key(), "b");
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if `Hash` or `Eq` panics; then nothing was taken back.
-    #[doc(alias("take_back", "withdraw"))]
-    pub fn remove<Q>(&self, key: &Q) -> Option<V>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let core = &*self.core;
-        let merger = core.merger();
-        let hash = hash_of(&self.hasher, key);
-        let pin = core
-            .keys
-            .lock(hash)
-            .pin(hash, |known| known.key.borrow() == key)?;
-        let waiting = pin.key().waiting.lock();
-        if pin.delay().cancel().is_some() {
-            core.note_cancelled();
-        }
-        let load = merger.take(waiting);
-        pin.unpin();
-        load.value
     }
 }
 

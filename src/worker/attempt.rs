@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use super::{Key, Loop};
 use crate::Item;
-use crate::limiter::RateLimiter;
 
 /// The try of the key that a worker is processing: see [`current`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,8 +93,8 @@ pub(super) async fn around<F: Future>(read: impl Fn() -> Attempt, future: F) -> 
     poll_fn(|context| during(&read, || future.as_mut().poll(context))).await
 }
 
-impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, S, E> {
-    pub(super) fn attempt(&self, item: &Item<'_, K, L, S>) -> Attempt {
+impl<K: Key, S: BuildHasher, E: fmt::Display> Loop<'_, K, S, E> {
+    pub(super) fn attempt(&self, item: &Item<'_, K, S>) -> Attempt {
         Attempt {
             number: self.retries(item).saturating_add(1),
             queue_time: item.queue_time(),

@@ -193,7 +193,7 @@ where
     }
 }
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
+impl<K, S, E> Workers<'_, K, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
     S: BuildHasher,
@@ -213,7 +213,7 @@ where
     pub fn dead_letters(mut self, letters: &DeadLetters<K>) -> Self {
         let store = Arc::clone(&letters.0);
         self.inner.queue.core.watch_letters(&store.counts);
-        let keep = move |lost: &mut Lost<'_, '_, K, L, S>, given_up: &GivenUp<E>| {
+        let keep = move |lost: &mut Lost<'_, '_, K, S>, given_up: &GivenUp<E>| {
             store.keep(lost.handle(), given_up, || None, |_, (), ()| ())
         };
         self.inner.dead_letters = Some(Box::new(keep));
@@ -221,7 +221,7 @@ where
     }
 }
 
-impl<K, V, L, S, E> ValueWorkers<'_, K, V, L, S, E>
+impl<K, V, S, E> ValueWorkers<'_, K, V, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -247,7 +247,7 @@ where
     pub fn dead_letters(mut self, letters: &ValueDeadLetters<K, V>) -> Self {
         let store = Arc::clone(&letters.0);
         self.inner.queue.core.watch_letters(&store.counts);
-        let keep = move |lost: &mut Lost<'_, '_, Valued<K, V>, L, S>, given_up: &GivenUp<E>| {
+        let keep = move |lost: &mut Lost<'_, '_, Valued<K, V>, S>, given_up: &GivenUp<E>| {
             let key = lost.handle();
             store.keep(key, given_up, || lost.take_value(), KeyHandle::merge)
         };

@@ -196,7 +196,7 @@ fn beginning(text: &impl fmt::Display) -> String {
     beginning.0
 }
 
-impl<K, L, S, E, M> Workers<'_, K, L, S, E, M>
+impl<K, S, E, M> Workers<'_, K, S, E, M>
 where
     K: Hash + Eq + Send + Sync + 'static,
     S: BuildHasher,

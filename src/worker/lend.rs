@@ -23,21 +23,21 @@ pub(super) trait Lend<K> {
     /// What a call borrows in addition to the key.
     type Loan: Send;
 
-    fn lend<L, S>(item: &mut Item<'_, K, L, S>) -> Self::Loan;
+    fn lend<S>(item: &mut Item<'_, K, S>) -> Self::Loan;
 
     /// Ends the call.
-    fn take_back<'q, L, S>(lent: Lending<'q, K, L, S, Self>) -> Item<'q, K, L, S>;
+    fn take_back<'q, S>(lent: Lending<'q, K, S, Self>) -> Item<'q, K, S>;
 }
 
 /// An item during a call.
-type Lending<'q, K, L, S, M> = (Item<'q, K, L, S>, <M as Lend<K>>::Loan);
+type Lending<'q, K, S, M> = (Item<'q, K, S>, <M as Lend<K>>::Loan);
 
 impl<K> Lend<K> for KeyOnly {
     type Loan = ();
 
-    fn lend<L, S>(_: &mut Item<'_, K, L, S>) {}
+    fn lend<S>(_: &mut Item<'_, K, S>) {}
 
-    fn take_back<'q, L, S>((item, ()): Lending<'q, K, L, S, Self>) -> Item<'q, K, L, S> {
+    fn take_back<'q, S>((item, ()): Lending<'q, K, S, Self>) -> Item<'q, K, S> {
         item
     }
 }
@@ -45,14 +45,14 @@ impl<K> Lend<K> for KeyOnly {
 impl<K, V: Send> Lend<Valued<K, V>> for WithValue {
     type Loan = Loan<V>;
 
-    fn lend<L, S>(item: &mut Item<'_, Valued<K, V>, L, S>) -> Loan<V> {
+    fn lend<S>(item: &mut Item<'_, Valued<K, V>, S>) -> Loan<V> {
         let (value, place) = (item.take(), None);
         Loan { value, place }
     }
 
-    fn take_back<'q, L, S>(
-        (mut item, loan): Lending<'q, Valued<K, V>, L, S, Self>,
-    ) -> Item<'q, Valued<K, V>, L, S> {
+    fn take_back<'q, S>(
+        (mut item, loan): Lending<'q, Valued<K, V>, S, Self>,
+    ) -> Item<'q, Valued<K, V>, S> {
         let owned = || loan.place?.lock().take();
         *item.loaded() = loan.value.or_else(owned);
         item
@@ -74,13 +74,13 @@ impl<V> Loan<V> {
     }
 }
 
-impl<K: Key, L, S: BuildHasher, E> Loop<'_, K, L, S, E> {
+impl<K: Key, S: BuildHasher, E> Loop<'_, K, S, E> {
     /// Begins a call that may be cancelled. If what this returns is dropped, the key is added again, or
     /// given up.
     pub(super) fn lend<'q, M: Lend<K>>(
         &self,
-        mut item: Item<'q, K, L, S>,
-    ) -> RetryOnDrop<Lending<'q, K, L, S, M>> {
+        mut item: Item<'q, K, S>,
+    ) -> RetryOnDrop<Lending<'q, K, S, M>> {
         let loan = M::lend(&mut item);
         // The key is processing, so the drop of its item queues it.
         let cancelled: fn(_) = match self.requeue_cancelled {

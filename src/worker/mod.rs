@@ -150,7 +150,7 @@ pub use runtime::RunningTasks;
 use settle::Lost;
 pub use values::ValueWorkers;
 
-use crate::limiter::{ItemFastSlow, NoLimit};
+use crate::limiter::ItemFastSlow;
 use crate::{ConfigError, DefaultHasher, KeyHandle, Valued, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures. The
@@ -160,21 +160,21 @@ use crate::{ConfigError, DefaultHasher, KeyHandle, Valued, WorkQueue};
 /// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`. `M` is what
 /// the function gets: the key, or after [`values`](Self::values) the key and its value.
 #[must_use = "workers do nothing until they run"]
-pub struct Workers<'a, K, L = NoLimit, S = DefaultHasher, E = Infallible, M = KeyOnly> {
-    inner: Loop<'a, K, L, S, E>,
+pub struct Workers<'a, K, S = DefaultHasher, E = Infallible, M = KeyOnly> {
+    inner: Loop<'a, K, S, E>,
     lends: PhantomData<fn() -> M>,
 }
 
 /// The loop that all workers run, with what they share.
-struct Loop<'a, K, L, S, E> {
-    queue: Arc<Source<'a, K, L, S>>,
+struct Loop<'a, K, S, E> {
+    queue: Arc<Source<'a, K, S>>,
     /// The number of workers, and the name of its setting.
     count: (&'static str, usize),
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
-    on_give_up: Option<OnGiveUp<'a, K, L, S, E>>,
+    on_give_up: Option<OnGiveUp<'a, K, S, E>>,
     /// Keeps a key that is given up, and returns whether it does.
-    dead_letters: Option<Box<Keep<'a, K, L, S, E>>>,
+    dead_letters: Option<Box<Keep<'a, K, S, E>>>,
     failures: Option<Failures<K>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
@@ -191,41 +191,40 @@ impl<K: Hash + Eq + Send + Sync + 'static> Key for K {}
 type ErrorHook<'a, K, E> = dyn Fn(&K, &Failed<'_, E>) + Send + Sync + 'a;
 
 /// The hook for keys that are given up, and the failures that it may have to be called with later.
-struct OnGiveUp<'a, K, L, S, E> {
-    hook: Hook<'a, K, L, S, E>,
+struct OnGiveUp<'a, K, S, E> {
+    hook: Hook<'a, K, S, E>,
     /// Behind a pointer that is `Send` and `Sync` whatever E is: without this hook, errors need not
     /// be `Send`.
     pending: Box<dyn Borrow<Pending<K, E>> + Send + Sync + 'a>,
 }
 
-enum Hook<'a, K, L, S, E> {
-    Sync(Box<SyncHook<'a, K, L, S, E>>),
+enum Hook<'a, K, S, E> {
+    Sync(Box<SyncHook<'a, K, S, E>>),
     Async(Box<AsyncHook<'a, K, E>>),
 }
 
-type SyncHook<'a, K, L, S, E> = dyn Fn(Lost<'_, '_, K, L, S>, GivenUp<E>) + Send + Sync + 'a;
+type SyncHook<'a, K, S, E> = dyn Fn(Lost<'_, '_, K, S>, GivenUp<E>) + Send + Sync + 'a;
 
-type Keep<'a, K, L, S, E> =
-    dyn Fn(&mut Lost<'_, '_, K, L, S>, &GivenUp<E>) -> bool + Send + Sync + 'a;
+type Keep<'a, K, S, E> = dyn Fn(&mut Lost<'_, '_, K, S>, &GivenUp<E>) -> bool + Send + Sync + 'a;
 
 type AsyncHook<'a, K, E> = dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a;
 
 /// A call of an async hook.
 type Report<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-impl<K, L, S, E> OnGiveUp<'_, K, L, S, E> {
+impl<K, S, E> OnGiveUp<'_, K, S, E> {
     fn pending(&self) -> &Pending<K, E> {
         (*self.pending).borrow()
     }
 }
 
-enum Source<'a, K, L, S> {
-    Borrowed(&'a WorkQueue<K, L, S>),
-    Shared(Arc<WorkQueue<K, L, S>>),
+enum Source<'a, K, S> {
+    Borrowed(&'a WorkQueue<K, S>),
+    Shared(Arc<WorkQueue<K, S>>),
 }
 
-impl<K, L, S> Deref for Source<'_, K, L, S> {
-    type Target = WorkQueue<K, L, S>;
+impl<K, S> Deref for Source<'_, K, S> {
+    type Target = WorkQueue<K, S>;
 
     fn deref(&self) -> &Self::Target {
         match self {
@@ -235,19 +234,19 @@ impl<K, L, S> Deref for Source<'_, K, L, S> {
     }
 }
 
-impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
+impl<'a, K, S, E> Workers<'a, K, S, E> {
     /// Creates workers over a borrowed queue.
-    pub fn new(queue: &'a WorkQueue<K, L, S>) -> Self {
+    pub fn new(queue: &'a WorkQueue<K, S>) -> Self {
         Self::over(Source::Borrowed(queue))
     }
 
     /// Creates workers over a shared queue, which may outlive the caller, for
     /// [`spawn`](Self::spawn).
-    pub fn shared(queue: Arc<WorkQueue<K, L, S>>) -> Self {
+    pub fn shared(queue: Arc<WorkQueue<K, S>>) -> Self {
         Self::over(Source::Shared(queue))
     }
 
-    fn over(queue: Source<'a, K, L, S>) -> Self {
+    fn over(queue: Source<'a, K, S>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = processors.min(threads::MOST_THREADS);
         let inner = Loop {
@@ -282,12 +281,12 @@ impl<'a, K, L, S, E> Workers<'a, K, L, S, E> {
         K: Send + Sync + 'static,
         E: Send + 'a,
     {
-        let hook = move |lost: Lost<'_, '_, _, _, _>, given_up| hook(lost.key(), given_up);
+        let hook = move |lost: Lost<'_, '_, _, _>, given_up| hook(lost.key(), given_up);
         self.report_to(Hook::Sync(Box::new(hook)))
     }
 }
 
-impl<'a, K, V, L, S, E> ValueWorkers<'a, K, V, L, S, E> {
+impl<'a, K, V, S, E> ValueWorkers<'a, K, V, S, E> {
     /// Calls `hook` with every key that is given up, its value and the reason, like
     /// [the other](Workers::on_give_up), which it replaces: for a dead letter.
     ///
@@ -299,7 +298,7 @@ impl<'a, K, V, L, S, E> ValueWorkers<'a, K, V, L, S, E> {
         V: Send + 'static,
         E: Send + 'a,
     {
-        let hook = move |mut lost: Lost<'_, '_, Valued<K, V>, _, _>, given_up| {
+        let hook = move |mut lost: Lost<'_, '_, Valued<K, V>, _>, given_up| {
             let value = lost.take_value();
             hook(lost.key(), value, given_up);
         };
@@ -307,7 +306,7 @@ impl<'a, K, V, L, S, E> ValueWorkers<'a, K, V, L, S, E> {
     }
 }
 
-impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
+impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     /// Sets the number of keys that are processing at the same time, each on its own thread: 1 to
     /// 8192. Default: one for each processor. The same setting as [`tasks`](Self::tasks).
     pub fn threads(mut self, threads: usize) -> Self {
@@ -422,7 +421,7 @@ impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
         self.report_to(Hook::Async(Box::new(hook)))
     }
 
-    fn report_to(mut self, hook: Hook<'a, K, L, S, E>) -> Self
+    fn report_to(mut self, hook: Hook<'a, K, S, E>) -> Self
     where
         K: Send + Sync + 'static,
         E: Send + 'a,
@@ -475,7 +474,7 @@ impl<'a, K, L, S, E, M> Workers<'a, K, L, S, E, M> {
     }
 }
 
-impl<K, L, S, E> Loop<'_, K, L, S, E> {
+impl<K, S, E> Loop<'_, K, S, E> {
     /// Returns the number of workers, or an error if it is 0 or above `most`.
     fn count(&self, most: usize) -> Result<usize, ConfigError> {
         let (field, count) = self.count;
@@ -484,7 +483,7 @@ impl<K, L, S, E> Loop<'_, K, L, S, E> {
     }
 }
 
-impl<K, L, S, E, M> fmt::Debug for Workers<'_, K, L, S, E, M> {
+impl<K, S, E, M> fmt::Debug for Workers<'_, K, S, E, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers")
             .field("queue", &**self.inner.queue)

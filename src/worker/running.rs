@@ -6,8 +6,7 @@ use std::thread::JoinHandle;
 
 use super::Source;
 use super::stop::StopFlag;
-use crate::limiter::NoLimit;
-use crate::{DefaultHasher, Remaining};
+use crate::DefaultHasher;
 
 /// A handle to workers in the background: to threads, from [`Workers::spawn`](super::Workers::spawn), or
 /// to tasks of a tokio runtime, from `Workers::spawn_on`. `W` is the handle of one worker.
@@ -27,13 +26,8 @@ use crate::{DefaultHasher, Remaining};
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[must_use = "dropping it aborts the workers"]
-pub struct Running<
-    K: 'static,
-    L: 'static = NoLimit,
-    S: 'static = DefaultHasher,
-    W: Worker = JoinHandle<()>,
-> {
-    pub(super) queue: Arc<Source<'static, K, L, S>>,
+pub struct Running<K: 'static, S: 'static = DefaultHasher, W: Worker = JoinHandle<()>> {
+    pub(super) queue: Arc<Source<'static, K, S>>,
     pub(super) stop: Arc<StopFlag>,
     pub(super) workers: Vec<W>,
 }
@@ -52,8 +46,8 @@ impl Worker for JoinHandle<()> {
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static, W: Worker> Running<K, L, S, W> {
-    pub(super) fn over(queue: &Arc<Source<'static, K, L, S>>) -> Self {
+impl<K: 'static, S: 'static, W: Worker> Running<K, S, W> {
+    pub(super) fn over(queue: &Arc<Source<'static, K, S>>) -> Self {
         Running {
             queue: Arc::clone(queue),
             stop: Arc::new(StopFlag::new()),
@@ -61,14 +55,8 @@ impl<K: 'static, L: 'static, S: 'static, W: Worker> Running<K, L, S, W> {
         }
     }
 
-    /// Stops the workers by [`WorkQueue::shut_down`](crate::WorkQueue::shut_down), without waiting,
-    /// and returns what is left for them to do.
-    pub fn stop(&self) -> Remaining {
-        self.queue.shut_down()
-    }
-
-    /// Stops the workers without shutting the queue down, and without waiting: the queue accepts
-    /// adds, and queued keys stay queued.
+    /// Stops the workers without waiting, and leaves the queue open: it accepts adds, and queued keys stay queued.
+    /// [`WorkQueue::shut_down`](crate::WorkQueue::shut_down) ends the queue, and the workers once it is empty.
     ///
     /// A worker that waits for a key ends immediately. A thread that holds a key or is just getting
     /// one ends after it. The work of a task on its key is cancelled at its next await point, and the key
@@ -86,13 +74,13 @@ impl<K: 'static, L: 'static, S: 'static, W: Worker> Running<K, L, S, W> {
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static, W: Worker> Drop for Running<K, L, S, W> {
+impl<K: 'static, S: 'static, W: Worker> Drop for Running<K, S, W> {
     fn drop(&mut self) {
         self.abort();
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static, W: Worker> fmt::Debug for Running<K, L, S, W> {
+impl<K: 'static, S: 'static, W: Worker> fmt::Debug for Running<K, S, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
             .field("queue", &**self.queue)

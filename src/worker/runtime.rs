@@ -18,15 +18,13 @@ use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
 use super::trace::Span;
 use super::{IntoVerdict, Key, Lent, Loop, Running, ValueWorkers, Workers};
-use crate::limiter::{NoLimit, RateLimiter};
 use crate::queue::drain::Drain;
 use crate::wait::race::race;
 use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Valued};
 
-impl<K, L, S, E> Workers<'static, K, L, S, E>
+impl<K, S, E> Workers<'static, K, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K> + 'static,
     S: BuildHasher + Send + Sync + 'static,
     E: fmt::Display + 'static,
 {
@@ -72,11 +70,7 @@ where
     /// # Ok(())
     /// # }
     /// ```
-    pub fn spawn_on<F, R>(
-        self,
-        runtime: &Handle,
-        f: F,
-    ) -> Result<RunningTasks<K, L, S>, ConfigError>
+    pub fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<RunningTasks<K, S>, ConfigError>
     where
         F: Fn(KeyHandle<K>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
@@ -86,11 +80,10 @@ where
     }
 }
 
-impl<K, V, L, S, E> ValueWorkers<'static, K, V, L, S, E>
+impl<K, V, S, E> ValueWorkers<'static, K, V, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,
-    L: RateLimiter<Valued<K, V>> + 'static,
     S: BuildHasher + Send + Sync + 'static,
     E: fmt::Display + 'static,
 {
@@ -129,7 +122,7 @@ where
         self,
         runtime: &Handle,
         f: F,
-    ) -> Result<RunningTasks<Valued<K, V>, L, S>, ConfigError>
+    ) -> Result<RunningTasks<Valued<K, V>, S>, ConfigError>
     where
         F: Fn(KeyHandle<Valued<K, V>>, Lent<V>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
@@ -139,14 +132,12 @@ where
     }
 }
 
-impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
-    Loop<'static, K, L, S, E>
-{
+impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'static, K, S, E> {
     fn spawn_on<M: Lend<K>, F, R>(
         self,
         runtime: &Handle,
         f: F,
-    ) -> Result<RunningTasks<K, L, S>, ConfigError>
+    ) -> Result<RunningTasks<K, S>, ConfigError>
     where
         Self: 'static,
         F: Fn(KeyHandle<K>, &mut M::Loan) -> R + Send + Sync + 'static,
@@ -186,7 +177,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
 }
 
 /// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].
-pub type RunningTasks<K, L = NoLimit, S = DefaultHasher> = Running<K, L, S, JoinHandle<()>>;
+pub type RunningTasks<K, S = DefaultHasher> = Running<K, S, JoinHandle<()>>;
 
 impl Worker for JoinHandle<()> {
     fn is_finished(&self) -> bool {
@@ -198,7 +189,7 @@ impl Worker for JoinHandle<()> {
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static> RunningTasks<K, L, S> {
+impl<K: 'static, S: 'static> RunningTasks<K, S> {
     /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
     /// after [`abort`](Self::abort). Does neither itself. A worker that awaits this waits forever,
     /// for itself.

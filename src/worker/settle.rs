@@ -31,14 +31,14 @@ type Epoch = u64;
 type Retry = Result<Option<Duration>, Reason>;
 
 /// A key that is given up.
-pub(super) enum Lost<'i, 'q, K, L, S> {
+pub(super) enum Lost<'i, 'q, K, S> {
     /// The worker still holds it.
-    Held(&'i mut Item<'q, K, L, S>),
+    Held(&'i mut Item<'q, K, S>),
     /// Its retry was dropped: it is idle, and closed.
     Dropped(&'i KeyHandle<K>),
 }
 
-impl<K, L, S> Lost<'_, '_, K, L, S> {
+impl<K, S> Lost<'_, '_, K, S> {
     pub(super) fn key(&self) -> &K {
         match self {
             Lost::Held(item) => item.key(),
@@ -54,7 +54,7 @@ impl<K, L, S> Lost<'_, '_, K, L, S> {
     }
 }
 
-impl<K, V, L, S> Lost<'_, '_, Valued<K, V>, L, S> {
+impl<K, V, S> Lost<'_, '_, Valued<K, V>, S> {
     pub(super) fn take_value(&mut self) -> Option<V> {
         match self {
             Lost::Held(item) => item.take(),
@@ -63,7 +63,7 @@ impl<K, V, L, S> Lost<'_, '_, Valued<K, V>, L, S> {
     }
 }
 
-impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K, L, S, E> {
+impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
     /// Handles the result of the function for a key. Never panics.
     ///
     /// Returns the call of an async hook, with the item, which the worker holds while it awaits the
@@ -71,11 +71,11 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     #[must_use = "the hook is to be awaited"]
     pub(super) fn settle<'q>(
         &self,
-        mut item: Item<'q, K, L, S>,
+        mut item: Item<'q, K, S>,
         said: Said<E>,
         span: &Span,
         began: Epoch,
-    ) -> Option<(Item<'q, K, L, S>, Report<'a>)> {
+    ) -> Option<(Item<'q, K, S>, Report<'a>)> {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
         let settle = move || {
@@ -108,7 +108,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     /// Fails with the message of the limiter's panic.
     fn succeeded(
         &self,
-        item: &mut Item<'_, K, L, S>,
+        item: &mut Item<'_, K, S>,
         outcome: Outcome,
         span: &Span,
     ) -> Result<(), String> {
@@ -151,7 +151,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
 
     fn failed(
         &self,
-        item: &mut Item<'_, K, L, S>,
+        item: &mut Item<'_, K, S>,
         failure: Failure<E>,
         retry: Retry,
         (span, began): (&Span, Epoch),
@@ -211,7 +211,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
 
     /// Ends the tries of a key, and keeps or reports it. Or returns the call of an async hook, which may be cancelled:
     /// the caller [ends the tries](Self::end_tries) after it.
-    fn give_up(&self, lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    fn give_up(&self, lost: Lost<'_, '_, K, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
         let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
         if !matches!(hook, Some(Hook::Async(_))) {
             self.end_tries(lost.key());
@@ -231,7 +231,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
         self.forget(key);
     }
 
-    fn pass_on(&self, mut lost: Lost<'_, '_, K, L, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    fn pass_on(&self, mut lost: Lost<'_, '_, K, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
         self.trace_given_up(lost.key(), &given_up);
         if let Some(keep) = &self.dead_letters
             && !matches!(given_up.reason, Reason::ShutDown | Reason::Dropped)
@@ -266,7 +266,7 @@ impl<'a, K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'a, K,
     /// Returns the delay, or why there is no retry.
     fn retry(
         &self,
-        item: &mut Item<'_, K, L, S>,
+        item: &mut Item<'_, K, S>,
         after: Option<Duration>,
     ) -> Result<Duration, Reason> {
         let add = || {

@@ -28,7 +28,6 @@ use super::lend::{KeyOnly, Lend};
 use super::settle::Said;
 use super::trace::Span;
 use super::{IntoVerdict, Key, Loop, Report, Verdict, Workers, attempt};
-use crate::limiter::RateLimiter;
 use crate::sync::catch_panic::{catch_panic, catch_panic_async};
 use crate::wait::let_others_run;
 use crate::{ConfigError, Item};
@@ -36,10 +35,9 @@ use crate::{ConfigError, Item};
 /// The most tasks of one [`Workers`].
 pub(super) const MOST_TASKS: usize = 1 << 16;
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
+impl<K, S, E> Workers<'_, K, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
     S: BuildHasher,
     E: fmt::Display,
 {
@@ -124,7 +122,7 @@ where
     }
 }
 
-impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, S, E> {
+impl<K: Key, S: BuildHasher, E: fmt::Display> Loop<'_, K, S, E> {
     pub(super) async fn run_async<M: Lend<K>, F, R>(self, f: F) -> Result<(), ConfigError>
     where
         F: AsyncFn(&K, &mut M::Loan) -> R,
@@ -156,7 +154,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
     /// Runs the work on a key to its end.
     pub(super) async fn complete(
         &self,
-        item: &Item<'_, K, L, S>,
+        item: &Item<'_, K, S>,
         span: &Span,
         work: impl Future<Output = Verdict<E>>,
     ) -> Said<E> {
@@ -166,11 +164,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display> Loop<'_, K, L, 
 
     /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
     /// finishes the key. Then lets other tasks run.
-    pub(super) async fn report(
-        &self,
-        given_up: Option<(Item<'_, K, L, S>, Report<'_>)>,
-        span: &Span,
-    ) {
+    pub(super) async fn report(&self, given_up: Option<(Item<'_, K, S>, Report<'_>)>, span: &Span) {
         if let Some((item, report)) = given_up {
             // The key is given up only once it is reported.
             let held = self.lend::<KeyOnly>(item);

@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{Hook, IntoVerdict, Key, Loop, Running, Workers, attempt};
-use crate::limiter::RateLimiter;
+use super::{Hook, IntoVerdict, Key, Loop, Running, Verdict, Workers, attempt};
 use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
 use crate::sync::catch_panic::catch_panic;
@@ -25,10 +24,12 @@ use crate::{ConfigError, Drained};
 /// bound leaves half of them free.
 pub(super) const MOST_THREADS: usize = 1 << 13;
 
-impl<K, L, S, E> Workers<'_, K, L, S, E>
+/// A worker's function. Behind a pointer, so that the loop is compiled once for each queue and not for each function.
+type Function<'f, K, M, E> = dyn Fn(&K, &mut <M as Lend<K>>::Loan) -> Verdict<E> + Sync + 'f;
+
+impl<K, S, E> Workers<'_, K, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    L: RateLimiter<K>,
     S: BuildHasher + Send + Sync,
     E: fmt::Display,
 {
@@ -51,7 +52,7 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
-        self.inner.run::<KeyOnly, R>(|key, ()| f(key))
+        self.inner.run::<KeyOnly>(&|key, ()| f(key).into_verdict())
     }
 
     /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
@@ -73,33 +74,29 @@ where
     ///
     /// queue.add(21);
     /// assert_eq!(results.recv(), Ok(42));
-    /// running.stop();
+    /// queue.shut_down();
     /// running.join();
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn spawn<R: IntoVerdict<Error = E>>(
         self,
         f: impl Fn(&K) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, L, S>, ConfigError>
+    ) -> Result<Running<K, S>, ConfigError>
     where
         Self: 'static,
     {
-        self.inner.spawn::<KeyOnly, R>(move |key, ()| f(key))
+        let f = move |key: &K, (): &mut ()| f(key).into_verdict();
+        self.inner.spawn::<KeyOnly>(Box::new(f))
     }
 }
 
-impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
-    Loop<'_, K, L, S, E>
-{
+impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
     /// Runs threads that call `f`, of which the calling thread is one.
-    pub(super) fn run<M: Lend<K>, R: IntoVerdict<Error = E>>(
-        self,
-        f: impl Fn(&K, &mut M::Loan) -> R + Sync,
-    ) -> Result<(), ConfigError> {
-        let (workers, f, started) = (&self, &f, &OnceLock::new());
+    pub(super) fn run<M: Lend<K>>(self, f: &Function<'_, K, M, E>) -> Result<(), ConfigError> {
+        let (workers, started) = (&self, &OnceLock::new());
         let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work::<M, R>(f, started, never);
+            let work = || workers.work::<M>(f, started, never);
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
@@ -108,10 +105,10 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
         })
     }
 
-    pub(super) fn spawn<M: Lend<K>, R: IntoVerdict<Error = E>>(
+    pub(super) fn spawn<M: Lend<K> + 'static>(
         self,
-        f: impl Fn(&K, &mut M::Loan) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, L, S>, ConfigError>
+        f: Box<dyn Fn(&K, &mut M::Loan) -> Verdict<E> + Send + Sync>,
+    ) -> Result<Running<K, S>, ConfigError>
     where
         Self: 'static,
     {
@@ -122,7 +119,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
             let shared = Arc::clone(&shared);
             running.workers.push(thread.spawn(move || {
                 let (workers, f, started, stop) = &*shared;
-                workers.work::<M, R>(f, started, stop);
+                workers.work::<M>(f, started, stop);
             })?);
             Ok(())
         });
@@ -163,9 +160,9 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
 
     /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
     /// known whether all threads have been started.
-    fn work<M: Lend<K>, R: IntoVerdict<Error = E>>(
+    fn work<M: Lend<K>>(
         &self,
-        f: &impl Fn(&K, &mut M::Loan) -> R,
+        f: &Function<'_, K, M, E>,
         started: &OnceLock<bool>,
         stop: &StopFlag,
     ) {
@@ -179,7 +176,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
             let began = self.epoch();
             let mut loan = M::lend(&mut item);
             let attempt = || self.attempt(&item);
-            let call = || f(item.key(), &mut loan).into_verdict();
+            let call = || f(item.key(), &mut loan);
             let work = || attempt::during(&attempt, call);
             let said = span.within(|| catch_panic(work));
             let item = M::take_back((item, loan));
@@ -190,7 +187,7 @@ impl<K: Key, L: RateLimiter<K>, S: BuildHasher + Send + Sync, E: fmt::Display>
     }
 }
 
-impl<K: 'static, L: 'static, S: 'static> Running<K, L, S> {
+impl<K: 'static, S: 'static> Running<K, S> {
     /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
     /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
     /// that is still queued then is not delivered to these workers. Workers that have nothing left to

@@ -10,16 +10,15 @@ use tracing::{Instrument, error, info_span, warn};
 
 use super::{Failed, GivenUp, Key, Loop, Reason};
 use crate::Item;
-use crate::limiter::RateLimiter;
 use crate::sync::catch_panic::catch_panic;
 
 /// The span of one delivered key.
 pub(super) struct Span(tracing::Span);
 
 impl Span {
-    pub(super) fn of<K: Key, L: RateLimiter<K>, S: BuildHasher, E: fmt::Display>(
-        workers: &Loop<'_, K, L, S, E>,
-        item: &Item<'_, K, L, S>,
+    pub(super) fn of<K: Key, S: BuildHasher, E: fmt::Display>(
+        workers: &Loop<'_, K, S, E>,
+        item: &Item<'_, K, S>,
     ) -> Self {
         // The limiter is user code, which may panic.
         let retries = || catch_panic(|| workers.retries(item)).ok();
@@ -54,7 +53,7 @@ pub(super) fn panicked(message: &str) {
 
 // A disabled event computes none of its fields. The `Display` of errors is user code, which may
 // panic.
-impl<K, L, S, E: fmt::Display> Loop<'_, K, L, S, E> {
+impl<K, S, E: fmt::Display> Loop<'_, K, S, E> {
     /// Returns the key in its `Debug` form, if it is to be recorded.
     fn written(&self, key: &K) -> Option<String> {
         let write = self.trace_keys?;

@@ -7,7 +7,7 @@ pub(super) struct Span;
 
 impl Span {
     #[inline]
-    pub(super) fn of<K, L, S, E>(_: &Loop<'_, K, L, S, E>, _: &Item<'_, K, L, S>) -> Self {
+    pub(super) fn of<K, S, E>(_: &Loop<'_, K, S, E>, _: &Item<'_, K, S>) -> Self {
         Span
     }
 
@@ -28,7 +28,7 @@ impl Span {
 #[inline]
 pub(super) fn panicked(_: &str) {}
 
-impl<K, L, S, E> Loop<'_, K, L, S, E> {
+impl<K, S, E> Loop<'_, K, S, E> {
     #[inline]
     pub(super) fn trace_failed(&self, _: &K, _: &Failed<'_, E>) {}
 

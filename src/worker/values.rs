@@ -7,14 +7,13 @@ use std::marker::PhantomData;
 
 use super::lend::{Loan, WithValue};
 use super::{IntoVerdict, Running, Workers};
-use crate::limiter::{NoLimit, RateLimiter};
 use crate::{ConfigError, DefaultHasher, Valued};
 
 /// Workers whose function gets a key and its value; from [`Workers::values`].
-pub type ValueWorkers<'a, K, V, L = NoLimit, S = DefaultHasher, E = Infallible> =
-    Workers<'a, Valued<K, V>, L, S, E, WithValue>;
+pub type ValueWorkers<'a, K, V, S = DefaultHasher, E = Infallible> =
+    Workers<'a, Valued<K, V>, S, E, WithValue>;
 
-impl<'a, K, V, L, S, E> Workers<'a, Valued<K, V>, L, S, E> {
+impl<'a, K, V, S, E> Workers<'a, Valued<K, V>, S, E> {
     /// Makes these the workers of a [`ValueQueue`](crate::ValueQueue): their function gets the key and
     /// its value, and so does the hook of [`on_give_up`](ValueWorkers::on_give_up).
     ///
@@ -50,7 +49,7 @@ impl<'a, K, V, L, S, E> Workers<'a, Valued<K, V>, L, S, E> {
     ///     })?;
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    pub fn values(self) -> ValueWorkers<'a, K, V, L, S, E> {
+    pub fn values(self) -> ValueWorkers<'a, K, V, S, E> {
         Workers {
             inner: self.inner,
             lends: PhantomData,
@@ -58,11 +57,10 @@ impl<'a, K, V, L, S, E> Workers<'a, Valued<K, V>, L, S, E> {
     }
 }
 
-impl<K, V, L, S, E> ValueWorkers<'_, K, V, L, S, E>
+impl<K, V, S, E> ValueWorkers<'_, K, V, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,
-    L: RateLimiter<Valued<K, V>>,
     S: BuildHasher + Send + Sync,
     E: fmt::Display,
 {
@@ -75,8 +73,8 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
-        let f = |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get());
-        self.inner.run::<WithValue, R>(f)
+        let f = |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get()).into_verdict();
+        self.inner.run::<WithValue>(&f)
     }
 
     /// Runs `f` on every key with its value, as futures; see [`Workers::run_async`].
@@ -107,11 +105,11 @@ where
     pub fn spawn<R: IntoVerdict<Error = E>>(
         self,
         f: impl Fn(&K, &mut V) -> R + Send + Sync + 'static,
-    ) -> Result<Running<Valued<K, V>, L, S>, ConfigError>
+    ) -> Result<Running<Valued<K, V>, S>, ConfigError>
     where
         Self: 'static,
     {
-        let f = move |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get());
-        self.inner.spawn::<WithValue, R>(f)
+        let f = move |key: &Valued<K, V>, loan: &mut Loan<V>| f(key, loan.get()).into_verdict();
+        self.inner.spawn::<WithValue>(Box::new(f))
     }
 }

@@ -16,7 +16,7 @@ use keyqueue::WorkQueue;
 
 /// Makes every kind of call that does not wait, but for those that end or empty the queue.
 /// `key` returns a key for each number.
-pub(crate) fn everything<K, L>(queue: &WorkQueue<K, L>, key: impl Fn(u64) -> K)
+pub(crate) fn everything<K>(queue: &WorkQueue<K>, key: impl Fn(u64) -> K)
 where
     K: Hash + Eq + Send + Sync + 'static,
 {
@@ -49,22 +49,21 @@ where
 }
 
 /// A call that user code makes.
-pub(crate) type Call<K, L> = fn(&WorkQueue<K, L>);
+pub(crate) type Call<K> = fn(&WorkQueue<K>);
 
 /// A waker that makes one call, each time it is woken, of a queue that may have been dropped.
-pub(crate) struct Calls<K, L> {
-    queue: Weak<WorkQueue<K, L>>,
-    call: Call<K, L>,
+pub(crate) struct Calls<K> {
+    queue: Weak<WorkQueue<K>>,
+    call: Call<K>,
     /// How many calls have returned.
     returned: AtomicUsize,
 }
 
-impl<K, L> Calls<K, L>
+impl<K> Calls<K>
 where
     K: Send + Sync + 'static,
-    L: Send + Sync + 'static,
 {
-    pub(crate) fn new(queue: &Arc<WorkQueue<K, L>>, call: Call<K, L>) -> (Arc<Self>, Waker) {
+    pub(crate) fn new(queue: &Arc<WorkQueue<K>>, call: Call<K>) -> (Arc<Self>, Waker) {
         let calls = Arc::new(Calls {
             queue: Arc::downgrade(queue),
             call,
@@ -79,10 +78,9 @@ where
     }
 }
 
-impl<K, L> Wake for Calls<K, L>
+impl<K> Wake for Calls<K>
 where
     K: Send + Sync + 'static,
-    L: Send + Sync + 'static,
 {
     fn wake(self: Arc<Self>) {
         if let Some(queue) = self.queue.upgrade() {

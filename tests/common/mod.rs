@@ -28,10 +28,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use keyqueue::limiter::NoLimit;
 pub(crate) use rig::{eventually, watchdog};
 
-use keyqueue::{DefaultHasher, Remaining, TryGetError, WorkQueue};
+use keyqueue::{DefaultHasher, GetError, Remaining, WorkQueue};
 
 /// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
 /// longer than the whole takes a processor.
@@ -42,7 +41,7 @@ pub(crate) const fn scaled(n: usize) -> usize {
 // ---- configurations -------------------------------------------------------------------------
 
 /// A queue of any configuration has this type.
-pub(crate) type Queue<K> = WorkQueue<K, NoLimit, Hashing>;
+pub(crate) type Queue<K> = WorkQueue<K, Hashing>;
 
 /// Hashes as by default, and keeps some of the bits.
 #[derive(Clone, Debug)]
@@ -219,14 +218,14 @@ pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
 }
 
 /// Takes every queued key, one after the other, each done before the next.
-pub(crate) fn take_all<K: Clone, L, S>(queue: &WorkQueue<K, L, S>) -> Vec<K> {
+pub(crate) fn take_all<K: Clone, S>(queue: &WorkQueue<K, S>) -> Vec<K> {
     queue.try_iter().map(|item| item.key().clone()).collect()
 }
 
 /// Fails if a key is queued, or if the queue is shut down.
 #[track_caller]
-pub(crate) fn assert_nothing_queued<K: Debug, S>(queue: &WorkQueue<K, NoLimit, S>) {
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+pub(crate) fn assert_nothing_queued<K: Debug, S>(queue: &WorkQueue<K, S>) {
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     assert_eq!(queue.len(), 0);
 }
 
@@ -236,17 +235,17 @@ pub(crate) fn figures(left: Remaining) -> (usize, usize, usize) {
 }
 
 /// The number of getters on the queue's wait list.
-pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
+pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, S>) -> usize {
     shown(queue, "waiting")
 }
 
 /// The number of adds in the line for room.
-pub(crate) fn waiting_adds<K, S>(queue: &WorkQueue<K, NoLimit, S>) -> usize {
+pub(crate) fn waiting_adds<K, S>(queue: &WorkQueue<K, S>) -> usize {
     shown(queue, "waiting_adds")
 }
 
 /// A number in the queue's `Debug` form.
-fn shown<K, S>(queue: &WorkQueue<K, NoLimit, S>, field: &str) -> usize {
+fn shown<K, S>(queue: &WorkQueue<K, S>, field: &str) -> usize {
     let text = format!("{queue:?}");
     let (_, rest) = text.split_once(&format!(" {field}: ")).expect(field);
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next();

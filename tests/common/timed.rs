@@ -25,16 +25,16 @@ pub(crate) fn timed<K: Hash + Eq + Send + Sync + 'static>() -> (WorkQueue<K>, Mo
 }
 
 /// The same with other settings.
-pub(crate) fn built<K: Hash + Eq + Send + Sync + 'static, L>(
-    set: impl FnOnce(Builder<K>) -> Builder<K, L>,
-) -> (WorkQueue<K, L>, MockClock) {
+pub(crate) fn built<K: Hash + Eq + Send + Sync + 'static>(
+    set: impl FnOnce(Builder<K>) -> Builder<K>,
+) -> (WorkQueue<K>, MockClock) {
     let (clock, time) = Clock::mock();
     let builder = set(WorkQueue::builder()).clock(clock).manual_timers();
     (builder.build().expect("in range"), time)
 }
 
 /// Moves the clock, ends what is due, and takes what is queued: each key done before the next.
-pub(crate) fn after<K: Clone, L>(queue: &WorkQueue<K, L>, time: &MockClock, d: Duration) -> Vec<K> {
+pub(crate) fn after<K: Clone>(queue: &WorkQueue<K>, time: &MockClock, d: Duration) -> Vec<K> {
     time.advance(d);
     queue.fire_due();
     take_all(queue)

@@ -11,7 +11,7 @@ use crate::common::{
     Config, Queue, assert_nothing_queued, eventually, scaled, take_all, waiting, watchdog,
 };
 use crate::common::{with_queues, with_these_queues};
-use keyqueue::{Added, TryGetError};
+use keyqueue::{Added, GetError};
 
 // ---- queue_test.go --------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ fn mixed_getters_and_drainers_all_end() {
                 getters.map(|getter| getter.join().unwrap())
             });
             assert_eq!(delivered.iter().sum::<usize>(), 1);
-            assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+            assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
         }
     });
 }

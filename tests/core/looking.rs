@@ -9,11 +9,7 @@ use crate::common::{scaled, take_all};
 use keyqueue::{Added, Clock, Counts, Cursor, Listed, State, ValueQueue, WorkQueue, merge};
 
 /// The keys on all pages, the number of pages, and what was counted.
-fn pages<L: keyqueue::limiter::RateLimiter<u64>>(
-    queue: &WorkQueue<u64, L>,
-    listed: Listed,
-    max: usize,
-) -> (Vec<u64>, usize, Counts) {
+fn pages(queue: &WorkQueue<u64>, listed: Listed, max: usize) -> (Vec<u64>, usize, Counts) {
     let (mut keys, mut counts, mut count) = (Vec::new(), Counts::default(), 0);
     let mut next = Some(Cursor::default());
     while let Some(from) = next {
@@ -33,7 +29,7 @@ fn pages<L: keyqueue::limiter::RateLimiter<u64>>(
 
 #[test] // X2 X4
 fn all_pages_together_have_each_key_once_and_count_all() {
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let (queued, delayed) = (scaled(5000) as u64, scaled(300) as u64);
     queue.add_all(0..queued);
     (queued..queued + delayed).for_each(|key| _ = queue.add_after(key, HOUR));
@@ -60,7 +56,7 @@ fn all_pages_together_have_each_key_once_and_count_all() {
 
 #[test] // X2
 fn a_page_has_the_state_age_level_and_delay_of_a_key() {
-    let (queue, time) = built::<u64, _>(|builder| builder.levels(3).timing(true));
+    let (queue, time) = built::<u64>(|builder| builder.levels(3).timing(true));
     queue.entry(1).level(2).add();
     queue.add_after(2, secs(9));
     time.advance(secs(4));
@@ -78,7 +74,7 @@ fn a_page_has_the_state_age_level_and_delay_of_a_key() {
 
 #[test] // X4
 fn a_page_looks_at_a_bounded_number_of_places_and_says_where_it_ended() {
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let keys = scaled(300_000) as u64;
     queue.add_all(0..keys);
     // Nothing is delayed, so no page fills up.
@@ -125,7 +121,7 @@ fn pages_are_read_while_keys_come_and_go() {
 
 #[test] // X3
 fn a_delayed_key_is_run_now_once_with_its_level() {
-    let (queue, time) = built::<u64, _>(|builder| builder.levels(3));
+    let (queue, time) = built::<u64>(|builder| builder.levels(3));
     queue.entry(1).level(0).after(HOUR).add();
     queue.add(2);
     assert_eq!(queue.run_now(&1), Some(Added::Queued));
@@ -146,7 +142,7 @@ fn a_delayed_key_is_run_now_once_with_its_level() {
 
 #[test] // X3 D4
 fn a_key_that_is_busy_is_run_now_as_by_an_add() {
-    let (queue, _time) = built::<u64, _>(|builder| builder.capacity(2));
+    let (queue, _time) = built::<u64>(|builder| builder.capacity(2));
     queue.add_all([1, 2]);
     let item = queue.try_get().unwrap();
     (1..=2).for_each(|key| _ = queue.add_after(key, HOUR));

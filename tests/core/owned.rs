@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::timed::MS;
 use crate::common::{Task, take_all, waiting};
-use keyqueue::limiter::{RateLimiter, default_controller_with_clock};
+use keyqueue::limiter::default_controller_with_clock;
 use keyqueue::{Added, Clock, OwnedItem, WorkQueue};
 
 #[test] // C7 S6
@@ -54,7 +54,7 @@ fn an_owned_item_is_finished_like_an_item() {
     assert_eq!(queue.add("key"), Added::Queued, "finished, and delayed");
     assert!(queue.cancel("key"));
     assert_eq!(queue.get_owned().unwrap().retry(), Added::Delayed);
-    assert_eq!(queue.rate_limiter().num_requeues(&"key"), 1);
+    assert_eq!(queue.num_requeues(&"key"), 1);
     time.advance(5 * MS);
     assert_eq!(queue.fire_due(), 1);
 

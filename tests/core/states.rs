@@ -7,7 +7,7 @@ use crate::common::{
     Config, Queue, Task, assert_nothing_queued, scaled, take_all, waiting, with_queues,
     with_these_queues,
 };
-use keyqueue::{Added, GetTimeoutError, TryGetError, WorkQueue};
+use keyqueue::{Added, GetError, WorkQueue};
 
 // ---- order ----------------------------------------------------------------------------------
 
@@ -182,10 +182,10 @@ fn add_all_keeps_the_order_and_counts_the_keys_that_became_queued() {
 fn every_way_of_getting_answers_exactly() {
     with_queues(|config| {
         let queue = config.queue::<u64>();
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
         for limit in [Duration::ZERO, NS, 100 * NS, MS] {
             let error = queue.get_timeout(limit).unwrap_err();
-            assert_eq!(error, GetTimeoutError::Timeout);
+            assert_eq!(error, GetError::Empty);
             assert_eq!(waiting(&queue), 0, "it gave up");
         }
         let mut task = Task::waiting(queue.get_async());
@@ -208,9 +208,9 @@ fn every_way_of_getting_answers_exactly() {
         }
         for limit in [Duration::ZERO, NS, Duration::MAX] {
             assert!(queue.get().is_none(), "for ever");
-            assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+            assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
             let error = queue.get_timeout(limit).unwrap_err();
-            assert_eq!(error, GetTimeoutError::ShutDown);
+            assert_eq!(error, GetError::ShutDown);
             assert!(queue.get_batch(10).is_none());
             assert!(pollster::block_on(queue.get_async()).is_none());
         }

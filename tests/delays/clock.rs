@@ -25,7 +25,7 @@ fn a_delay_never_ends_early_and_a_tick_late_at_most() {
         for begin in [Duration::ZERO, NS, tick - NS, tick, tick * 7 / 2, DAY + NS] {
             for delay in [NS, tick - NS, tick, tick + NS, tick * 100, ms(86_399_999)] {
                 let case = format!("tick {tick:?}, called at {begin:?}, delay {delay:?}");
-                let (queue, time) = built::<u64, _>(|builder| builder.tick(tick));
+                let (queue, time) = built::<u64>(|builder| builder.tick(tick));
                 time.advance(begin);
                 assert_eq!(queue.add_after(1, delay), Added::Delayed, "{case}");
                 assert_eq!(after(&queue, &time, delay - NS), [], "early: {case}");
@@ -188,7 +188,7 @@ fn delays_of_any_length_end_in_due_order() {
 #[test] // D8: no length of delay panics, at any time
 fn the_longest_delay_at_the_end_of_time_does_no_harm() {
     for tick in TICKS {
-        let (queue, time) = built::<u64, _>(|builder| builder.tick(tick));
+        let (queue, time) = built::<u64>(|builder| builder.tick(tick));
         for key in 0..3 {
             queue.add_after(key, Duration::MAX);
             time.advance(Duration::MAX);
@@ -225,7 +225,7 @@ fn keys_of_different_ticks_come_out_in_due_order_and_of_one_tick_in_the_order_of
 
 #[test] // D8: of a key that was moved the call that counts decides
 fn a_moved_delay_takes_its_place_by_its_new_time() {
-    let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(DelayPolicy::Replace));
+    let (queue, time) = built::<u64>(|builder| builder.delay_policy(DelayPolicy::Replace));
     queue.add_after(1, ms(10));
     queue.add_after(2, ms(20));
     queue.add_after(3, ms(30));

@@ -72,7 +72,7 @@ fn changes_with_other_times_are_of_the_same_burst() {
 fn of_a_burst_and_another_delay_the_earlier_one_counts() {
     use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
     for policy in [Earliest, KeepFirst, Latest, Replace] {
-        let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(policy));
+        let (queue, time) = built::<u64>(|builder| builder.delay_policy(policy));
         queue.add_after(1, HOUR);
         queue.entry(1).debounce(QUIET, LIMIT).add();
         assert_eq!(after(&queue, &time, QUIET), [1], "{policy:?}");
@@ -127,7 +127,7 @@ fn a_key_that_is_queued_or_processing_is_debounced_as_well() {
 
 #[test] // T4, D5
 fn a_debounced_add_of_a_key_that_comes_sooner_merges_if_adds_supersede() {
-    let (queue, time) = built::<u64, _>(|builder| builder.supersede_delays(true));
+    let (queue, time) = built::<u64>(|builder| builder.supersede_delays(true));
     change(&queue, 1);
     time.advance(ms(50));
     assert_eq!(queue.add(1), Added::Queued);
@@ -143,7 +143,7 @@ fn a_debounced_add_of_a_key_that_comes_sooner_merges_if_adds_supersede() {
 
 #[test] // T4, B1
 fn a_key_that_is_debounced_needs_no_more_room() {
-    let (queue, time) = built::<u64, _>(|builder| builder.capacity(1));
+    let (queue, time) = built::<u64>(|builder| builder.capacity(1));
     let full = |key: u64| queue.entry(key).refuse().debounce(QUIET, LIMIT).add();
     assert_eq!(full(1), Ok(Added::Delayed));
     time.advance(ms(50));
@@ -163,7 +163,7 @@ fn a_burst_ends_with_its_queue_as_other_delays_do() {
     assert_eq!(queue.shut_down().delayed, 1);
     assert_eq!(change(&queue, 2), Added::ShutDown);
 
-    let (queue, _) = built::<u64, _>(|builder| builder.drain_delays(true));
+    let (queue, _) = built::<u64>(|builder| builder.drain_delays(true));
     change(&queue, 1);
     change(&queue, 1);
     let drained = queue.drain_timeout(ms(0));
@@ -295,7 +295,7 @@ proptest! {
         supersedes in any::<bool>(),
         ops in proptest::collection::vec(op(), 1..200),
     ) {
-        let (queue, time) = built::<u64, _>(|builder| builder.supersede_delays(supersedes));
+        let (queue, time) = built::<u64>(|builder| builder.supersede_delays(supersedes));
         run(&queue, &time, supersedes, &ops);
     }
 }

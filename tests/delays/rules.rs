@@ -11,7 +11,7 @@ use keyqueue::{Added, DelayPolicy, WorkQueue};
 
 /// The times, in milliseconds, at which a key comes out that is delayed by each of `delays`.
 fn deliveries(policy: DelayPolicy, delays: &[u64]) -> Vec<u64> {
-    let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(policy));
+    let (queue, time) = built::<u64>(|builder| builder.delay_policy(policy));
     for &delay in delays {
         assert_eq!(queue.add_after(1, ms(delay)), Added::Delayed, "{policy:?}");
     }
@@ -55,7 +55,7 @@ fn the_earliest_is_the_default() {
 #[test] // D3
 fn a_delay_that_has_ended_is_no_rival_of_the_next() {
     for policy in [DelayPolicy::Earliest, DelayPolicy::KeepFirst] {
-        let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(policy));
+        let (queue, time) = built::<u64>(|builder| builder.delay_policy(policy));
         queue.add_after(1, ms(10));
         assert_eq!(after(&queue, &time, ms(10)), [1]);
         queue.add_after(1, ms(50));
@@ -65,7 +65,7 @@ fn a_delay_that_has_ended_is_no_rival_of_the_next() {
 
 #[test] // D3: with the latest a series of adds waits for a quiet moment
 fn latest_debounces() {
-    let (queue, time) = built::<u64, _>(|builder| builder.delay_policy(DelayPolicy::Latest));
+    let (queue, time) = built::<u64>(|builder| builder.delay_policy(DelayPolicy::Latest));
     for _ in 0..100 {
         queue.add_after(1, ms(10));
         assert_eq!(after(&queue, &time, ms(9)), []);
@@ -115,7 +115,7 @@ fn a_plain_add_supersedes_the_delay_if_asked_to() {
 
 #[test] // D5: what supersedes is the add, whatever it finds the key doing
 fn a_merged_or_deferred_add_supersedes_as_well() {
-    let (queue, time) = built::<u64, _>(|builder| builder.supersede_delays(true));
+    let (queue, time) = built::<u64>(|builder| builder.supersede_delays(true));
     queue.add(1);
     let item = queue.get().unwrap();
     queue.add_after(1, ms(50));
@@ -128,7 +128,7 @@ fn a_merged_or_deferred_add_supersedes_as_well() {
 
 #[test] // D5: controller-runtime's rule, whole
 fn a_delay_of_a_key_that_is_queued_or_dirty_is_dropped_if_adds_supersede() {
-    let (queue, time) = built::<u64, _>(|builder| builder.supersede_delays(true).levels(2));
+    let (queue, time) = built::<u64>(|builder| builder.supersede_delays(true).levels(2));
     queue.add(1);
     assert_eq!(queue.add_after(1, ms(50)), Added::Merged);
     assert_eq!(queue.handle(1).add_after(ms(50)), Added::Merged);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, NS, built, ms, secs, timed};
 use crate::common::{eventually, figures, scaled, watchdog};
-use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError, WorkQueue};
+use keyqueue::{Added, DrainEnd, Drained, GetError, Remaining, WorkQueue};
 
 /// Takes what is left until the queue ends.
 fn rest(queue: &WorkQueue<u64>) -> Vec<u64> {
@@ -31,7 +31,7 @@ fn add_after_on_a_queue_that_is_shut_down_is_refused() {
         assert_eq!(queue.add_after("foo", delay), Added::ShutDown, "drained");
         time.advance(HOUR);
         assert_eq!(queue.fire_due(), 0);
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     }
 }
 
@@ -136,7 +136,7 @@ fn a_drain_delivers_delays_now_and_in_due_order_if_told_to() {
 
 #[test] // S5 D4: a plain add, with all its rules
 fn a_drain_delivers_delays_of_queued_and_processing_keys_by_the_rules() {
-    let (queue, _time) = built::<u64, _>(|builder| builder.drain_delays(true));
+    let (queue, _time) = built::<u64>(|builder| builder.drain_delays(true));
     queue.add_all([1, 2, 3]);
     let item = queue.get().unwrap();
     for key in 1..=3 {
@@ -151,7 +151,7 @@ fn a_drain_delivers_delays_of_queued_and_processing_keys_by_the_rules() {
 
 #[test] // S5: a plain shut-down drops them whatever `drain_delays` says
 fn a_plain_shut_down_always_drops_delays() {
-    let (queue, _time) = built::<u64, _>(|builder| builder.drain_delays(true));
+    let (queue, _time) = built::<u64>(|builder| builder.drain_delays(true));
     queue.add_after(1, ms(5));
     assert_eq!(figures(queue.shut_down()), (0, 0, 1));
     queue.shut_down_with_drain();
@@ -183,7 +183,7 @@ fn a_delay_that_ends_beside_a_shut_down_or_a_delivering_drain_is_not_lost() {
     let _watchdog = watchdog(120);
     for round in 0..scaled(600) as u32 {
         let deliver = round % 2 == 1;
-        let (queue, time) = built::<u64, _>(|builder| builder.drain_delays(deliver).shards(2));
+        let (queue, time) = built::<u64>(|builder| builder.drain_delays(deliver).shards(2));
         let start = Barrier::new(3);
         let handles: Vec<_> = (0..KEYS).map(|key| queue.handle(key)).collect();
         // With them the driver is in the middle of something when the end comes.
@@ -231,7 +231,7 @@ fn a_delay_that_ends_beside_a_shut_down_or_a_delivering_drain_is_not_lost() {
 fn a_superseding_add_beside_a_shut_down_loses_no_delay() {
     let _watchdog = watchdog(120);
     for round in 0..scaled(300) as u32 {
-        let (queue, _time) = built::<u64, _>(|builder| builder.supersede_delays(true).shards(2));
+        let (queue, _time) = built::<u64>(|builder| builder.supersede_delays(true).shards(2));
         let handles: Vec<_> = (0..64).map(|key| queue.handle(key)).collect();
         for handle in &handles {
             handle.add_after(ms(5));

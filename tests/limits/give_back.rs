@@ -1,6 +1,7 @@
 //! Delays of a limiter that are not used (L14): a bucket gets its tokens back, and delivers at its rate
 //! however often keys are added. The test advances the clock, and does not sleep.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use keyqueue::{Added, Clock, DelayPolicy, MockClock, WorkQueue};
 
 type Limiter = Box<dyn RateLimiter<u32>>;
 
-fn queue_with(limiter: impl FnOnce(Clock) -> Limiter) -> (WorkQueue<u32, Limiter>, MockClock) {
+fn queue_with(limiter: impl FnOnce(Clock) -> Limiter) -> (WorkQueue<u32>, MockClock) {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().rate_limiter(limiter(clock.clone()));
     let queue = builder.clock(clock).manual_timers().build();
@@ -34,11 +35,7 @@ fn composed(clock: Clock) -> Limiter {
 }
 
 /// The deliveries in a minute, of keys that are added this often each, and forgotten when they are done.
-fn deliveries(
-    (queue, time): (WorkQueue<u32, Limiter>, MockClock),
-    every: Duration,
-    keys: u32,
-) -> usize {
+fn deliveries((queue, time): (WorkQueue<u32>, MockClock), every: Duration, keys: u32) -> usize {
     let mut delivered = 0;
     for _ in 0..secs(60).as_nanos() / every.as_nanos() {
         for key in 0..keys {
@@ -97,21 +94,21 @@ fn workers_that_retry_keys_whose_retry_is_pending_do_not_slow_the_bucket_down() 
 /// A queue whose bucket has given its only token.
 fn empty_bucket(
     set: impl FnOnce(keyqueue::Builder<u32>) -> keyqueue::Builder<u32>,
-) -> (WorkQueue<u32, Bucket>, MockClock) {
-    let (bucket, _) = mocked_bucket(5.0, 1);
-    let (queue, time) = built(|builder| set(builder).rate_limiter(bucket));
+) -> (WorkQueue<u32>, Arc<Bucket>) {
+    let bucket = Arc::new(mocked_bucket(5.0, 1).0);
+    let (queue, _) = built(|builder| set(builder).rate_limiter(Arc::clone(&bucket)));
     assert_eq!(queue.add_rate_limited(0), Added::Queued);
-    (queue, time)
+    (queue, bucket)
 }
 
 /// The delay of the next reservation, which is used.
-fn next<L: RateLimiter<u32>>(queue: &WorkQueue<u32, L>) -> Duration {
-    queue.rate_limiter().when(&7)
+fn next(limiter: &impl RateLimiter<u32>) -> Duration {
+    limiter.when(&7)
 }
 
 #[test] // L14
 fn a_delay_that_is_not_used_is_given_back() {
-    let (queue, _) = empty_bucket(|builder| builder);
+    let (queue, bucket) = empty_bucket(|builder| builder);
     assert_eq!(queue.add_rate_limited(1), Added::Delayed);
     for _ in 0..9 {
         assert_eq!(
@@ -123,17 +120,17 @@ fn a_delay_that_is_not_used_is_given_back() {
     let item = queue.try_get().unwrap();
     queue.add_after(*item, NS);
     assert_eq!(item.retry(), Added::Delayed, "an earlier one is pending");
-    assert_eq!(next(&queue), ms(400));
+    assert_eq!(next(&bucket), ms(400));
 
     queue.shut_down();
     assert_eq!(queue.add_rate_limited(3), Added::ShutDown);
-    assert_eq!(next(&queue), ms(600));
+    assert_eq!(next(&bucket), ms(600));
 }
 
 #[test] // L14
 fn a_token_that_is_there_is_given_back_if_the_key_is_queued() {
-    let (bucket, _) = mocked_bucket(5.0, 4);
-    let (queue, _) = built(|builder| builder.rate_limiter(bucket));
+    let bucket = Arc::new(mocked_bucket(5.0, 4).0);
+    let (queue, _) = built(|builder| builder.rate_limiter(Arc::clone(&bucket)));
     assert_eq!(queue.add_rate_limited(1), Added::Queued);
     for _ in 0..9 {
         assert_eq!(queue.add_rate_limited(1), Added::Merged);
@@ -142,38 +139,39 @@ fn a_token_that_is_there_is_given_back_if_the_key_is_queued() {
     assert_eq!(queue.add_rate_limited(1), Added::Deferred);
     assert_eq!(queue.add_rate_limited(1), Added::Merged);
     assert_eq!(item.retry(), Added::Merged, "it is dirty");
-    let delays = [(); 4].map(|()| next(&queue).as_millis());
+    let delays = [(); 4].map(|()| next(&bucket).as_millis());
     assert_eq!(delays, [0, 0, 200, 400]);
 }
 
 #[test] // L14, D5
 fn a_delay_that_a_sooner_delivery_supersedes_is_given_back() {
-    let (queue, _) = empty_bucket(|builder| builder.supersede_delays(true));
+    let (queue, bucket) = empty_bucket(|builder| builder.supersede_delays(true));
     assert_eq!(queue.add_rate_limited(0), Added::Merged, "it is queued");
-    assert_eq!(next(&queue), ms(200));
+    assert_eq!(next(&bucket), ms(200));
 }
 
 // Whose delay it was that is replaced or cancelled is not known. If it was the limiter's, later reservations
 // keep their times, so its token would be lost.
 #[test] // L14
 fn what_was_pending_counts_as_used() {
-    let (queue, _) = empty_bucket(|builder| builder.delay_policy(DelayPolicy::Replace));
+    let (queue, bucket) = empty_bucket(|builder| builder.delay_policy(DelayPolicy::Replace));
     assert_eq!(queue.add_rate_limited(1), Added::Delayed); // 200 ms
     assert_eq!(queue.add_rate_limited(1), Added::Delayed); // 400 ms, instead
     queue.add_after(1, HOUR);
     queue.cancel(&1);
-    assert_eq!(next(&queue), ms(600));
+    assert_eq!(next(&bucket), ms(600));
 }
 
 #[test] // L14
 fn failures_are_counted_whether_their_delays_are_used_or_not() {
-    let (queue, _) = queue_with(composed);
+    let limiter = Arc::new(composed(Clock::mock().0));
+    let (queue, _) = built(|builder| builder.rate_limiter(Arc::clone(&limiter)));
     for failures in 1..=10 {
         assert!(queue.add_rate_limited(1).is_accepted());
         assert_eq!(queue.num_requeues(&1), failures);
     }
     assert_eq!(
-        next(&queue),
+        next(&limiter),
         ms(200),
         "the bucket's, beside a back-off of 5 ms"
     );
@@ -189,7 +187,7 @@ fn each_child_gets_back_what_it_has_reserved_itself() {
         &*Box::leak(Box::new(bucket(4.0))),
     );
     let capped = WithMaxWait::new(slow, ms(100));
-    let jittered = Jittered::new(std::sync::Arc::new(fast), Jitter::Full);
+    let jittered = Jittered::new(Arc::new(fast), Jitter::Full);
     let children: [Limiter; 2] = [Box::new(capped), Box::new(jittered)];
     let all = MaxOf::new(children);
     let mut most = Duration::ZERO;

@@ -1,14 +1,14 @@
 //! Retries with the queue's limiter (L1, L2): failures counted, waited for and forgotten, and a
 //! back-off that adds do not inflate. The test advances the clock, and does not sleep.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::timed::{NS, ms};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Added, Clock, MockClock, WorkQueue};
 
-type Queue = WorkQueue<u32, ItemExponentialFailure<u32>>;
+type Queue = WorkQueue<u32>;
 
 /// A queue with back-off from 5 ms, on a clock that stands still.
 fn exponential(max: Duration) -> (Queue, MockClock) {
@@ -107,11 +107,12 @@ impl RateLimiter<String> for Letters {
 #[test] // L1 L2
 fn a_limiter_of_ones_own_is_asked_once_and_not_by_a_queue_that_is_shut_down() {
     let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().rate_limiter(Letters::default());
+    let limiter = Arc::new(Letters::default());
+    let builder = WorkQueue::builder().rate_limiter(Arc::clone(&limiter));
     let queue = builder.clock(clock).manual_timers().build().unwrap();
     let key = || "four".to_owned();
     assert_eq!(queue.add_rate_limited(key()), Added::Delayed);
-    assert_eq!(queue.rate_limiter().calls(), [("when", key())]);
+    assert_eq!(limiter.calls(), [("when", key())]);
     time.advance(ms(400) - NS);
     assert_eq!(queue.fire_due(), 0);
     time.advance(NS);
@@ -119,7 +120,7 @@ fn a_limiter_of_ones_own_is_asked_once_and_not_by_a_queue_that_is_shut_down() {
     assert_eq!(queue.num_requeues(&key()), 7);
     queue.forget(&key());
     let calls = [("num_requeues", key()), ("forget", key())];
-    assert_eq!(queue.rate_limiter().calls(), calls);
+    assert_eq!(limiter.calls(), calls);
 
     queue.add("held".to_owned());
     queue.shut_down();
@@ -127,5 +128,5 @@ fn a_limiter_of_ones_own_is_asked_once_and_not_by_a_queue_that_is_shut_down() {
     while let Some(item) = queue.get() {
         assert_eq!(item.retry(), Added::ShutDown);
     }
-    assert_eq!(queue.rate_limiter().calls(), []);
+    assert_eq!(limiter.calls(), []);
 }

@@ -10,7 +10,7 @@ use crate::common::timed::{HOUR, MS, built, ms};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Added, DrainEnd, Item, MockClock, OwnedItem, RetryOnDrop, State, WorkQueue};
 
-type Queue = WorkQueue<u32, ItemExponentialFailure<u32>>;
+type Queue = WorkQueue<u32>;
 
 /// A queue with one key, and back-off from 5 ms, on a clock that stands still.
 fn exponential() -> (Queue, MockClock) {
@@ -20,7 +20,7 @@ fn exponential() -> (Queue, MockClock) {
     (queue, time)
 }
 
-fn guarded(queue: &Queue) -> RetryOnDrop<Item<'_, u32, ItemExponentialFailure<u32>>> {
+fn guarded(queue: &Queue) -> RetryOnDrop<Item<'_, u32>> {
     queue.try_get().expect("a key is queued").retry_on_drop()
 }
 
@@ -105,7 +105,7 @@ fn a_guard_that_is_done_or_unwrapped_retries_nothing() {
     assert_finished_for_good(&queue);
 
     queue.add(1);
-    let item: Item<'_, _, _> = guarded(&queue).into_item();
+    let item: Item<'_, _> = guarded(&queue).into_item();
     assert_eq!(
         queue.state(&1),
         State::Processing,

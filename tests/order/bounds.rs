@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::common::calls::{Call, Calls};
 use crate::common::timed::{HOUR, built};
 use crate::common::{Task, poll, watchdog};
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Builder, Full, WorkQueue};
 
 type Queue = WorkQueue<&'static str>;
@@ -18,7 +17,7 @@ fn bounded(capacity: usize) -> Queue {
     of(|builder| builder.capacity(capacity))
 }
 
-fn of(set: impl FnOnce(Builder<&'static str, NoLimit>) -> Builder<&'static str, NoLimit>) -> Queue {
+fn of(set: impl FnOnce(Builder<&'static str>) -> Builder<&'static str>) -> Queue {
     built(set).0
 }
 
@@ -280,8 +279,7 @@ fn counts_tell_what_waits() {
 #[test] // B1 D4
 fn a_getter_that_a_delay_wakes_finds_the_room_of_each_key_counted_once() {
     // A waker whose call panics does not return.
-    let call: Call<u64, NoLimit> =
-        |queue| assert_eq!(queue.entry(9).refuse().add(), Ok(Added::Queued));
+    let call: Call<u64> = |queue| assert_eq!(queue.entry(9).refuse().add(), Ok(Added::Queued));
     for (queued, delayed) in [(0, 1), (1, 2), (0, 100)] {
         let capacity = queued + delayed + 1;
         let (queue, time) = built(|builder| builder.capacity(capacity as usize));

@@ -32,7 +32,7 @@ fn clear_takes_the_keys_of_a_held_group() {
 
 #[test] // T1
 fn clear_takes_all_keys_and_no_token() {
-    let (queue, _) = built::<u64, _>(|builder| builder.dispatch_rate(1.0, 2));
+    let (queue, _) = built::<u64>(|builder| builder.dispatch_rate(1.0, 2));
     queue.add_all(0..10);
     assert_eq!(queue.clear(), 10);
     queue.add_all(0..10);

@@ -206,7 +206,7 @@ impl ToOwned for Part {
 
 #[test] // V6
 fn a_borrowed_key_is_copied_only_if_it_is_unknown_and_has_room() {
-    let (queue, _time) = built::<Copied, _>(|builder| builder.capacity(1));
+    let (queue, _time) = built::<Copied>(|builder| builder.capacity(1));
     let entry = || queue.entry_ref(Part::new("a"));
     entry().refuse().add().expect("there is room");
     assert_eq!(COPIES.get(), 1);

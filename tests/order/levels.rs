@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use crate::common::assert_nothing_queued;
 use crate::common::timed::{MS, NS};
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Builder, Clock, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
-fn with(set: impl FnOnce(Builder<u64>) -> Builder<u64, NoLimit>) -> Queue {
+fn with(set: impl FnOnce(Builder<u64>) -> Builder<u64>) -> Queue {
     set(WorkQueue::builder()).build().expect("in range")
 }
 

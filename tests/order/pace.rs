@@ -11,7 +11,7 @@ use keyqueue::{Added, DrainEnd, WorkQueue};
 
 #[test] // T1
 fn a_dispatch_rate_holds_and_the_order_stays() {
-    let (queue, time) = built::<u64, _>(|builder| builder.dispatch_rate(10.0, 2));
+    let (queue, time) = built::<u64>(|builder| builder.dispatch_rate(10.0, 2));
     queue.add_all(0..6);
     assert_eq!(take_all(&queue), [0, 1]);
     assert_eq!(queue.add(3), Added::Merged);

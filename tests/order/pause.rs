@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, secs};
 use crate::common::{Task, scaled, take_all, watchdog};
-use keyqueue::{Added, Builder, DrainEnd, TryGetError, UpTo, WorkQueue};
+use keyqueue::{Added, Builder, DrainEnd, GetError, UpTo, WorkQueue};
 
 fn of_each_kind() -> Vec<WorkQueue<u64>> {
     let kinds: [fn(Builder<u64>) -> Builder<u64>; 5] = [
@@ -67,7 +67,7 @@ fn a_resume_wakes_a_getter_and_that_one_the_next() {
 
 #[test] // G7
 fn holds_and_delays_that_end_in_a_pause_wait_for_its_end() {
-    let (queue, time) = built::<u64, _>(|builder| builder.group_by(|key| key % 2));
+    let (queue, time) = built::<u64>(|builder| builder.group_by(|key| key % 2));
     queue.add_after(1, secs(1));
     queue.add(2);
     assert!(queue.hold_group(&0_u64, secs(2)));
@@ -82,7 +82,7 @@ fn holds_and_delays_that_end_in_a_pause_wait_for_its_end() {
 
 #[test] // G7 T1
 fn a_pause_takes_no_token() {
-    let (queue, time) = built::<u64, _>(|builder| builder.dispatch_rate(1.0, 1));
+    let (queue, time) = built::<u64>(|builder| builder.dispatch_rate(1.0, 1));
     queue.add_all([1, 2]);
     queue.pause().unwrap();
     assert!(queue.try_get().is_err());
@@ -102,11 +102,11 @@ fn a_drain_waits_for_the_resume_and_an_end_at_once_does_not() {
         queue.pause().unwrap();
         let drained = queue.drain_timeout(Duration::ZERO);
         assert_eq!((drained.end, drained.left.queued), (DrainEnd::TimedOut, 2));
-        assert!(queue.try_get().is_err_and(TryGetError::is_empty));
+        assert!(queue.try_get().is_err_and(GetError::is_empty));
         assert_eq!(queue.shut_down_now().queued, 2);
-        assert!(queue.try_get().is_err_and(TryGetError::is_shut_down));
+        assert!(queue.try_get().is_err_and(GetError::is_shut_down));
     }
-    let (queue, _time) = built::<u64, _>(Builder::pausable);
+    let (queue, _time) = built::<u64>(Builder::pausable);
     queue.add(1);
     queue.pause().unwrap();
     assert_eq!(queue.clear(), 1);

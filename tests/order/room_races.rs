@@ -88,7 +88,7 @@ fn a_try_succeeds_while_delays_end() {
 #[test] // B1 D3
 fn a_try_succeeds_while_delays_are_kept_or_moved() {
     let _watchdog = watchdog(120);
-    let (queue, _time) = built::<u64, _>(|builder| builder.capacity(2));
+    let (queue, _time) = built::<u64>(|builder| builder.capacity(2));
     queue.add_after(0, HOUR);
     thread::scope(|scope| {
         let delays = scope.spawn(|| {

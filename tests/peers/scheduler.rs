@@ -74,7 +74,7 @@ fn scheduler_pending_message_should_not_block_head_of_line() {
 
 #[test] // D1 S1
 fn scheduler_should_emit_items_as_requested() {
-    let (queue, time) = built::<u64, _>(|builder| builder);
+    let (queue, time) = built::<u64>(|builder| builder);
     queue.add_after(1, secs(1));
     queue.add_after(2, secs(3));
     assert_nothing_queued(&queue);

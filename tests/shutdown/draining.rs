@@ -12,7 +12,7 @@ use crate::common::{
     Config, Queue, Task, eventually, figures, poll, scaled, take_all, waiting, with_queues,
     with_these_queues,
 };
-use keyqueue::{Added, DrainEnd, Drained, Remaining, TryGetError};
+use keyqueue::{Added, DrainEnd, Drained, GetError, Remaining};
 
 /// The future of a drain, to be polled by hand.
 fn drain<'q>(queue: &'q Queue<u64>) -> Pin<Box<dyn Future<Output = Drained> + 'q>> {
@@ -56,7 +56,7 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
         queue.add(*dirty);
         queue.shut_down();
         assert_eq!(queue.add(*clean), Added::ShutDown, "too late to be dirty");
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty, "not over");
+        assert_eq!(queue.try_get().unwrap_err(), GetError::Empty, "not over");
         let mut tasks = [(); 4].map(|()| Task::waiting(queue.get_async()));
         clean.done();
         dirty.done();
@@ -68,7 +68,7 @@ fn a_getter_waits_for_a_dirty_key_in_flight_instead_of_ending_early() {
             assert_eq!(task.wakes(), 1, "the last delivery ends the others");
             assert!(task.output().is_none());
         }
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
         drop(again);
         assert!(queue.get().is_none());
     });
@@ -92,7 +92,7 @@ fn none_is_final_with_keys_in_flight_elsewhere() {
                     }
                 }
                 over.store(true, Ordering::SeqCst);
-                assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+                assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
             };
             thread::scope(|scope| {
                 for _ in 0..3 {

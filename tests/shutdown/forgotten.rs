@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, built};
 use crate::common::{figures, scaled};
-use keyqueue::{Builder, DrainEnd, TryGetError, WorkQueue};
+use keyqueue::{Builder, DrainEnd, GetError, WorkQueue};
 
 /// A key, or a group.
 type Key = Counted<u64>;
@@ -155,7 +155,7 @@ fn keys_that_are_delivered_after_a_shut_down_are_forgotten_though_their_interval
             time.advance(HOUR / 10);
         }
         let end = queue.try_get().map(|item| item.0);
-        assert_eq!(end.unwrap_err(), TryGetError::ShutDown, "{what}");
+        assert_eq!(end.unwrap_err(), GetError::ShutDown, "{what}");
         queue.shrink();
         assert_forgotten(&alive, what, None);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, MS};
 use crate::common::{eventually, poll, scaled, with_queues};
 use keyqueue::worker::{GivenUp, Outcome, Reason, Verdict, Workers};
-use keyqueue::{Added, DrainEnd, LeftReason, State, TryGetError, WorkQueue};
+use keyqueue::{Added, DrainEnd, GetError, LeftReason, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
@@ -49,7 +49,7 @@ fn each_key_that_is_not_finished_is_left_once() {
         queue.shut_down();
         assert_eq!(retried.retry_after(MS), Added::ShutDown);
         assert_eq!(done.retry_after(MS), Added::ShutDown);
-        let taken = |queue: &WorkQueue<u64, _, _>| -> BTreeSet<_> {
+        let taken = |queue: &WorkQueue<u64, _>| -> BTreeSet<_> {
             let left = queue.take_left().into_iter();
             left.map(|left| (left.key, left.reason)).collect()
         };
@@ -99,12 +99,12 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
     thread::scope(|scope| {
         let drain = scope.spawn(|| queue.shut_down_with_drain());
         eventually("the drain has begun", || queue.is_shutting_down());
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty, "not over");
+        assert_eq!(queue.try_get().unwrap_err(), GetError::Empty, "not over");
         assert_eq!(item.retry_after(HOUR), Added::Deferred);
         let item = queue.get().unwrap();
         assert_eq!(
             queue.try_get().unwrap_err(),
-            TryGetError::Empty,
+            GetError::Empty,
             "still not over"
         );
         assert_eq!(item.retry(), Added::Deferred, "as often as it likes");
@@ -112,7 +112,7 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
         let drained = drain.join().unwrap();
         assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 0));
     });
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     assert!(queue.take_left().is_empty());
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Config, Task, figures, scaled, take_all, with_queues, with_these_queues};
-use keyqueue::{Added, DrainEnd, State, TryGetError};
+use keyqueue::{Added, DrainEnd, GetError, State};
 
 #[test] // S8
 fn what_is_queued_is_discarded_and_counted_once() {
@@ -22,7 +22,7 @@ fn what_is_queued_is_discarded_and_counted_once() {
         assert_eq!(figures(queue.shut_down_now()), (40, 50, 0));
         assert_eq!(queue.add(7), Added::ShutDown);
         assert_eq!((queue.len(), queue.is_empty()), (0, true));
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
         assert!(queue.get().is_none());
         let keys = queue.snapshot();
         assert_eq!(keys.len(), 50);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, built, ms};
 use crate::common::{Note, figures, watchdog};
-use keyqueue::{Builder, DelayPolicy, DrainEnd, Item, MockClock, State, TryGetError, WorkQueue};
+use keyqueue::{Builder, DelayPolicy, DrainEnd, GetError, Item, MockClock, State, WorkQueue};
 
 type Key = Counted<u64>;
 type Queue = WorkQueue<Key>;
@@ -221,7 +221,7 @@ fn run(seed: u64) {
         }
         1 => {
             assert_eq!(figures(queue.shut_down_now()), before);
-            assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+            assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
             held.clear();
             run.assert_ended(before.2);
         }
@@ -263,7 +263,7 @@ impl Run {
     /// Asserts that nothing is left of a queue that was ended and whose keys are done.
     fn assert_ended(&self, dropped: usize) {
         let queue = &self.queue;
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
         let drained = queue.drain_timeout(Duration::ZERO);
         assert_eq!(
             (drained.end, figures(drained.left)),

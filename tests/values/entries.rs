@@ -10,8 +10,8 @@ use pollster::block_on;
 
 use keyqueue::entry::{Exceeds, Untracked};
 use keyqueue::{
-    Added, Clock, Ended, Entry, Full, KeyHandle, MockClock, Receipt, State, TryGetError,
-    ValueQueue, Valued, WorkQueue, merge,
+    Added, Clock, Ended, Entry, Full, GetError, KeyHandle, MockClock, Receipt, State, ValueQueue,
+    Valued, WorkQueue, merge,
 };
 
 type Lists = ValueQueue<String, Vec<u32>>;
@@ -86,7 +86,7 @@ fn check(
     assert_eq!(receipt.is_some(), tracked, "{settings:?}");
     if is_delayed {
         assert_eq!(added, Added::Delayed, "{settings:?}");
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
         time.advance(secs(1));
         assert_eq!(queue.fire_due(), 1);
     } else {
@@ -94,7 +94,7 @@ fn check(
     }
     assert_eq!(receipt.as_ref().and_then(Receipt::ended), None);
     match value {
-        None => assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty),
+        None => assert_eq!(queue.try_get().unwrap_err(), GetError::Empty),
         Some(value) => {
             let item = queue.try_get().unwrap();
             let level = settings.level.unwrap_or(1).min(2);

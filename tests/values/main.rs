@@ -26,8 +26,7 @@ mod workers;
 
 use std::hash::{BuildHasher, Hash};
 
-use keyqueue::limiter::NoLimit;
-use keyqueue::{Builder, Clock, MockClock, TryGetError, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Builder, Clock, GetError, MockClock, ValueQueue, Valued, WorkQueue, merge};
 
 /// A queue whose values are lists, so that a value shows what was merged, and in which order.
 pub(crate) type Lists<K = &'static str> = ValueQueue<K, Vec<u32>>;
@@ -48,13 +47,13 @@ pub(crate) fn timed_lists(set: impl FnOnce(ListBuilder) -> ListBuilder) -> (List
 }
 
 /// Takes every queued key with its value, each done before the next.
-pub(crate) fn deliveries<K, V, S>(queue: &ValueQueue<K, V, NoLimit, S>) -> Vec<(K, V)>
+pub(crate) fn deliveries<K, V, S>(queue: &ValueQueue<K, V, S>) -> Vec<(K, V)>
 where
     K: Clone + Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,
     S: BuildHasher,
 {
-    let take = |mut item: keyqueue::ValueItem<'_, K, V, NoLimit, S>| {
+    let take = |mut item: keyqueue::ValueItem<'_, K, V, S>| {
         (item.key().key().clone(), item.take().expect("a value"))
     };
     queue.try_iter().map(take).collect()
@@ -66,5 +65,5 @@ pub(crate) fn assert_nothing_delivered<K, V>(queue: &ValueQueue<K, V>)
 where
     K: std::fmt::Debug,
 {
-    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
 use crate::common::timed::{HOUR, MS, ms};
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::{Added, State, ValueItem, WorkQueue, merge};
+use keyqueue::limiter::{Bucket, ItemExponentialFailure, MaxOf, RateLimiter};
+use keyqueue::{Added, Clock, State, ValueItem, WorkQueue, merge};
 
 /// Runs `retry` on a delivery of `[1]`, before and after another value is put.
 fn retried(retry: impl Fn(ValueItem<'_, &'static str, Vec<u32>>)) -> [Vec<u32>; 2] {
@@ -139,4 +139,29 @@ fn a_dropped_item_drops_its_value() {
     queue.get().unwrap().retry_on_drop().done();
     queue.put("a", vec![3]);
     assert_eq!(deliveries(&queue), [("a", vec![3])]);
+}
+
+// The limiter was set for the keys, before they carried values.
+#[test] // L1 L2 L14
+fn a_limiter_may_be_set_before_the_keys_carry_values() {
+    let (clock, time) = Clock::mock();
+    let back_off = ItemExponentialFailure::<&str>::new(ms(100), ms(800)).unwrap();
+    let bucket = Bucket::new(5.0, 1).unwrap().with_clock(clock.clone());
+    let bucket = Arc::new(bucket);
+    let both: [Box<dyn RateLimiter<&str>>; 2] = [Box::new(back_off), Box::new(Arc::clone(&bucket))];
+    let builder = WorkQueue::builder().rate_limiter(MaxOf::new(both));
+    let builder = builder.merge(merge::append).clock(clock).manual_timers();
+    let queue = builder.build().unwrap();
+    queue.put("a", vec![1]);
+    let item = queue.get().unwrap();
+    assert_eq!(item.retry(), Added::Delayed, "after 100 ms");
+    assert_eq!(queue.num_requeues(&"a".into()), 1);
+    // The next token is there after 200 ms. It is given back, because the retry comes sooner.
+    assert_eq!(queue.add_rate_limited("a".into()), Added::Delayed);
+    assert_eq!(RateLimiter::<str>::when(&*bucket, "b"), ms(200));
+    time.advance(ms(100));
+    assert_eq!(queue.fire_due(), 1);
+    queue.forget(&"a".into());
+    assert_eq!(queue.num_requeues(&"a".into()), 0);
+    assert_eq!(deliveries(&queue), [("a", vec![1])]);
 }

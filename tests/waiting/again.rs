@@ -43,7 +43,7 @@ fn with_a_hold(odd: &[u64]) -> (WorkQueue<u64>, MockClock) {
 
 #[test] // C12 G7
 fn a_resume_is_noticed_beside_a_getter_that_takes_one() {
-    let (queue, _time) = built::<u64, _>(Builder::pausable);
+    let (queue, _time) = built::<u64>(Builder::pausable);
     let mut other = None;
     queue.add(1);
     let batch = batch_after(4, &queue, || {
@@ -109,7 +109,7 @@ fn the_end_of_a_hold_is_noticed_whoever_sees_it() {
 #[test] // C12 T2
 fn the_end_of_intervals_is_noticed_whoever_sees_it() {
     for by_an_add in [false, true] {
-        let (queue, time) = built::<u64, _>(|builder| builder.min_interval(secs(1)));
+        let (queue, time) = built::<u64>(|builder| builder.min_interval(secs(1)));
         queue.add_all([1, 3, 5, 7, 9]);
         assert_eq!(queue.try_iter().count(), 5);
         queue.add_all([1, 3, 5, 7]);
@@ -138,7 +138,7 @@ fn a_token_is_noticed() {
     });
     assert_eq!(batch, [2, 1]);
 
-    let (queue, time) = built::<u64, _>(|builder| builder.dispatch_rate(1.0, 3));
+    let (queue, time) = built::<u64>(|builder| builder.dispatch_rate(1.0, 3));
     queue.add(1);
     let up_to = UpTo::new(9).linger(HOUR);
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
@@ -226,7 +226,7 @@ fn a_getter_does_not_linger_if_an_add_waits_for_room_before() {
 
 #[test] // C10 C12
 fn a_linger_that_is_dropped_leaves_nothing_behind() {
-    let (queue, _time) = built::<u64, _>(|builder| builder.capacity(9));
+    let (queue, _time) = built::<u64>(|builder| builder.capacity(9));
     queue.add(1);
     let (wakes, waker) = WakeCount::new();
     let mut get = Box::pin(queue.get_batch_async(UpTo::new(9).linger(HOUR)));

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Queue, Task, eventually, poll_until_idle, waiting, with_queues};
-use keyqueue::{GetTimeoutError, TryGetError};
+use keyqueue::GetError;
 
 #[test] // C12
 fn every_kind_of_batch_takes_what_is_queued_up_to_max_and_waits_for_no_more() {
@@ -34,8 +34,8 @@ fn batches_end_with_the_queue() {
     with_queues(|config| {
         let queue: Queue<u64> = config.queue();
         let wait = |limit| queue.get_batch_timeout(2, limit).unwrap_err();
-        assert_eq!(queue.try_get_batch(2).unwrap_err(), TryGetError::Empty);
-        assert_eq!(wait(Duration::ZERO), GetTimeoutError::Timeout);
+        assert_eq!(queue.try_get_batch(2).unwrap_err(), GetError::Empty);
+        assert_eq!(wait(Duration::ZERO), GetError::Empty);
         let mut task = Task::waiting(Box::pin(queue.get_batch_async(2)));
         queue.add(1);
         let item = queue.try_get().unwrap();
@@ -44,8 +44,8 @@ fn batches_end_with_the_queue() {
         task.assert_pending(); // the dirty key is still to come
         item.done();
         assert_eq!(task.output().unwrap().len(), 1);
-        assert_eq!(queue.try_get_batch(2).unwrap_err(), TryGetError::ShutDown);
-        assert_eq!(wait(Duration::MAX), GetTimeoutError::ShutDown);
+        assert_eq!(queue.try_get_batch(2).unwrap_err(), GetError::ShutDown);
+        assert_eq!(wait(Duration::MAX), GetError::ShutDown);
         assert!(pollster::block_on(queue.get_batch_async(2)).is_none());
     });
 }

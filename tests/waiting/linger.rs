@@ -8,9 +8,9 @@ use crate::common::timed::{HOUR, MS, built, ms, secs, timed};
 use crate::common::{Config, with_these_queues};
 use crate::common::{Queue, Task, eventually, poll_until_idle, take_all, waiting, watchdog};
 use keyqueue::worker::Workers;
-use keyqueue::{Batch, Clock, GetTimeoutError, UpTo, WorkQueue, merge};
+use keyqueue::{Batch, Clock, GetError, UpTo, WorkQueue, merge};
 
-fn keys<L>(batch: &Batch<'_, u64, L>) -> Vec<u64> {
+fn keys(batch: &Batch<'_, u64>) -> Vec<u64> {
     batch.iter().map(|item| **item).collect()
 }
 
@@ -205,7 +205,7 @@ fn shut_down_now_ends_the_wait_with_nothing() {
 #[test] // B2 C12
 fn a_bound_that_is_used_up_ends_the_wait() {
     let up_to = UpTo::new(9).linger(HOUR);
-    let (queue, _time) = built::<u64, _>(|builder| builder.capacity(3));
+    let (queue, _time) = built::<u64>(|builder| builder.capacity(3));
     let get = || Box::pin(queue.get_batch_async(up_to));
     queue.add(1);
     let mut task = Task::waiting(get());
@@ -252,7 +252,7 @@ fn a_bound_that_is_used_up_ends_the_wait() {
 fn limits_and_rates_that_leave_keys_over_end_the_wait() {
     let up_to = UpTo::new(9).linger(HOUR);
     // Two of a group, and the third would have to wait for these.
-    let (queue, _time) = built::<u64, _>(|builder| builder.group_by(|n| n % 3).group_limit(2));
+    let (queue, _time) = built::<u64>(|builder| builder.group_by(|n| n % 3).group_limit(2));
     queue.add_all([1, 4]);
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
     queue.add(2); // of another group
@@ -270,7 +270,7 @@ fn limits_and_rates_that_leave_keys_over_end_the_wait() {
     assert_eq!((task.wakes(), queue.len()), (woken, 3));
     batch.done();
 
-    let (queue, time) = built::<u64, _>(|builder| builder.dispatch_rate(1.0, 2));
+    let (queue, time) = built::<u64>(|builder| builder.dispatch_rate(1.0, 2));
     queue.add(1);
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
     queue.add(2); // as many as there are tokens
@@ -282,7 +282,7 @@ fn limits_and_rates_that_leave_keys_over_end_the_wait() {
     assert_eq!(keys(&task.output().unwrap()), [3]);
     assert_eq!(queue.len(), 1);
 
-    let (queue, _time) = built::<u64, _>(|builder| builder.group_by(|n| n % 2).group_rate(1.0, 1));
+    let (queue, _time) = built::<u64>(|builder| builder.group_by(|n| n % 2).group_rate(1.0, 1));
     queue.add_all([1, 3]);
     assert_eq!(
         poll_now(Box::pin(queue.get_batch_async(up_to)))
@@ -295,7 +295,7 @@ fn limits_and_rates_that_leave_keys_over_end_the_wait() {
 
 #[test] // C9 G6
 fn a_group_that_is_released_wakes_a_getter_behind_one_that_lingers() {
-    let (queue, time) = built::<u64, _>(|builder| builder.group_by(|n| *n));
+    let (queue, time) = built::<u64>(|builder| builder.group_by(|n| *n));
     assert!(queue.hold_group(&1_u64, secs(1)));
     queue.add(1);
     let mut lingers = Task::waiting(Box::pin(queue.get_batch_async(UpTo::new(9).linger(HOUR))));
@@ -319,7 +319,7 @@ fn threads_linger_by_the_queues_clock() {
             let up_to = UpTo::new(9).linger(secs(5));
             let limit = Duration::from_millis(1);
             let none = queue.get_batch_timeout(up_to, limit).unwrap_err();
-            assert_eq!(none, GetTimeoutError::Timeout);
+            assert_eq!(none, GetError::Empty);
             thread::scope(|scope| {
                 let get = || queue.get_batch_timeout(up_to, HOUR).unwrap().len();
                 let getter = scope.spawn(get);

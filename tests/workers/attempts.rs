@@ -153,13 +153,14 @@ fn the_limiter_is_not_read_unless_the_function_asks() {
     // computes its fields for the log, unless there is a subscriber.
     let _nobody = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new());
     for asks in [false, true] {
-        let builder = WorkQueue::builder().rate_limiter(Read::default());
+        let limiter = Arc::new(Read::default());
+        let builder = WorkQueue::builder().rate_limiter(Arc::clone(&limiter));
         let queue = builder.build().unwrap();
         queue.add_all([1, 2]);
         queue.shut_down();
         let run = Workers::new(&queue).threads(1);
         run.run(|_| assert!(!asks || number() == Some(1))).unwrap();
-        let reads = queue.rate_limiter().0.load(Ordering::SeqCst);
+        let reads = limiter.0.load(Ordering::SeqCst);
         assert_eq!(reads, if asks { 2 } else { 0 });
     }
 }

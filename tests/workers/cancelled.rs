@@ -325,7 +325,7 @@ mod handles {
         while queue.counts().processing == 0 {
             tokio::task::yield_now().await;
         }
-        running.stop();
+        queue.shut_down();
         drop(running.join());
         while Arc::strong_count(&queue) > 1 {
             tokio::task::yield_now().await;

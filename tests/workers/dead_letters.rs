@@ -31,7 +31,7 @@ fn keys(letters: &Store) -> Vec<u64> {
 
 #[test] // X1
 fn a_key_that_is_given_up_is_kept_with_its_error_attempts_and_times() {
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let letters = Store::new(10).unwrap();
     let before = SystemTime::now();
     queue.add(1);
@@ -57,7 +57,7 @@ fn a_key_that_is_given_up_is_kept_with_its_error_attempts_and_times() {
 
 #[test] // X1 S1
 fn a_letter_is_put_back_once_or_dropped() {
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let letters = Store::new(10).unwrap();
     queue.add_all([1, 2, 3]);
     fail_all(&queue, &letters, "no");
@@ -85,7 +85,7 @@ fn a_letter_is_put_back_once_or_dropped() {
 #[test] // X1 S13
 fn a_full_store_says_so_and_drops_the_oldest_only_if_it_is_told_to() {
     assert_eq!(Store::new(0).unwrap_err().field(), "capacity");
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let letters = Store::new(2).unwrap();
     queue.add_all([1, 2, 3]);
     fail_all(&queue, &letters, "no");
@@ -107,7 +107,7 @@ fn a_full_store_says_so_and_drops_the_oldest_only_if_it_is_told_to() {
     );
     assert_eq!(letters.lost(), 2);
 
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let letters = Store::new(2).unwrap().drop_oldest();
     for key in [1, 2, 1, 3] {
         queue.add(key);
@@ -164,7 +164,7 @@ fn a_letter_carries_the_value_and_newer_ones_are_merged_into_it() {
 fn what_a_shut_down_ends_is_left_or_reported_and_not_in_the_store() {
     let limiter = || ItemExponentialFailure::new(HOUR, HOUR).unwrap();
     for has_hook in [false, true] {
-        let (queue, _time) = built::<u64, _>(|builder| builder.rate_limiter(limiter()));
+        let (queue, _time) = built::<u64>(|builder| builder.rate_limiter(limiter()));
         let letters = Store::new(10).unwrap();
         let reported = Mutex::new(Vec::new());
         let mut workers = Workers::new(&queue).dead_letters(&letters).tasks(1);
@@ -467,7 +467,7 @@ fn a_store_is_shared_by_workers_of_several_queues() {
 
 #[test] // X1 X2
 fn letters_come_in_pages() {
-    let (queue, _time) = built::<u64, _>(|builder| builder);
+    let (queue, _time) = built::<u64>(|builder| builder);
     let letters = Store::new(10).unwrap();
     queue.add_all(0..7);
     fail_all(&queue, &letters, "no");

@@ -15,7 +15,7 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Failure, GivenUp, Outcome, Reason, Workers};
 use keyqueue::{Clock, Remaining, WorkQueue};
 
-type Queue = WorkQueue<u64, Exponential>;
+type Queue = WorkQueue<u64>;
 
 /// Every way to end a queue, and how many delays it says that it has dropped.
 const WAYS: [fn(&Queue) -> usize; 3] = [

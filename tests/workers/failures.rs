@@ -10,7 +10,7 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Failures, LastFailure, Workers};
 use keyqueue::{Cursor, Listed, MockClock, WorkQueue};
 
-type Queue = WorkQueue<u64, ItemExponentialFailure<u64>>;
+type Queue = WorkQueue<u64>;
 
 fn queue() -> (Queue, MockClock) {
     let backoff = ItemExponentialFailure::new(secs(10), HOUR).unwrap();

@@ -23,8 +23,8 @@ pub(crate) type Exponential = ItemExponentialFailure<u64>;
 pub(crate) type End = (u64, GivenUp<&'static str>);
 
 /// One worker that fails every key until the test changes that, and what the test observes of it.
-pub(crate) struct Bench<L> {
-    pub(crate) queue: Arc<WorkQueue<u64, L>>,
+pub(crate) struct Bench {
+    pub(crate) queue: Arc<WorkQueue<u64>>,
     time: MockClock,
     work: Arc<Work>,
     run: Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>,
@@ -38,8 +38,11 @@ struct Work {
     given_up: Mutex<Vec<End>>,
 }
 
-impl<L: RateLimiter<u64> + 'static> Bench<L> {
-    pub(crate) fn new(max_retries: Option<u32>, limiter: impl FnOnce(Clock) -> L) -> Self {
+impl Bench {
+    pub(crate) fn new<L>(max_retries: Option<u32>, limiter: impl FnOnce(Clock) -> L) -> Self
+    where
+        L: RateLimiter<u64> + 'static,
+    {
         let (clock, time) = Clock::mock();
         let builder = WorkQueue::builder().rate_limiter(limiter(clock.clone()));
         let queue = builder.clock(clock.clone()).manual_timers().build();
@@ -114,7 +117,7 @@ impl<L: RateLimiter<u64> + 'static> Bench<L> {
 }
 
 /// A bench whose queue backs off from 5 ms.
-pub(crate) fn bench(max_retries: Option<u32>) -> Bench<Exponential> {
+pub(crate) fn bench(max_retries: Option<u32>) -> Bench {
     Bench::new(max_retries, |clock| {
         let limiter = Exponential::new(ms(5), secs(1000)).unwrap();
         limiter.with_clock(clock)

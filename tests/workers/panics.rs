@@ -3,6 +3,7 @@
 use std::future::{pending, poll_fn};
 use std::hash::{Hash, Hasher};
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -52,10 +53,10 @@ impl RateLimiter<u64> for Fuse {
 
 #[test] // W2
 fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
-    let mut bench = Bench::new(None, |_| Fuse::default());
+    let fuse = Arc::new(Fuse::default());
+    let mut bench = Bench::new(None, |_| Arc::clone(&fuse));
     bench.queue.add(1);
     bench.pass(1);
-    let fuse = bench.queue.rate_limiter();
     fuse.when.store(true, Ordering::SeqCst);
     bench.pass(10);
     assert_eq!(bench.deliveries(), [0, 1, 2]);
@@ -68,11 +69,11 @@ fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
 
 #[test] // W3 S14
 fn a_limiter_that_panics_for_a_requeue_ends_the_key_and_is_told() {
-    let mut bench = Bench::new(None, |_| Fuse::default());
+    let fuse = Arc::new(Fuse::default());
+    let mut bench = Bench::new(None, |_| Arc::clone(&fuse));
     bench.next(Ok(Outcome::RequeueRateLimited));
     bench.queue.add(1);
     bench.pass(1);
-    let fuse = bench.queue.rate_limiter();
     fuse.when.store(true, Ordering::SeqCst);
     bench.pass(10);
     assert_eq!(bench.deliveries(), [0, 1, 2]);
@@ -83,13 +84,14 @@ fn a_limiter_that_panics_for_a_requeue_ends_the_key_and_is_told() {
 
 #[test] // W3 S12
 fn a_requeue_after_a_shut_down_asks_no_limiter_and_is_left() {
+    let fuse = Arc::new(Fuse::default());
     let queue = WorkQueue::builder()
-        .rate_limiter(Fuse::default())
+        .rate_limiter(Arc::clone(&fuse))
         .build()
         .unwrap();
     queue.add(1);
     let ran = Workers::new(&queue).threads(1).run(|_| {
-        queue.rate_limiter().when.store(true, Ordering::SeqCst);
+        fuse.when.store(true, Ordering::SeqCst);
         queue.shut_down();
         Outcome::RequeueRateLimited
     });
@@ -100,8 +102,8 @@ fn a_requeue_after_a_shut_down_asks_no_limiter_and_is_left() {
 
 #[test] // W3
 fn a_forget_that_panics_does_not_lose_a_requeue() {
-    let mut bench = Bench::new(None, |_| Fuse::default());
-    let fuse = bench.queue.rate_limiter();
+    let fuse = Arc::new(Fuse::default());
+    let mut bench = Bench::new(None, |_| Arc::clone(&fuse));
     fuse.forget.store(true, Ordering::SeqCst);
     bench.next(Ok(Outcome::RequeueAfter(MS)));
     bench.queue.add(1);

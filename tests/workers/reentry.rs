@@ -12,7 +12,7 @@ use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{Outcome, Verdict, Workers};
 use keyqueue::{Added, Builder, WorkQueue};
 
-type Queue = WorkQueue<u64, Arc<Calling>>;
+type Queue = WorkQueue<u64>;
 
 /// What calls the queue, but not from within a call that it makes.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl RateLimiter<u64> for Calling {
     }
 }
 
-type Set = fn(Builder<u64, Arc<Calling>>) -> Builder<u64, Arc<Calling>>;
+type Set = fn(Builder<u64>) -> Builder<u64>;
 
 const SETS: [Set; 4] = [
     |builder| builder,

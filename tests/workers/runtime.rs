@@ -26,10 +26,7 @@ fn queue_of<const N: usize>(keys: [u64; N]) -> Arc<WorkQueue<u64>> {
 }
 
 /// Workers whose function never ends, once this many keys are in flight.
-async fn stuck<L>(queue: &Arc<WorkQueue<u64, L>>, tasks: usize) -> RunningTasks<u64, L>
-where
-    L: RateLimiter<u64> + 'static,
-{
+async fn stuck(queue: &Arc<WorkQueue<u64>>, tasks: usize) -> RunningTasks<u64> {
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
     let workers = Workers::shared(Arc::clone(queue)).tasks(tasks);
@@ -217,10 +214,10 @@ async fn spawn_on_takes_closures_and_functions() {
 async fn an_abort_puts_the_keys_in_flight_back_and_leaves_the_queue_open() {
     let _watchdog = watchdog(60);
     let limiter = ItemExponentialFailure::new(MS, secs(1)).unwrap();
+    limiter.when(&1);
     let queue = WorkQueue::builder().rate_limiter(limiter).build();
     let queue = Arc::new(queue.unwrap());
     queue.add_all([1, 2, 3]);
-    queue.rate_limiter().when(&1);
     let running = stuck(&queue, 2).await;
     running.abort();
     running.join().await;

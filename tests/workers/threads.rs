@@ -271,7 +271,7 @@ fn workers_of_a_handle_stop_and_end_from_outside() {
     queue.add_all(0..100);
     assert_eq!(worked.iter().take(100).sum::<u64>(), 4950);
     assert!(!running.is_finished());
-    running.stop();
+    queue.shut_down();
     eventually("the threads end", || running.is_finished());
     running.join();
     assert_eq!(queue.add(1), Added::ShutDown);
@@ -398,12 +398,13 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
         let queue = Arc::new(WorkQueue::new());
         let handle = Arc::new(Mutex::new(None));
         let (sender, ended) = mpsc::channel();
-        let mine = Arc::clone(&handle);
+        let (mine, its_queue) = (Arc::clone(&handle), Arc::downgrade(&queue));
         let workers = Workers::shared(Arc::clone(&queue)).threads(3);
         let running = workers.spawn(move |_: &u64| {
-            let running: Running<_, _, _> = mine.lock().unwrap().take().expect("one key only");
+            let running: Running<_> = mine.lock().unwrap().take().expect("one key only");
             if join {
-                assert_eq!(running.stop().processing, 1);
+                let remaining = its_queue.upgrade().unwrap().shut_down();
+                assert_eq!(remaining.processing, 1);
                 running.join();
             } else {
                 drop(running);

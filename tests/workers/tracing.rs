@@ -83,7 +83,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Collected {
     }
 }
 
-type Queue = WorkQueue<&'static str, ItemExponentialFailure<&'static str>>;
+type Queue = WorkQueue<&'static str>;
 
 /// A queue with keys of every fate, that have waited for 2 s.
 fn queue() -> Queue {

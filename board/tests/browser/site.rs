@@ -10,13 +10,12 @@ use keyqueue::{DefaultHasher, WorkQueue};
 use keyqueue_board::{Board, Shown};
 use tokio::net::TcpListener;
 
-type Limiter = ItemExponentialFailure<String>;
-pub(crate) type Queue = WorkQueue<String, Limiter>;
+pub(crate) type Queue = WorkQueue<String>;
 
 pub(crate) struct Site {
     pub(crate) queue: Arc<Queue>,
     pub(crate) letters: DeadLetters<String>,
-    workers: Option<Running<String, Limiter, DefaultHasher>>,
+    workers: Option<Running<String, DefaultHasher>>,
     address: String,
 }
 

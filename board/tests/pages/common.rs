@@ -15,8 +15,7 @@ use keyqueue_board::{Action, Board, Shown};
 use tower::ServiceExt;
 
 pub(crate) type Key = String;
-pub(crate) type Limiter = ItemExponentialFailure<Key>;
-pub(crate) type Queue = WorkQueue<Key, Limiter>;
+pub(crate) type Queue = WorkQueue<Key>;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keyqueue::{Added, DrainEnd, LeftReason, Remaining, State, TryGetError};
+use keyqueue::{Added, DrainEnd, GetError, LeftReason, Remaining, State};
 
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
@@ -263,11 +263,11 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         added.filter(|added| *added == Added::Queued).count()
     }
 
-    pub fn get(&mut self) -> Result<K, TryGetError> {
+    pub fn get(&mut self) -> Result<K, GetError> {
         if self.has_ended() {
-            return Err(TryGetError::ShutDown);
+            return Err(GetError::ShutDown);
         }
-        let (key, level, counted) = self.queued.pop().ok_or(TryGetError::Empty)?;
+        let (key, level, counted) = self.queued.pop().ok_or(GetError::Empty)?;
         self.counted = counted;
         self.hand_out(key, level);
         Ok(key)
@@ -339,7 +339,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     }
 
     /// Polls getter `who`; `None` is pending.
-    pub fn poll_get(&mut self, who: usize) -> Option<Result<K, TryGetError>> {
+    pub fn poll_get(&mut self, who: usize) -> Option<Result<K, GetError>> {
         if self.getters.waits(who) {
             return None;
         }

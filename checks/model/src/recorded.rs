@@ -15,16 +15,15 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::limiter::NoLimit;
-use keyqueue::{Added, Clock, GetTimeoutError, Item, KeyHandle, MockClock, TryGetError, WorkQueue};
+use keyqueue::{Added, Clock, GetError, Item, KeyHandle, MockClock, WorkQueue};
 
 use crate::linear::{Call, Do, KEYS, Part, Via};
 use crate::{Setup, Spreading};
 
 const TICK: Duration = Duration::from_millis(1);
 
-type Queue = WorkQueue<u8, NoLimit, Spreading>;
-type Held<'q> = Item<'q, u8, NoLimit, Spreading>;
+type Queue = WorkQueue<u8, Spreading>;
+type Held<'q> = Item<'q, u8, Spreading>;
 
 /// The keys that a get returned, or the part that says that there was none.
 type Got<'q> = Result<Vec<Held<'q>>, Part>;
@@ -91,18 +90,12 @@ impl Subject {
 
     fn try_get(&self) -> Got<'_> {
         let got = self.queue.try_get();
-        got.map(one).map_err(|error| match error {
-            TryGetError::Empty => Part::Empty,
-            TryGetError::ShutDown => Part::Ended,
-        })
+        got.map(one).map_err(none)
     }
 
     fn get_timeout(&self, micros: u8) -> Got<'_> {
         let got = self.queue.get_timeout(Duration::from_micros(micros.into()));
-        got.map(one).map_err(|error| match error {
-            GetTimeoutError::Timeout => Part::Empty,
-            GetTimeoutError::ShutDown => Part::Ended,
-        })
+        got.map(one).map_err(none)
     }
 
     fn poll_get(&self, before: u8) -> Got<'_> {
@@ -126,6 +119,13 @@ impl Subject {
 
 fn one(item: Held<'_>) -> Vec<Held<'_>> {
     vec![item]
+}
+
+fn none(error: GetError) -> Part {
+    match error {
+        GetError::Empty => Part::Empty,
+        GetError::ShutDown => Part::Ended,
+    }
 }
 
 /// What the threads of one history share.

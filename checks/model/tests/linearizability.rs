@@ -4,7 +4,7 @@
 //! Thousands of small histories: three threads with six calls each over three or four keys, so that
 //! they meet. `KEYQUEUE_HISTORIES` sets how many; the default takes seconds.
 
-use keyqueue::{Added, TryGetError};
+use keyqueue::{Added, GetError};
 use keyqueue_model::limit::Span;
 use keyqueue_model::linear::{Call, Do, KEYS, Part, Spec, Via, explain};
 use keyqueue_model::{Naive, Setup, Spread, recorded};
@@ -161,8 +161,8 @@ fn call(random: &mut fastrand::Rng, naive: &mut Naive<u8>, held: &mut Vec<u8>) -
                 held.push(key);
                 Part::Got(key)
             }
-            Err(TryGetError::Empty) => Part::Empty,
-            Err(TryGetError::ShutDown) => Part::Ended,
+            Err(GetError::Empty) => Part::Empty,
+            Err(GetError::ShutDown) => Part::Ended,
         }],
         15..18 if !held.is_empty() => {
             let key = held.swap_remove(random.usize(..held.len()));

@@ -15,7 +15,6 @@ mod run;
 
 use std::time::Duration;
 
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Item, WorkQueue};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
@@ -40,13 +39,13 @@ pub const MS: Duration = Duration::from_millis(1);
 const HASHER: Spreading = Spreading(Spread::Even);
 
 /// A queue that scenarios are about: few shards, a small ring.
-pub type QueueOf<K> = WorkQueue<K, NoLimit, Spreading>;
+pub type QueueOf<K> = WorkQueue<K, Spreading>;
 
 /// Its settings.
-pub type SettingsOf<K> = Builder<K, NoLimit, Spreading>;
+pub type SettingsOf<K> = Builder<K, Spreading>;
 
 /// A key of it that is being worked on.
-pub type DeliveryOf<'q, K> = Item<'q, K, NoLimit, Spreading>;
+pub type DeliveryOf<'q, K> = Item<'q, K, Spreading>;
 
 /// A queue of keys alone.
 pub type Queue = QueueOf<Key>;

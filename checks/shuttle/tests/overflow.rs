@@ -3,7 +3,7 @@
 
 use std::sync::Arc as StdArc;
 
-use keyqueue::{Added, Clock, TryGetError};
+use keyqueue::{Added, Clock, GetError};
 use keyqueue_shuttle_tests::{
     Crew, Delivery, History, Ledger, MS, Queue, below, check, check_end, dawdle, once_in, queue,
 };
@@ -71,7 +71,7 @@ fn consume(queue: &Queue, books: &Books) {
                 work(item, books, from);
                 continue;
             }
-            Err(TryGetError::ShutDown) => return,
+            Err(GetError::ShutDown) => return,
             Err(_) => books.history.missed(from),
         }
         let from = books.history.now();

@@ -5,7 +5,7 @@ use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, DrainEnd, TryGetError};
+use keyqueue::{Added, Clock, DrainEnd, GetError};
 use keyqueue_shuttle_tests::{
     Crew, Delivery, Ledger, MS, Queue, below, check, check_end, dawdle, once_in, queue, work,
 };
@@ -149,7 +149,7 @@ fn a_shut_down_ends_anything() {
             let (delays, delivered) = (of_all(Ledger::delays), of_all(Ledger::deliveries));
             assert_eq!(delivered + dropped, delays, "S5: {dropped} were reported");
         }
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown);
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
         check_end(&queue, &ledger);
     });
 }

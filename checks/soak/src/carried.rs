@@ -18,11 +18,11 @@ use keyqueue_model::ledger::{Key, Reply};
 use crate::pieces::{Pieces, Source, Value, merge};
 use crate::plan::Adding;
 use crate::produce::Producer;
-use crate::settings::{Limiter, Queue, Settings};
+use crate::settings::{Queue, Settings};
 
-pub(crate) type Got<'q, K> = Item<'q, K, Limiter<K>, DefaultHasher>;
-pub(crate) type Owned<K> = OwnedItem<K, Limiter<K>, DefaultHasher>;
-pub(crate) type Crew<'q, K> = Workers<'q, K, Limiter<K>, DefaultHasher, &'static str>;
+pub(crate) type Got<'q, K> = Item<'q, K, DefaultHasher>;
+pub(crate) type Owned<K> = OwnedItem<K, DefaultHasher>;
+pub(crate) type Crew<'q, K> = Workers<'q, K, DefaultHasher, &'static str>;
 
 /// The key of a queue.
 pub(crate) trait Carried:

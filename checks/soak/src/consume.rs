@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use keyqueue::worker::{Outcome, Verdict, Workers};
-use keyqueue::{Added, GetTimeoutError, TryGetError, UpTo};
+use keyqueue::{Added, GetError, UpTo};
 use keyqueue_model::ledger::Key;
 
 use crate::carried::{Carried, Got, Owned};
@@ -206,8 +206,8 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
                 let limit = Duration::from_micros(fastrand::u64(0..2000));
                 match queue.get_timeout(limit) {
                     Ok(item) => take(life, item),
-                    Err(GetTimeoutError::Timeout) => {}
-                    Err(GetTimeoutError::ShutDown) => break,
+                    Err(GetError::Empty) => {}
+                    Err(GetError::ShutDown) => break,
                 }
             }
         }
@@ -240,8 +240,8 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
             while !life.only_waits() {
                 match queue.try_get() {
                     Ok(item) => take(life, item),
-                    Err(TryGetError::Empty) => thread::yield_now(),
-                    Err(TryGetError::ShutDown) => break,
+                    Err(GetError::Empty) => thread::yield_now(),
+                    Err(GetError::ShutDown) => break,
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, Drained, GetTimeoutError, Remaining, TryGetError};
+use keyqueue::{DrainEnd, Drained, GetError, Remaining};
 
 use crate::carried::Carried;
 use crate::life::{Last, Life};
@@ -85,13 +85,13 @@ impl<K: Carried> Life<K> {
             let drain = fastrand::bool().then(|| scope.spawn(|| queue.shut_down_with_drain()));
             let found = self.by_all(callers, || {
                 let found = queue.shut_down_now();
-                let found_none = TryGetError::ShutDown;
+                let found_none = GetError::ShutDown;
                 assert_eq!(queue.try_get().err(), Some(found_none), "S8: a delivery");
                 found
             });
             assert!(queue.get().is_none(), "S8: a delivery");
             let none = queue.get_timeout(Duration::from_secs(1)).err();
-            assert_eq!(none, Some(GetTimeoutError::ShutDown), "S8: a delivery");
+            assert_eq!(none, Some(GetError::ShutDown), "S8: a delivery");
             // What is dirty counts as processing, and is not delivered again.
             self.ledger.abandoned(found.queued + found.processing);
             if let Some(drain) = drain {

@@ -227,7 +227,7 @@ fn check_snapshot<K: Carried>(life: &Life<K>) {
 }
 
 /// Pauses the queue for a moment, if it can be paused. The last of those that do so at the same time resumes it.
-fn pause<K, L, S>(queue: &WorkQueue<K, L, S>) {
+fn pause<K, S>(queue: &WorkQueue<K, S>) {
     if queue.pause().is_ok() {
         thread::yield_now();
         queue.resume();

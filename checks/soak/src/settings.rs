@@ -10,7 +10,7 @@ use keyqueue_model::ledger::Key;
 use crate::carried::Carried;
 
 pub(crate) type Limiter<K> = ItemExponentialFailure<K>;
-pub(crate) type Queue<K> = WorkQueue<K, Limiter<K>>;
+pub(crate) type Queue<K> = WorkQueue<K>;
 
 /// Keys for each second, and how many at once.
 pub(crate) type Rate = (f64, u32);

@@ -34,7 +34,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use shared::written;
 
 use crate::engine::{Lines, Name, Pipeline, Reader};
-use model::{Letter, Limiter, Model};
+use model::{Letter, Model};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
 }
 
 /// Waits for Ctrl-C, SIGTERM or the set time.
-fn wait(pipeline: &Pipeline<Limiter>, args: &Options) -> anyhow::Result<()> {
+fn wait(pipeline: &Pipeline, args: &Options) -> anyhow::Result<()> {
     static ENDED: AtomicBool = AtomicBool::new(false);
     // Ordering: Relaxed, here and below; a flag.
     ctrlc::set_handler(|| ENDED.store(true, Ordering::Relaxed)).context("cannot catch signals")?;
@@ -183,7 +183,7 @@ fn letter(name: &Name) -> Letter {
 }
 
 /// Reads the file over and over, at `rate` bytes a second, until the queue is shut down.
-fn feed(pipeline: &Pipeline<Limiter>, mut file: File, rate: u64) -> io::Result<()> {
+fn feed(pipeline: &Pipeline, mut file: File, rate: u64) -> io::Result<()> {
     let began = Instant::now();
     let due = || (began.elapsed().as_secs_f64() * rate as f64) as usize;
     let (mut reader, mut read) = (Reader::new(pipeline), 0);

@@ -4,11 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Lines, Name};
-use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{GroupCounts, KeySnapshot, ValueQueue, Valued};
 use metrics_exporter_prometheus::PrometheusHandle;
-
-pub(crate) type Limiter = ItemExponentialFailure<Valued<Name, Lines>>;
 
 /// A group of names.
 pub(crate) type Letter = char;
@@ -19,7 +16,7 @@ const KEYS: usize = 64;
 const GROUPS: usize = 10;
 
 pub(crate) struct Model<'a> {
-    pub(crate) queue: &'a ValueQueue<Name, Lines, Limiter>,
+    pub(crate) queue: &'a ValueQueue<Name, Lines>,
     exported: &'a PrometheusHandle,
     /// The series by name, quantiles by name and quantile, and those of the frame before.
     now: HashMap<String, f64>,
@@ -36,10 +33,7 @@ pub(crate) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    pub(crate) fn new(
-        queue: &'a ValueQueue<Name, Lines, Limiter>,
-        exported: &'a PrometheusHandle,
-    ) -> Self {
+    pub(crate) fn new(queue: &'a ValueQueue<Name, Lines>, exported: &'a PrometheusHandle) -> Self {
         Model {
             queue,
             exported,

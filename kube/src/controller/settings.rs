@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::Controller;
 use crate::leader::Leadership;
-use crate::work::queue::{Limiter, QueueBuilder};
+use crate::work::queue::QueueBuilder;
 
 /// How many objects are reconciled at once, unless [`workers`](Controller::workers) says otherwise.
 const WORKERS: usize = 32;
@@ -52,7 +52,7 @@ pub(crate) struct Settings<K: Resource + 'static> {
     pub(crate) name: String,
     pub(crate) workers: usize,
     pub(crate) debounce: Duration,
-    pub(crate) limiter: Option<Limiter<K>>,
+    pub(crate) limiter: Option<Box<dyn RateLimiter<ObjectRef<K>>>>,
     pub(crate) max_retries: Option<u32>,
     pub(crate) on_give_up: Option<OnGiveUp<K>>,
     pub(crate) has_levels: bool,
@@ -146,7 +146,7 @@ where
     ///
     /// [`keyqueue::limiter`] has more of them.
     pub fn retry(mut self, limiter: impl RateLimiter<ObjectRef<K>> + 'static) -> Self {
-        self.settings.limiter = Some(Limiter::new(limiter));
+        self.settings.limiter = Some(Box::new(limiter));
         self
     }
 

@@ -45,7 +45,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::reconcile::Reconciler;
 use crate::{Controller, QueueError};
-use queue::{Cause, Key, Limiter, Queue};
+use queue::{Cause, Key, Queue};
 
 /// How often a candidate that does not lead looks for objects that came and went.
 const TIDY: Duration = Duration::from_secs(30);
@@ -232,7 +232,7 @@ fn workers<K>(
     queue: &Arc<Queue<K>>,
     settings: &Settings<K>,
     metrics: &Arc<Metrics>,
-) -> ValueWorkers<'static, ObjectRef<K>, Cause<K>, Limiter<K>, DefaultHasher, String>
+) -> ValueWorkers<'static, ObjectRef<K>, Cause<K>, DefaultHasher, String>
 where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
@@ -307,7 +307,7 @@ where
 
 /// Runs workers until the queue is shut down and empty.
 async fn work<K: Resource + 'static>(
-    start: impl Fn() -> Result<RunningTasks<Key<K>, Limiter<K>>, ConfigError>,
+    start: impl Fn() -> Result<RunningTasks<Key<K>>, ConfigError>,
 ) -> Result<(), ConfigError> {
     start()?.join().await;
     Ok(())
@@ -315,7 +315,7 @@ async fn work<K: Resource + 'static>(
 
 /// Runs workers whenever this process leads, until the queue is shut down and empty.
 async fn work_while_leading<K>(
-    start: impl Fn() -> Result<RunningTasks<Key<K>, Limiter<K>>, ConfigError>,
+    start: impl Fn() -> Result<RunningTasks<Key<K>>, ConfigError>,
     leadership: &Leadership,
     queue: &Queue<K>,
     tidy: impl Fn(),

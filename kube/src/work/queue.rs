@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{Builder, ConfigError, ValueQueue, Valued, WorkQueue};
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
@@ -50,36 +50,9 @@ impl<K: Resource> Cause<K> {
 
 pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause<K>>;
 
-pub(crate) type Queue<K> = ValueQueue<ObjectRef<K>, Cause<K>, Limiter<K>>;
+pub(crate) type Queue<K> = ValueQueue<ObjectRef<K>, Cause<K>>;
 
-pub(crate) type QueueBuilder<K> = Builder<Key<K>, Limiter<K>>;
-
-/// A limiter for the keys without their reasons.
-pub(crate) struct Limiter<K: Resource>(Arc<dyn RateLimiter<ObjectRef<K>>>);
-
-impl<K: Resource + 'static> Limiter<K> {
-    pub(crate) fn new(limiter: impl RateLimiter<ObjectRef<K>> + 'static) -> Self {
-        Limiter(Arc::new(limiter))
-    }
-}
-
-impl<K: Resource> RateLimiter<Key<K>> for Limiter<K> {
-    fn when(&self, key: &Key<K>) -> Duration {
-        self.0.when(key.key())
-    }
-
-    fn reserve(&self, key: &Key<K>, used: &mut dyn FnMut(Duration) -> bool) -> bool {
-        self.0.reserve(key.key(), used)
-    }
-
-    fn forget(&self, key: &Key<K>) {
-        self.0.forget(key.key());
-    }
-
-    fn num_requeues(&self, key: &Key<K>) -> u32 {
-        self.0.num_requeues(key.key())
-    }
-}
+pub(crate) type QueueBuilder<K> = Builder<Key<K>>;
 
 /// Builds the queue, and takes out of the settings what belongs to it.
 pub(crate) fn build<K>(settings: &mut Settings<K>) -> Result<Queue<K>, ConfigError>
@@ -89,7 +62,7 @@ where
 {
     let limiter = match settings.limiter.take() {
         Some(limiter) => limiter,
-        None => Limiter::new(ItemExponentialFailure::new(FIRST_RETRY, LAST_RETRY)?),
+        None => Box::new(ItemExponentialFailure::new(FIRST_RETRY, LAST_RETRY)?),
     };
     let mut builder: QueueBuilder<K> = WorkQueue::builder()
         .name(settings.name.as_str())
@@ -205,7 +178,7 @@ mod tests {
         Change::of_object(object.clone(), Urgency::Change)
     }
 
-    fn again(mut item: Item<'_, Key<ConfigMap>, Limiter<ConfigMap>>, reason: ReconcileReason) {
+    fn again(mut item: Item<'_, Key<ConfigMap>>, reason: ReconcileReason) {
         item.value_mut().reason = Some(reason);
         let _ = item.retry_after(Duration::from_secs(3600));
     }

@@ -157,7 +157,7 @@ impl Tracking for Tracked {
     }
 }
 
-impl<N: Hash + Eq + Send + Sync + 'static, L, S: BuildHasher> WorkQueue<N, L, S> {
+impl<N: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<N, S> {
     /// Returns the entry of a key, to add it with other settings than [`add`](Self::add) does: see [`Entry`].
     ///
     /// In a [`ValueQueue<K, V>`](crate::ValueQueue) the key is a `K`.

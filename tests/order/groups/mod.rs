@@ -9,16 +9,13 @@ mod rates;
 mod turns;
 
 use crate::common::timed::built;
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, MockClock, WorkQueue};
 
 /// A group, and a number in it.
 pub(crate) type Key = (&'static str, u32);
 pub(crate) type Queue = WorkQueue<Key>;
 
-pub(crate) fn grouped(
-    set: impl FnOnce(Builder<Key, NoLimit>) -> Builder<Key, NoLimit>,
-) -> (Queue, MockClock) {
+pub(crate) fn grouped(set: impl FnOnce(Builder<Key>) -> Builder<Key>) -> (Queue, MockClock) {
     built(|builder| set(builder.group_by(|key: &Key| key.0)))
 }
 

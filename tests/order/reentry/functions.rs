@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::common::calls::{Call, everything};
 use crate::common::timed::{HOUR, MS, secs};
 use crate::common::{eventually, watchdog};
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 
 type Queue = WorkQueue<u64>;
@@ -31,7 +30,7 @@ use Function::{By, Weight};
 #[derive(Default)]
 struct World {
     queue: OnceLock<Weak<Queue>>,
-    armed: Mutex<Option<(Function, Call<u64, NoLimit>)>>,
+    armed: Mutex<Option<(Function, Call<u64>)>>,
     returned: AtomicUsize,
 }
 
@@ -93,7 +92,7 @@ fn all_calls(queue: &Queue) {
 }
 
 /// What the functions call.
-const CALLS: [Call<u64, NoLimit>; 4] = [
+const CALLS: [Call<u64>; 4] = [
     |queue| _ = queue.len(),
     all_calls,
     |queue| _ = queue.shut_down(),
@@ -135,7 +134,7 @@ impl Run {
         Group(n, Arc::clone(&self.world))
     }
 
-    fn arm(&self, function: Function, call: Call<u64, NoLimit>) {
+    fn arm(&self, function: Function, call: Call<u64>) {
         *self.world.armed.lock().unwrap() = Some((function, call));
     }
 
@@ -151,11 +150,7 @@ impl Run {
 }
 
 /// Runs `step` once for each of these functions and each call that it makes.
-fn each(
-    functions: &[Function],
-    run: impl Fn() -> Run,
-    step: impl Fn(&Run, Function, Call<u64, NoLimit>),
-) {
+fn each(functions: &[Function], run: impl Fn() -> Run, step: impl Fn(&Run, Function, Call<u64>)) {
     let _watchdog = watchdog(30);
     for function in functions {
         for call in CALLS {

@@ -7,13 +7,12 @@ use std::time::Duration;
 use crate::common::calls::{Call, Calls, everything};
 use crate::common::timed::{MS, built, secs};
 use crate::common::{eventually, poll, watchdog};
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
 /// What wakers call.
-const CALLS: [Call<u64, NoLimit>; 4] = [
+const CALLS: [Call<u64>; 4] = [
     |queue| everything(queue, |n| n),
     |queue| _ = queue.fire_due(),
     |queue| _ = queue.shut_down(),
@@ -34,12 +33,7 @@ fn delay_both(queue: &Queue, delay: Duration) {
 }
 
 /// Has `fire` end delays of which one raises a queued key, while a getter sleeps whose waker makes `call`.
-fn raise(
-    queue: Queue,
-    call: Call<u64, NoLimit>,
-    delay: impl FnOnce(&Queue),
-    fire: impl FnOnce(&Queue),
-) {
+fn raise(queue: Queue, call: Call<u64>, delay: impl FnOnce(&Queue), fire: impl FnOnce(&Queue)) {
     let queue = Arc::new(queue);
     let (calls, waker) = Calls::new(&queue, call);
     let mut first = queue.get_async();

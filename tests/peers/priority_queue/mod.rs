@@ -337,10 +337,10 @@ fn test_metrics_are_updated_for_item_whose_requeue_after_expired_that_gets_added
 #[test] // L1 L3
 fn test_when_adding_multiple_items_with_ratelimit_true_they_dont_affect_each_other() {
     let limiter = ItemExponentialFailure::new(ms(5), secs(1000)).unwrap();
-    let (queue, time) = built(|builder| strict(builder).rate_limiter(limiter));
     for _ in 0..7 {
-        queue.rate_limiter().when(&"bar");
+        limiter.when(&"bar");
     }
+    let (queue, time) = built(|builder| strict(builder).rate_limiter(limiter));
     assert_eq!(queue.add_rate_limited("foo"), Added::Delayed);
     assert_eq!(queue.add_rate_limited("bar"), Added::Delayed);
     assert_eq!(after(&queue, &time, ms(4)), [""; 0]);

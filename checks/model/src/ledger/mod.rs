@@ -171,7 +171,7 @@ impl Ledger {
     }
 
     /// Adds these keys in bulk; false if the queue is shut down.
-    pub fn add_all<K, L, S>(&self, queue: &WorkQueue<K, L, S>, numbers: &[u64]) -> bool
+    pub fn add_all<K, S>(&self, queue: &WorkQueue<K, S>, numbers: &[u64]) -> bool
     where
         K: From<Key> + Hash + Eq + Send + Sync + 'static,
         S: BuildHasher,

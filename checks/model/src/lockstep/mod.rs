@@ -17,13 +17,11 @@ use std::time::Duration;
 use crate::ledger::Key;
 use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
 use keyqueue::entry::EntryKey;
-use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetTimeoutError, Item,
-    KeyHandle, MockClock, TryGetError, WorkQueue,
+    Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetError, Item, KeyHandle,
+    MockClock, WorkQueue,
 };
 
-use limiter::Limiter;
 use waiting::{Waiting, compare_wakes};
 
 const GETTERS: usize = 4;
@@ -31,9 +29,9 @@ const DRAINERS: usize = 2;
 /// The clock stays below this, in nanoseconds: it ends at 2^64, and a bucket's tokens with it.
 const END: u128 = 1 << 62;
 
-type Queue = WorkQueue<Key, Limiter<Key>, Spreading>;
-type Held<'q> = Item<'q, Key, Limiter<Key>, Spreading>;
-type Getter<'q> = GetAsync<'q, Key, Limiter<Key>, Spreading>;
+type Queue = WorkQueue<Key, Spreading>;
+type Held<'q> = Item<'q, Key, Spreading>;
+type Getter<'q> = GetAsync<'q, Key, Spreading>;
 type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.
@@ -228,13 +226,10 @@ impl<'q> Lockstep<'q> {
                 self.got(got);
             }
             Op::Get if self.would_wait() => {}
-            Op::Get => self.got(self.queue.get().ok_or(TryGetError::ShutDown)),
+            Op::Get => self.got(self.queue.get().ok_or(GetError::ShutDown)),
             Op::GetTimeout => {
                 let got = self.queue.get_timeout(Duration::ZERO);
-                self.got(got.map_err(|error| match error {
-                    GetTimeoutError::Timeout => TryGetError::Empty,
-                    GetTimeoutError::ShutDown => TryGetError::ShutDown,
-                }));
+                self.got(got);
             }
             Op::GetBatch(_) if self.would_wait() => {}
             Op::GetBatch(max) => self.get_batch(usize::from(max)),
@@ -351,12 +346,12 @@ impl<'q> Lockstep<'q> {
     }
 
     /// Compares a result, and keeps the item.
-    fn got(&mut self, got: Result<Held<'q>, TryGetError>) {
+    fn got(&mut self, got: Result<Held<'q>, GetError>) {
         let expected = self.model.get();
         self.keep(got, expected);
     }
 
-    fn keep(&mut self, got: Result<Held<'q>, TryGetError>, expected: Result<u64, TryGetError>) {
+    fn keep(&mut self, got: Result<Held<'q>, GetError>, expected: Result<u64, GetError>) {
         let id = got.as_ref().map(|item| item.number);
         assert_eq!(id.map_err(|none| *none), expected);
         if let Ok(item) = got {
@@ -374,7 +369,7 @@ impl<'q> Lockstep<'q> {
     fn would_wait(&self) -> bool {
         if self.model.has_ended() {
             let got = self.queue.try_get();
-            assert_eq!(got.err(), Some(TryGetError::ShutDown));
+            assert_eq!(got.err(), Some(GetError::ShutDown));
         } else if !self.model.is_empty() {
             assert!(!self.queue.is_empty());
         }
@@ -404,7 +399,7 @@ impl<'q> Lockstep<'q> {
             (Poll::Pending, None) => {}
             (Poll::Ready(got), Some(expected)) => {
                 self.getters[who] = None;
-                self.keep(got.ok_or(TryGetError::ShutDown), expected);
+                self.keep(got.ok_or(GetError::ShutDown), expected);
             }
             (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
         }
@@ -487,7 +482,7 @@ pub(crate) fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
 }
 
 /// The settings of a queue that do not depend on what its keys are.
-pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, NoLimit, Spreading>
+pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, Spreading>
 where
     K: Hash + Eq + Send + Sync + 'static,
 {

@@ -15,9 +15,8 @@ use crate::limit::Span;
 use crate::lockstep::{choose, settings, take_one};
 use crate::{By, Settings, Setup, Spreading};
 use keyqueue::entry::ValueKey;
-use keyqueue::limiter::NoLimit;
 use keyqueue::{
-    Added, Clock, Entry, Full, KeyHandle, MockClock, Receipt, TryGetError, ValueItem, ValueQueue,
+    Added, Clock, Entry, Full, GetError, KeyHandle, MockClock, Receipt, ValueItem, ValueQueue,
     Valued, merge,
 };
 
@@ -30,8 +29,8 @@ type Value = Vec<Number>;
 #[derive(Clone, Debug)]
 struct Number(u32, #[allow(dead_code, reason = "counts")] Arc<()>);
 
-type Queue = ValueQueue<u16, Value, NoLimit, Spreading>;
-type Held<'q> = ValueItem<'q, u16, Value, NoLimit, Spreading>;
+type Queue = ValueQueue<u16, Value, Spreading>;
+type Held<'q> = ValueItem<'q, u16, Value, Spreading>;
 
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[ValueOp]) {
@@ -262,9 +261,9 @@ impl Lockstep<'_> {
             (got, expected) => {
                 let ended = self.model.has_ended();
                 let none = if ended {
-                    TryGetError::ShutDown
+                    GetError::ShutDown
                 } else {
-                    TryGetError::Empty
+                    GetError::Empty
                 };
                 assert!(
                     expected.is_none() && got.as_ref().err() == Some(&none),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, Ended, TryGetError};
+use keyqueue::{DrainEnd, Ended, GetError};
 use shuttle::thread::yield_now;
 
 use super::{AGE, Place, R, lock};
@@ -60,7 +60,7 @@ impl<K: Kind> Place<K> {
         let counts = queue.counts();
         let left = (counts.queued, counts.processing, counts.delayed);
         assert_eq!(left, (0, 0, 0), "B4");
-        assert_eq!(queue.try_get().unwrap_err(), TryGetError::ShutDown, "S1");
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown, "S1");
         if K::HAS_VALUES {
             for puts in K::take_left(queue) {
                 self.puts.end(&puts);

@@ -2,7 +2,7 @@
 
 use crate::{Ended, Item, WorkQueue};
 
-impl<K, L, S> WorkQueue<K, L, S> {
+impl<K, S> WorkQueue<K, S> {
     /// Takes the keys that are queued now from the queue, without delivering them, and returns how
     /// many it took: a key that is added again meanwhile may be taken, and counted, twice.
     ///
@@ -28,7 +28,7 @@ impl<K, L, S> WorkQueue<K, L, S> {
     /// ```
     #[doc(alias("discard", "drain", "purge"))]
     pub fn clear(&self) -> usize {
-        let drop = |mut item: Item<'_, K, L, S>| item.end_as(Ended::Dropped);
+        let drop = |mut item: Item<'_, K, S>| item.end_as(Ended::Dropped);
         match self.core.groups() {
             None => self.try_iter().take(self.len()).map(drop).count(),
             Some(groups) => {
