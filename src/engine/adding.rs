@@ -336,6 +336,7 @@ impl<K> Core<K> {
 
     /// Pins the node of `key`, and interns it first if necessary, whether there is room or not; see
     /// [`pin_in`](Self::pin_in).
+    #[inline]
     pub(crate) fn pin(&self, hash: u64, key: K) -> (Pin<K>, Option<K>)
     where
         K: Eq,

@@ -173,6 +173,7 @@ impl Delay {
 
     /// Like [`set`](Self::set), with a function that gets the pending delay and returns the new one, or `None`
     /// to keep it; it may be called more than once.
+    #[inline]
     pub(crate) fn set_as(
         &self,
         level: Level,

@@ -109,13 +109,13 @@ impl<V> Merger<V> {
     #[inline]
     #[must_use]
     pub(super) fn count(&self, waiting: &mut Waiting<V>) -> usize {
+        let Some(room) = &self.room else { return 0 };
         let retry = waiting.weights[usize::from(true)] > 0;
-        self.count_as(retry, waiting)
+        self.count_as(room, retry, waiting)
     }
 
     /// Like [`count`](Self::count), and from now on it is a `retry` or not.
-    fn count_as(&self, retry: bool, waiting: &mut Waiting<V>) -> usize {
-        let Some(room) = &self.room else { return 0 };
+    fn count_as(&self, room: &Room, retry: bool, waiting: &mut Waiting<V>) -> usize {
         let value = waiting.load.value.as_ref();
         let mut weights = [0, 0];
         weights[usize::from(retry)] = value.map_or(0, |value| self.weight(value));
@@ -239,9 +239,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
             let receipts = receipts.take();
             self.merge(&mut waiting.load, Load { value, receipts }, &mut outdated);
         }
-        let surplus = catch_payload(|| match retry {
-            true => self.count_as(true, &mut waiting),
-            false => self.count(&mut waiting),
+        let surplus = catch_payload(|| match &self.room {
+            Some(room) if retry => self.count_as(room, true, &mut waiting),
+            _ => self.count(&mut waiting),
         });
         drop(waiting);
         self.offer(*surplus.as_ref().unwrap_or(&0));

@@ -239,6 +239,7 @@ impl<'r> Share<'r> {
     }
 
     /// The share of a retry, or of an add that is never refused.
+    #[inline]
     pub(crate) fn exceeding_as(retry: bool, room: Option<&'r Room>) -> Self {
         Share {
             retry,
