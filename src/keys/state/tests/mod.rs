@@ -1,5 +1,6 @@
 //! The transitions of one key's word as a table.
 
+use super::pins::{MOST_HANDLES, MOST_PINS};
 use super::*;
 
 mod visibility;
