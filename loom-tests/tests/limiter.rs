@@ -101,3 +101,23 @@ fn a_reservation_that_was_given_back_is_given_out_once() {
         assert_eq!(seconds, [0, 2]);
     });
 }
+
+/// L14. Two threads give reservations back at the same time, perhaps below one that is used.
+#[test]
+fn reservations_that_are_given_back_at_the_same_time_are_both_given_out_again() {
+    check("give_back_both", 4, || {
+        let bucket = bucket();
+        let other = spawn_with(&bucket, |bucket: &Bucket| {
+            bucket.reserve(&KEY, &mut |_| false);
+        });
+        let mut above = 0;
+        bucket.reserve(&KEY, &mut |_| {
+            above = used(&bucket);
+            false
+        });
+        other.join().unwrap();
+        let mut seconds = [above, used(&bucket), used(&bucket)];
+        seconds.sort_unstable();
+        assert_eq!(seconds, [0, 1, 2]);
+    });
+}

@@ -183,13 +183,20 @@ impl Bucket {
 
     #[cold]
     fn keep_unused(&self, name: u64) {
-        let names = self.unused.iter().map(|place| {
-            // Ordering: Relaxed; a guess.
-            (place.load(Ordering::Relaxed), place)
-        });
-        if let Some((_, place)) = names.min_by_key(|&(name, _)| name) {
-            // Ordering: Relaxed; the Release below publishes it.
-            place.store(name, Ordering::Relaxed);
+        loop {
+            let names = self.unused.iter().map(|place| {
+                // Ordering: Relaxed; a guess, which the exchange below confirms.
+                (place.load(Ordering::Relaxed), place)
+            });
+            let Some((lowest, place)) = names.min_by_key(|&(name, _)| name) else {
+                break;
+            };
+            // An exchange: another thread may give a name back at the same time, which is not to be replaced.
+            // Ordering: Relaxed, both; the Release below publishes it.
+            let kept = place.compare_exchange(lowest, name, Ordering::Relaxed, Ordering::Relaxed);
+            if kept.is_ok() {
+                break;
+            }
         }
         // Ordering: Release; pairs with the Acquire in `take_unused`.
         self.any_unused.store(true, Ordering::Release);

@@ -30,8 +30,9 @@
 //! failure's reading of the epoch and its arming begins none: the key is then kept for one try more.
 //!
 //! Notes are for addresses of interned keys. One that is stale, because its key has succeeded or has left the queue, is
-//! only used with a key that is retried already, so it must have failed before. There are no more notes than the limit
-//! twice: then all are dropped, and taken again at the next failures.
+//! dropped at the first failure of the key, or of another one that has the address now: what was before an outage says
+//! nothing about a key that fails in it. There are no more notes than the limit twice: then all are dropped, and
+//! taken again at the next failures.
 
 use std::collections::BTreeMap;
 
@@ -118,14 +119,18 @@ impl Crowd {
         }
     }
 
-    /// Notes that a try of the key at this address, which began in this epoch, has failed. Returns whether there are too
-    /// many retries, and the key fails on its own.
-    pub(crate) fn fails_alone(&self, key: usize, began: u64) -> bool {
+    /// Notes that a try of the key at this address, which began in this epoch, has failed, after as many failures since its
+    /// last success. Returns whether there are too many retries, and the key fails on its own.
+    pub(crate) fn fails_alone(&self, key: usize, began: u64, failures: u32) -> bool {
+        let epoch = self.epoch();
+        if failures == 0 && epoch > 0 {
+            // A note of epoch 0, which is not dropped before that, is as good as one of this failure.
+            self.noted.lock().remove(&key);
+        }
         // Ordering: Relaxed; retries that come and go beside this one may count or not.
         if self.retrying.load(Ordering::Relaxed) < self.limit() {
             return false;
         }
-        let epoch = self.epoch();
         let before = {
             let mut noted = self.noted.lock();
             if noted.len() as u64 > self.limit().saturating_mul(2) {
@@ -135,7 +140,7 @@ impl Crowd {
         };
         // Ordering: Relaxed; as in `succeeded`.
         self.armed.store(true, Ordering::Relaxed);
-        before.is_some_and(|before| before < began)
+        failures > 0 && before.is_some_and(|before| before < began)
     }
 }
 
@@ -187,24 +192,46 @@ mod tests {
     #[test] // B5
     fn only_a_key_that_fails_before_and_after_a_success_fails_alone() {
         let crowd = Crowd::new(1);
-        assert!(!crowd.fails_alone(1, crowd.epoch()), "few retries");
+        let again = |key, began| crowd.fails_alone(key, began, 1);
+        assert!(!again(1, crowd.epoch()), "few retries");
         crowd.enter(1, |_| (), |_| ());
         // An outage.
         for _ in 0..3 {
             for key in [1, 2] {
-                assert!(!crowd.fails_alone(key, crowd.epoch()));
+                assert!(!again(key, crowd.epoch()));
             }
         }
         let began = crowd.epoch();
         crowd.succeeded();
         crowd.succeeded();
         assert_eq!(crowd.epoch(), began + 1, "one for all successes");
-        assert!(!crowd.fails_alone(1, began), "the try began in the outage");
-        assert!(crowd.fails_alone(2, crowd.epoch()));
-        assert!(!crowd.fails_alone(2, crowd.epoch()), "none succeeded since");
-        assert!(!crowd.fails_alone(3, crowd.epoch()), "it failed once");
+        assert!(!again(1, began), "the try began in the outage");
+        assert!(again(2, crowd.epoch()));
+        assert!(!again(2, crowd.epoch()), "none succeeded since");
+        assert!(!again(3, crowd.epoch()), "it failed once");
         crowd.succeeded();
         assert_eq!(crowd.leave(1), 0);
-        assert!(!crowd.fails_alone(2, crowd.epoch()), "there is room");
+        assert!(!again(2, crowd.epoch()), "there is room");
+    }
+
+    #[test] // B5
+    fn what_failed_before_a_success_of_the_key_does_not_count() {
+        for crowded in [false, true] {
+            let crowd = Crowd::new(1);
+            crowd.enter(1, |_| (), |_| ());
+            assert!(!crowd.fails_alone(1, crowd.epoch(), 0));
+            // Also of the key itself.
+            crowd.succeeded();
+            if !crowded {
+                crowd.leave(1);
+            }
+            assert!(!crowd.fails_alone(1, crowd.epoch(), 0));
+            if !crowded {
+                crowd.enter(1, |_| (), |_| ());
+            }
+            assert!(!crowd.fails_alone(1, crowd.epoch(), 1), "no key succeeded");
+            crowd.succeeded();
+            assert!(crowd.fails_alone(1, crowd.epoch(), 2));
+        }
     }
 }

@@ -160,16 +160,19 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
             Failure::Error(_) => Event::Error,
             Failure::Panic(_) => Event::Panic,
         });
-        let retries = catch_panic(|| self.retries(item));
+        let retries = catch_panic(|| {
+            let counted = self.counted(item);
+            (counted.max(self.queue.num_requeues(item)), counted)
+        });
         let next = retry.and_then(|after| match retries {
-            Ok(retries) if self.max_retries.is_some_and(|max| retries >= max) => {
+            Ok((retries, _)) if self.max_retries.is_some_and(|max| retries >= max) => {
                 Err(Reason::MaxRetries)
             }
-            Ok(_) if self.is_crowded_out(item, began) => Err(Reason::Crowded),
+            Ok((_, counted)) if self.is_crowded_out(item, began, counted) => Err(Reason::Crowded),
             Ok(_) => self.retry(item, after),
             Err(_) => Err(Reason::Limiter),
         });
-        let retries = retries.unwrap_or(0);
+        let (retries, _) = retries.unwrap_or_default();
         span.outcome(if next.is_ok() { "retry" } else { "given_up" });
         let failed = Failed {
             failure: &failure,
@@ -295,12 +298,12 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
 
     /// Returns whether a key whose try began in this epoch has failed before and fails on its own, and too many retries
     /// wait (B5). No key is given up for that unless somebody is told (S14).
-    fn is_crowded_out(&self, key: &K, began: Epoch) -> bool {
+    fn is_crowded_out(&self, key: &K, began: Epoch, counted: u32) -> bool {
         let core = &self.queue.core;
         let is_told = self.on_give_up.is_some() || self.dead_letters.is_some();
         let crowd = core.bound().map(|room| &room.crowd);
         let crowd = crowd.filter(|_| is_told && !core.is_shutting_down());
-        crowd.is_some_and(|crowd| crowd.fails_alone(address(key), began) && self.counted(key) > 0)
+        crowd.is_some_and(|crowd| crowd.fails_alone(address(key), began, counted))
     }
 
     /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.

@@ -205,6 +205,41 @@ fn an_outage_gives_nothing_up_and_stops_the_producer_until_it_ends() {
     assert_eq!(queue.counts(), keyqueue::Counts::default());
 }
 
+#[test] // B5
+fn a_second_outage_gives_nothing_up_either() {
+    let _watchdog = watchdog(60);
+    let (queue, time) = built(|builder| {
+        let backoff = ItemFastSlow::new(HOUR, HOUR, 1).unwrap();
+        builder.capacity(2).rate_limiter(backoff)
+    });
+    let is_out = AtomicBool::new(true);
+    let workers = Workers::new(&queue).tasks(1).on_give_up(|key, given_up| {
+        panic!("{key} was given up: {given_up}");
+    });
+    let work = async |_: &u64| match is_out.load(Ordering::Relaxed) {
+        true => Err("no database"),
+        false => Ok(()),
+    };
+    let mut work = Task::waiting(Box::pin(workers.run_async(work)));
+    for _ in 0..3 {
+        is_out.store(true, Ordering::Relaxed);
+        queue.add_all(0..5);
+        for _ in 0..3 {
+            assert!(work.is_idle());
+            assert_eq!(queue.counts().retrying, 5);
+            time.advance(HOUR);
+            queue.fire_due();
+        }
+        assert!(work.is_idle());
+        // It is over: all of them succeed.
+        is_out.store(false, Ordering::Relaxed);
+        time.advance(HOUR);
+        queue.fire_due();
+        assert!(work.is_idle());
+        assert_eq!(queue.counts(), keyqueue::Counts::default());
+    }
+}
+
 /// Lets keys 1 and 2, which fail, crowd a queue of one, while key 3 succeeds, and returns what became of 1 and 2.
 fn crowd(letters: Option<&DeadLetters<u64>>, hook: bool) -> (Vec<(u64, Reason)>, usize) {
     let (queue, time) = built(|builder| {
