@@ -124,8 +124,16 @@ impl<K> Core<K> {
     /// Takes a getter that stops waiting off the list, and passes on a notification that it may
     /// have received.
     pub(crate) fn leave(&self, waiter: Waiter) {
-        if self.getters.cancel(waiter) && !self.nothing_to_take() {
+        if self.getters.cancel(waiter) && self.may_take() {
             self.getters.notify(1);
+        }
+    }
+
+    /// Returns whether a key may be taken now. If it waits for a token, the timer's thread notifies a getter then.
+    fn may_take(&self) -> bool {
+        match self.groups() {
+            None => !self.nothing_to_take(),
+            Some(groups) => groups.missing(1).is_some(),
         }
     }
 }

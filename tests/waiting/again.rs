@@ -282,3 +282,25 @@ fn a_thread_that_lingers_sweeps_idle_keys_when_that_is_due() {
         });
     }
 }
+
+#[test] // C9 C12 T1
+fn two_getters_that_linger_without_a_token_do_not_wake_each_other() {
+    let (queue, time) = built(|builder| builder.dispatch_rate(1.0, 1).manual_timers());
+    queue.add_all([1, 2]);
+    assert_eq!(*queue.try_get().unwrap(), 1);
+    let get = || Box::pin(queue.get_batch_async(UpTo::new(9).linger(HOUR)));
+    let [mut first, mut second] = [Task::waiting(get()), Task::waiting(get())];
+    queue.add(3);
+    assert_eq!((first.wakes(), second.wakes()), (1, 0));
+    first.assert_pending();
+    assert_eq!(second.wakes(), 0, "there is no token for it either");
+    // One that leaves with its wake-up loses nothing: the token that comes wakes the other one.
+    queue.add(4);
+    assert_eq!(second.wakes(), 1);
+    drop(second);
+    assert_eq!(first.wakes(), 1);
+    time.advance(secs(1));
+    queue.fire_due();
+    assert_eq!(first.wakes(), 2);
+    assert_eq!(first.output().unwrap().len(), 1);
+}
