@@ -85,20 +85,24 @@ fn a_reservation_below_one_that_is_used_is_given_out_next() {
     });
 }
 
-/// L14. Two threads reserve while one reservation is free.
+/// L14. Two threads reserve while two reservations become free: both may see the lower one.
 #[test]
 fn a_reservation_that_was_given_back_is_given_out_once() {
-    check("give_out_twice", 4, || {
+    check("give_out_twice", 3, || {
         let bucket = bucket();
+        let giver = spawn_with(&bucket, |bucket| _ = bucket.reserve(&KEY, &mut |_| false));
+        let (mut seconds, mut other) = (Vec::new(), None);
         bucket.reserve(&KEY, &mut |_| {
-            assert_eq!(used(&bucket), 1);
+            seconds.push(used(&bucket));
+            other = Some(spawn_with(&bucket, used));
             false
         });
-        let other = spawn_with(&bucket, used);
-        let mine = used(&bucket);
-        let mut seconds = [other.join().unwrap(), mine];
+        seconds.push(used(&bucket));
+        seconds.push(other.unwrap().join().unwrap());
+        giver.join().unwrap();
         seconds.sort_unstable();
-        assert_eq!(seconds, [0, 2]);
+        seconds.dedup();
+        assert_eq!(seconds.len(), 3, "{seconds:?}");
     });
 }
 

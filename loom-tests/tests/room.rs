@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, Full, State};
+use keyqueue::{Added, Full, Item, State};
 use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn_with};
 use loom::future::block_on;
@@ -410,7 +410,7 @@ fn two_retries_share_half_of_the_room_beside_an_add() {
         queue.add(1);
         queue.add(2);
         let item = queue.try_get().unwrap();
-        let failer = spawn_with(&queue, |queue| _ = queue.try_get().map(|item| item.retry()));
+        let failer = spawn_with(&queue, |queue| _ = queue.try_get().map(Item::retry));
         let adder = spawn_with(&queue, |queue| queue.entry(3).wait().add());
         assert_eq!(item.retry(), Added::Deferred);
         failer.join().unwrap();
