@@ -1,5 +1,5 @@
-//! Arbitrary steps taken with a queue and its model (B1 to B3, C1 to C12, D1 to D9, G1, L1 to L8, M2, P1 to P4, S1
-//! to S5, S7, S8).
+//! Arbitrary steps taken with a queue and its model (B1 to B3, B5, C1 to C12, D1 to D9, G1, L1 to L8, L14, M2, P1 to P4,
+//! S1 to S5, S7, S8, S12, T4).
 
 use keyqueue_model::limit::Span;
 use keyqueue_model::{By, Op, Policy, Settings, Setup, Spread, lockstep};
