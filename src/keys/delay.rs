@@ -124,6 +124,9 @@ pub(crate) enum Set {
     Pending { stamp: Stamp, moved: bool },
     /// The pending delay was kept.
     Kept,
+    /// It was kept, and is more urgent now: it is set again, so the caller owes the wheel an entry, and the one that
+    /// is there is stale.
+    Raised(Stamp),
     /// The key was not admitted.
     Refused,
     /// The queue is shut down.
@@ -219,6 +222,7 @@ impl Delay {
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
             // pass on what happened before the one it replaces.
             match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) if kept.is_some() => return Set::Raised(Stamp(stamp)),
                 Ok(_) => {
                     return Set::Pending {
                         stamp: Stamp(stamp),

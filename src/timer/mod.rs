@@ -196,18 +196,21 @@ impl<K> Timer<K> {
             Some(limit) => self.debounce(&pin, level, (wait.delay, limit), admit),
         };
         drop(lock);
-        if let Set::Pending { stamp, moved } = set {
-            if moved {
+        match set {
+            Set::Pending {
+                stamp,
+                moved: false,
+            } => self.register(stamp.due(), Entry { pin, stamp }),
+            Set::Pending { stamp, moved: true } | Set::Raised(stamp) => {
                 self.note_stale();
+                self.register(stamp.due(), Entry { pin, stamp });
             }
-            self.register(stamp.due(), Entry { pin, stamp });
-        } else {
-            pin.unpin();
+            Set::Kept | Set::Refused | Set::Closed => pin.unpin(),
         }
         match set {
             Set::Pending { moved: false, .. } => Registered::New,
             Set::Pending { moved: true, .. } => Registered::Moved,
-            Set::Kept => Registered::Kept,
+            Set::Kept | Set::Raised(_) => Registered::Kept,
             Set::Refused => Registered::Refused,
             Set::Closed => Registered::Closed,
         }

@@ -12,7 +12,7 @@ use keyqueue::limiter::{
     Bucket, ItemExponentialFailure, Jitter, Jittered, MaxOf, RateLimiter, WithMaxWait,
     default_controller_with_clock,
 };
-use keyqueue::{Added, Clock, DelayPolicy, MockClock, WorkQueue};
+use keyqueue::{Added, Clock, Cursor, DelayPolicy, Listed, MockClock, WorkQueue};
 
 type Limiter = Box<dyn RateLimiter<u32>>;
 
@@ -242,4 +242,20 @@ fn threads_that_give_back_leave_no_gap() {
         slots >= used && slots <= used * 101 / 100,
         "{used} in {slots}"
     );
+}
+
+#[test] // L14, D5
+fn a_delay_that_only_makes_the_pending_one_more_urgent_is_given_back() {
+    for policy in [DelayPolicy::Earliest, DelayPolicy::KeepFirst] {
+        let (queue, bucket) =
+            empty_bucket(|builder| builder.levels(2).default_level(0).delay_policy(policy));
+        queue.try_get().unwrap().done();
+        queue.entry(1).level(1).after(ms(20)).add();
+        assert_eq!(queue.add_rate_limited(1), Added::Delayed, "{policy:?}");
+        let page = queue.page(Cursor::default(), Listed::Delayed, 1);
+        assert_eq!(page.keys[0].due_in(), Some(ms(20)), "{policy:?}");
+        assert_eq!(next(&*bucket), ms(200), "{policy:?}");
+        assert_eq!(queue.run_now(&1), Some(Added::Queued));
+        assert_eq!(queue.try_get().unwrap().level(), 0, "{policy:?}");
+    }
 }

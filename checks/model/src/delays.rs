@@ -1,4 +1,4 @@
-//! The delays of the reference queue: which are pending, and when they end (D1 to D8).
+//! The delays of the reference queue: which are pending, and when they end (D1 to D8, T4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +45,8 @@ pub struct Delays<K> {
     levels: BTreeMap<K, usize>,
     /// Those whose last delay, pending or not, was a retry.
     retries: BTreeSet<K>,
+    /// The limits of those that are debounced: the tick in which each ends at the latest.
+    limits: BTreeMap<K, u64>,
     /// Every delay that was set and whose time has not come, moved and cancelled ones included.
     entries: BTreeMap<(u64, Number), K>,
 }
@@ -73,23 +75,57 @@ impl<K: Ord + Copy + Default> Delays<K> {
     /// Sets a delay of this many nanoseconds, of a retry or not, unless the one that is pending counts. That one is set
     /// again if the level is more urgent than its own.
     pub fn set(&mut self, key: K, level: usize, nanos: u128, retry: bool) {
-        let at = (self.now() + nanos.min(LONGEST)).min(u64::MAX.into()) as u64;
-        // Never early: the first tick that does not begin before.
-        let due = at.div_ceil(self.tick).min(LAST_TICK).min(END / self.tick);
-        let pending = self.pending.get(&key).map(|(due, _)| *due);
+        let due = self.tick_after(nanos);
+        let pending = self.pending_tick(key);
         let replaces = pending.is_none_or(|pending| match self.policy {
             Policy::Earliest => due < pending,
             Policy::Latest => due > pending,
             Policy::Replace => due != pending,
             Policy::KeepFirst => false,
         });
+        if replaces {
+            self.limits.remove(&key);
+        }
+        self.set_at(key, level, replaces.then_some(due), retry);
+    }
+
+    /// Sets or moves a debounced delay (T4), unless another one that is pending ends sooner.
+    pub fn debounce(&mut self, key: K, level: usize, quiet: u128, limit: u128) {
+        let (quiet, limit) = (self.tick_after(quiet), self.tick_after(limit));
+        let pending = self.pending_tick(key);
+        let due = match (self.limits.get(&key), pending) {
+            (Some(first), _) => Some(quiet.min(*first)),
+            (None, Some(other)) if other <= quiet.min(limit) => None,
+            _ => {
+                self.limits.insert(key, limit);
+                Some(quiet.min(limit))
+            }
+        };
+        let moved = due.filter(|due| pending != Some(*due));
+        self.set_at(key, level, moved, false);
+    }
+
+    /// The first tick that does not begin before: no delay is early.
+    fn tick_after(&self, nanos: u128) -> u64 {
+        let at = (self.now() + nanos.min(LONGEST)).min(u64::MAX.into()) as u64;
+        at.div_ceil(self.tick).min(LAST_TICK).min(END / self.tick)
+    }
+
+    /// The tick in which a key's delay ends.
+    pub fn pending_tick(&self, key: K) -> Option<u64> {
+        self.pending.get(&key).map(|(due, _)| *due)
+    }
+
+    /// Sets a delay for this tick, or keeps the one that is pending.
+    fn set_at(&mut self, key: K, level: usize, new: Option<u64>, retry: bool) {
+        let pending = self.pending_tick(key);
         if pending.is_none() {
             self.retries.remove(&key);
             self.retries.extend(retry.then_some(key));
         }
         let own = pending.map(|_| self.levels[&key]);
-        let due = pending.filter(|_| !replaces).unwrap_or(due);
-        if replaces || own.is_some_and(|own| level < own) {
+        let raises = own.is_some_and(|own| level < own);
+        if let Some(due) = new.or(pending.filter(|_| raises)) {
             let level = own.map_or(level, |own| level.min(own));
             self.levels.insert(key, level);
             self.set += 1;
@@ -100,6 +136,7 @@ impl<K: Ord + Copy + Default> Delays<K> {
 
     /// Ends a delay before its time; its level if there was one.
     pub fn cancel(&mut self, key: K) -> Option<usize> {
+        self.limits.remove(&key);
         self.pending.remove(&key).map(|_| self.levels[&key])
     }
 
@@ -144,8 +181,7 @@ impl<K: Ord + Copy + Default> Delays<K> {
             }
             entry.remove();
             if self.pending.get(&key) == Some(&stamp) {
-                self.pending.remove(&key);
-                taken.push((key, self.levels[&key]));
+                taken.extend(self.cancel(key).map(|level| (key, level)));
             }
         }
         taken

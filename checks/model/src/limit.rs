@@ -1,4 +1,4 @@
-//! The limiters, by their formulae (L1 to L8, L12), in whole numbers and one at a time.
+//! The limiters, by their formulae (L1 to L8, L12, L14), in whole numbers and one at a time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -147,6 +147,15 @@ impl<K: Ord + Copy> NaiveLimits<K> {
         match self.failures[at].get(&key) {
             Some((count, last)) if now - last <= memory.min(u64::MAX.into()) => *count,
             _ => 0,
+        }
+    }
+
+    /// Takes back the tokens of the last charge, whose delay is not used (L14).
+    pub fn give_back(&mut self) {
+        for (limit, arrival) in self.settings.of.iter().zip(&mut self.arrivals) {
+            if let Limit::Bucket(_, seconds, _) = limit {
+                *arrival -= (u128::from(*seconds) + 1) * SECOND;
+            }
         }
     }
 

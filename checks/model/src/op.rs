@@ -129,6 +129,8 @@ pub struct Settings {
     /// The last one if there are not so many.
     pub level: Option<u8>,
     pub delay: Option<Span>,
+    /// With a delay: it is debounced, with this limit.
+    pub limit: Option<Span>,
     /// Whether it is refused if there is no room.
     pub refuse: bool,
 }
@@ -150,9 +152,10 @@ impl Settings {
         if let Some(level) = self.level {
             entry = entry.level(usize::from(level));
         }
-        match self.delay {
-            Some(delay) => entry.after(delay.duration()),
-            None => entry,
+        match (self.delay, self.limit) {
+            (Some(quiet), Some(limit)) => entry.debounce(quiet.duration(), limit.duration()),
+            (Some(delay), None) => entry.after(delay.duration()),
+            (None, _) => entry,
         }
     }
 }

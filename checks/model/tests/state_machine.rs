@@ -1,5 +1,5 @@
-//! Arbitrary steps taken with a queue and its model (B1 to B3, C1 to C12, D1 to D9, G1, L1 to L8, M2, P1 to P4, S1
-//! to S5, S7, S8).
+//! Arbitrary steps taken with a queue and its model (B1 to B3, B5, C1 to C12, D1 to D9, G1, L1 to L8, L14, M2, P1 to P4,
+//! S1 to S5, S7, S8, S12, T4).
 
 use keyqueue_model::limit::Span;
 use keyqueue_model::{By, Op, Policy, Settings, Setup, Spread, lockstep};
@@ -52,11 +52,15 @@ fn settings() -> impl Strategy<Value = Settings> {
     let by = prop::sample::select(vec![By::Owned, By::Ref, By::Handle]);
     let level = prop::option::of(0..9_u8);
     let delay = prop::option::weighted(0.3, span());
-    (by, level, delay, any::<bool>()).prop_map(|(by, level, delay, refuse)| Settings {
-        by,
-        level,
-        delay,
-        refuse,
+    let limit = prop::option::weighted(0.4, span());
+    (by, level, delay, limit, any::<bool>()).prop_map(|(by, level, delay, limit, refuse)| {
+        Settings {
+            by,
+            level,
+            delay,
+            limit,
+            refuse,
+        }
     })
 }
 

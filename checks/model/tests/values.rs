@@ -41,11 +41,15 @@ fn settings() -> impl Strategy<Value = Settings> {
     let by = prop::sample::select(vec![By::Owned, By::Ref, By::Handle]);
     let level = prop::option::of(0..9_u8);
     let delay = prop::option::weighted(0.4, span());
-    (by, level, delay, any::<bool>()).prop_map(|(by, level, delay, refuse)| Settings {
-        by,
-        level,
-        delay,
-        refuse,
+    let limit = prop::option::weighted(0.4, span());
+    (by, level, delay, limit, any::<bool>()).prop_map(|(by, level, delay, limit, refuse)| {
+        Settings {
+            by,
+            level,
+            delay,
+            limit,
+            refuse,
+        }
     })
 }
 

@@ -36,7 +36,8 @@ fn draw() -> Plan {
     }
 }
 
-/// B1 to B3: what is added without regard to the bound, or comes back, or is delayed, takes room as long as it waits; and no
+/// B1 to B3, B5: what is added without regard to the bound, or comes back, or is delayed, takes room as long as it waits, and
+/// what is retried no more of it than its part; and no
 /// add that keeps the bound exceeds it, or is refused while there is room.
 fn run<K: Kind>(plan: Plan) {
     note(&plan);

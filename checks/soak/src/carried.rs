@@ -24,6 +24,19 @@ pub(crate) type Got<'q, K> = Item<'q, K, DefaultHasher>;
 pub(crate) type Owned<K> = OwnedItem<K, DefaultHasher>;
 pub(crate) type Crew<'q, K> = Workers<'q, K, DefaultHasher, &'static str>;
 
+/// How long a key waits before it is added.
+pub(crate) struct Wait {
+    pub(crate) delay: Duration,
+    /// With a limit it is debounced.
+    pub(crate) limit: Option<Duration>,
+}
+
+impl From<Duration> for Wait {
+    fn from(delay: Duration) -> Self {
+        Wait { delay, limit: None }
+    }
+}
+
 /// The key of a queue.
 pub(crate) trait Carried:
     From<Key> + Borrow<Key> + Hash + Eq + Debug + Send + Sync + 'static
@@ -39,13 +52,13 @@ pub(crate) trait Carried:
         handle: Option<usize>,
     ) -> Reply;
 
-    /// Delays a key, by a handle if there is one.
+    /// Delays a key, or debounces it, by a handle if there is one.
     fn delay(
         queue: &Queue<Self>,
         source: &mut Source,
         key: Key,
         handle: Option<&KeyHandle<Self>>,
-        delay: Duration,
+        delay: impl Into<Wait>,
     ) -> Added;
 
     /// Takes back what a key carries. Whether there was something.
@@ -128,11 +141,14 @@ impl Carried for Key {
         _: &mut Source,
         key: Key,
         handle: Option<&KeyHandle<Self>>,
-        delay: Duration,
+        delay: impl Into<Wait>,
     ) -> Added {
-        match handle {
-            Some(handle) => handle.add_after(delay),
-            None => queue.add_after(key, delay),
+        let wait = delay.into();
+        match (handle, wait.limit) {
+            (Some(handle), None) => handle.add_after(wait.delay),
+            (None, None) => queue.add_after(key, wait.delay),
+            (Some(handle), Some(limit)) => handle.entry().debounce(wait.delay, limit).add(),
+            (None, Some(limit)) => queue.entry(key).debounce(wait.delay, limit).add(),
         }
     }
 
@@ -198,12 +214,15 @@ impl Carried for Valued<Key, Value> {
         source: &mut Source,
         key: Key,
         handle: Option<&KeyHandle<Self>>,
-        delay: Duration,
+        delay: impl Into<Wait>,
     ) -> Added {
         let value = source.value();
-        let put = catch_unwind(AssertUnwindSafe(|| match handle {
-            Some(handle) => handle.entry().after(delay).put(value),
-            None => queue.entry(key).after(delay).put(value),
+        let wait = delay.into();
+        let put = catch_unwind(AssertUnwindSafe(|| match (handle, wait.limit) {
+            (Some(handle), None) => handle.entry().after(wait.delay).put(value),
+            (None, None) => queue.entry(key).after(wait.delay).put(value),
+            (Some(handle), Some(limit)) => handle.entry().debounce(wait.delay, limit).put(value),
+            (None, Some(limit)) => queue.entry(key).debounce(wait.delay, limit).put(value),
         }));
         // As above.
         let added = put.unwrap_or(Added::Delayed);

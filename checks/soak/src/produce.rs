@@ -7,7 +7,7 @@ use std::time::Duration;
 use keyqueue::{Added, Ended, KeyHandle, Receipt, State, WorkQueue};
 use keyqueue_model::ledger::{Key, Reply};
 
-use crate::carried::Carried;
+use crate::carried::{Carried, Wait};
 use crate::life::{Life, number};
 use crate::pieces::Source;
 use crate::plan::Adding;
@@ -235,12 +235,14 @@ fn pause<K, S>(queue: &WorkQueue<K, S>) {
 }
 
 impl<K: Carried> Producer<'_, K> {
-    /// Delays a key, in some way.
+    /// Delays or debounces a key, in some way.
     fn delay(&mut self, key: Key, by_handle: bool) -> Added {
         let (life, number) = (self.life, key.number);
         let delay = Duration::from_micros(fastrand::u64(1..20_000));
         let handle = by_handle.then(|| life.queue.handle(key.clone().into()));
-        let added = K::delay(&life.queue, &mut self.source, key, handle.as_ref(), delay);
+        let limit = (fastrand::u8(..4) == 0).then(|| delay * fastrand::u32(1..5));
+        let wait = Wait { delay, limit };
+        let added = K::delay(&life.queue, &mut self.source, key, handle.as_ref(), wait);
         life.ledger.count(number, added);
         added
     }

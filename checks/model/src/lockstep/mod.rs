@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::ledger::Key;
@@ -389,30 +388,6 @@ impl<'q> Lockstep<'q> {
         assert_eq!(batch.is_none(), expected == 0);
         for item in batch.into_iter().flatten() {
             self.got(Ok(item));
-        }
-    }
-
-    fn poll_get(&mut self, who: usize, bell: usize) {
-        let getter = self.getters[who].get_or_insert_with(|| Waiting::new(self.queue.get_async()));
-        let polled = getter.poll(bell);
-        match (polled, self.model.poll_get(who)) {
-            (Poll::Pending, None) => {}
-            (Poll::Ready(got), Some(expected)) => {
-                self.getters[who] = None;
-                self.keep(got.ok_or(GetError::ShutDown), expected);
-            }
-            (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
-        }
-    }
-
-    fn poll_drain(&mut self, who: usize) {
-        self.drain_begins();
-        let drainer = self.drainers[who]
-            .get_or_insert_with(|| Waiting::new(Box::pin(self.queue.drain_async())));
-        let ready = drainer.poll(0).is_ready();
-        assert_eq!(ready, self.model.poll_drain(who), "drainer {who}");
-        if ready {
-            self.drainers[who] = None;
         }
     }
 

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use keyqueue::GetError;
+
+use super::Lockstep;
 use crate::Op;
 
 /// One of the waiting futures. It may be polled with either of two wakers; the one it was polled
@@ -59,5 +62,31 @@ pub(crate) fn compare_wakes<F: Future + Unpin>(
     }
     for waiting in futures.iter().flatten() {
         assert_eq!(waiting.rings(), waiting.expected, "wakes, after {after:?}");
+    }
+}
+
+impl Lockstep<'_> {
+    pub(super) fn poll_get(&mut self, who: usize, bell: usize) {
+        let getter = self.getters[who].get_or_insert_with(|| Waiting::new(self.queue.get_async()));
+        let polled = getter.poll(bell);
+        match (polled, self.model.poll_get(who)) {
+            (Poll::Pending, None) => {}
+            (Poll::Ready(got), Some(expected)) => {
+                self.getters[who] = None;
+                self.keep(got.ok_or(GetError::ShutDown), expected);
+            }
+            (polled, expected) => panic!("getter {who} is {polled:?}, the model says {expected:?}"),
+        }
+    }
+
+    pub(super) fn poll_drain(&mut self, who: usize) {
+        self.drain_begins();
+        let drainer = self.drainers[who]
+            .get_or_insert_with(|| Waiting::new(Box::pin(self.queue.drain_async())));
+        let ready = drainer.poll(0).is_ready();
+        assert_eq!(ready, self.model.poll_drain(who), "drainer {who}");
+        if ready {
+            self.drainers[who] = None;
+        }
     }
 }

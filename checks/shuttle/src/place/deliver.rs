@@ -143,6 +143,7 @@ impl<K: Kind> Place<K> {
         ledger.begin(number);
         let puts = K::value(&mut item);
         lock(&self.waiting).now -= K::weight(&puts);
+        self.note_retried(number, false);
         self.check(&item, asked);
         if plan.retries && number < plan.keys && once_in(4) {
             self.add_as(
@@ -213,7 +214,16 @@ impl<K: Kind> Place<K> {
         );
     }
 
+    /// Notes whether a key that is held is retried.
+    fn note_retried(&self, number: u64, retried: bool) {
+        if let Some(noted) = self.retried.get(number as usize) {
+            noted.store(retried, R);
+        }
+    }
+
     fn retry(&self, item: DeliveryOf<'_, K>, number: u64, puts: Bag) {
+        // While it is held: it may be delivered again at once.
+        self.note_retried(number, true);
         let (weight, delay) = (K::weight(&puts), delay());
         lock(&self.waiting).add(weight);
         let retry = || item.retry_after(delay);

@@ -50,6 +50,8 @@ pub struct Place<K> {
     asked: [AtomicU64; KEYS as usize],
     /// Adds that kept no bound.
     unbounded: AtomicUsize,
+    /// Keys that were retried when they were last delivered.
+    retried: [AtomicBool; KEYS as usize],
     /// Delays and retries of keys that all add.
     delays: AtomicU64,
     /// Calls of the queue by wakers that have panicked.
@@ -93,6 +95,7 @@ impl<K: Kind> Place<K> {
             groups: array::from_fn(|_| InFlight::default()),
             asked: array::from_fn(|_| AtomicU64::new(0)),
             unbounded: AtomicUsize::new(0),
+            retried: array::from_fn(|_| AtomicBool::new(false)),
             delays: AtomicU64::new(0),
             panics_in_wakers: AtomicUsize::new(0),
             over: AtomicBool::new(false),

@@ -1,8 +1,10 @@
 //! The reference queue.
 
+mod end;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use keyqueue::{Added, DrainEnd, GetError, LeftReason, Remaining, State};
+use keyqueue::{Added, GetError, LeftReason, State};
 
 use crate::delays::Delays;
 use crate::limit::NaiveLimits;
@@ -105,9 +107,10 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         let usual = self.queued.default_level();
         let level = how.level.map_or(usual, usize::from);
         let level = level.min(self.queued.last_level());
-        Some(match how.delay {
-            Some(delay) => self.add_at_after(level, key, delay.nanos(), false),
-            None => self.add_at(level, key),
+        Some(match (how.delay, how.limit) {
+            (Some(quiet), Some(limit)) => self.debounce(level, key, quiet.nanos(), limit.nanos()),
+            (Some(delay), None) => self.add_at_after(level, key, delay.nanos(), false),
+            (None, _) => self.add_at(level, key),
         })
     }
 
@@ -185,17 +188,6 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         Added::ShutDown
     }
 
-    fn leave(&mut self, key: K, reason: LeftReason) {
-        let left = self.left.entry(key).or_insert(reason);
-        *left = reason.max(*left);
-    }
-
-    /// Ends all deliveries, and takes what is left.
-    pub fn take_left(&mut self) -> BTreeMap<K, LeftReason> {
-        self.shut_down_now();
-        std::mem::take(&mut self.left)
-    }
-
     /// Forgets what is left of keys that are idle, and have no handle.
     pub fn shrink(&mut self) {
         let mut left = std::mem::take(&mut self.left);
@@ -219,13 +211,37 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         }
     }
 
+    /// Adds a key once it is quiet, and no later than a limit after the first such add (T4).
+    fn debounce(&mut self, level: usize, key: K, quiet: u128, limit: u128) -> Added {
+        let merges = self.supersede && self.will_be_delivered(key);
+        if quiet.min(limit) == 0 || self.shut_down || merges {
+            return self.add_at_after(level, key, quiet.min(limit), false);
+        }
+        self.delays.debounce(key, level, quiet, limit);
+        Added::Delayed
+    }
+
     /// Adds a key after the delay that the limiter says.
     pub fn add_limited(&mut self, key: K) -> Added {
         if self.shut_down {
             return Added::ShutDown;
         }
+        self.charge(key, |queue, nanos| queue.add_after(key, nanos))
+    }
+
+    /// Charges the limiter, adds the key after its delay, and gives that back if it is not used (L14).
+    fn charge(&mut self, key: K, add: impl FnOnce(&mut Self, u128) -> Added) -> Added {
+        let before = self.delays.pending_tick(key);
         let wait = self.limits.when(key, self.delays.now());
-        self.add_after(key, wait.nanos)
+        let added = add(self, wait.nanos);
+        let is_used = match added {
+            Added::Delayed => self.delays.pending_tick(key) != before,
+            _ => matches!(added, Added::Queued | Added::Deferred),
+        };
+        if !is_used {
+            self.limits.give_back();
+        }
+        added
     }
 
     /// The same for a key that is held: it keeps its level.
@@ -233,8 +249,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         if self.shut_down {
             return self.retry_after(key, 0);
         }
-        let wait = self.limits.when(key, self.delays.now());
-        self.retry_after(key, wait.nanos)
+        self.charge(key, |queue, nanos| queue.retry_after(key, nanos))
     }
 
     pub fn num_requeues(&self, key: K) -> u32 {
@@ -320,21 +335,6 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         } else if self.is_at_rest() {
             self.end_redelivery();
             self.drainers.wake_all();
-        }
-    }
-
-    /// Delivers nothing again that is retried from now on.
-    fn end_redelivery(&mut self) {
-        self.redelivers = self.redelivers.min(1);
-        self.end_drain();
-    }
-
-    /// Ends one drain. The last one ends what is delivered again.
-    fn end_drain(&mut self) {
-        let before = self.redelivers;
-        self.redelivers = before.saturating_sub(1);
-        if before == 1 && self.has_ended() {
-            self.getters.wake_all();
         }
     }
 
@@ -436,111 +436,9 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         keys.len()
     }
 
-    /// Whether the queue is shut down and nothing is left to do.
-    pub fn is_at_rest(&self) -> bool {
-        self.shut_down && self.queued.is_empty() && self.processing.is_empty()
-    }
-
-    pub fn remaining(&self) -> Remaining {
-        let mut left = Remaining::default();
-        left.queued = self.queued.len();
-        left.processing = self.processing.len();
-        left.delayed = self.dropped;
-        left.refused = self.refused;
-        left
-    }
-
-    /// Shuts down and releases the drainers.
-    pub fn shut_down(&mut self) -> Remaining {
-        self.close(false);
-        self.end_redelivery();
-        self.releases += 1;
-        self.drainers.wake_all();
-        self.remaining()
-    }
-
-    /// Shuts down, and delivers nothing from now on. Returns what was left.
-    pub fn shut_down_now(&mut self) -> Remaining {
-        self.close(false);
-        let left = self.remaining();
-        self.redelivers = 0;
-        let queued = self.queued.iter();
-        let discarded: Vec<K> = queued.chain(self.dirty.keys()).copied().collect();
-        for key in discarded {
-            self.leave(key, LeftReason::Queued);
-        }
-        self.queued.clear();
-        self.dirty.clear();
-        self.getters.wake_all();
-        self.drainers.wake_all();
-        left
-    }
-
     /// Whether the key is queued, or will be when it is done.
     pub fn will_be_delivered(&self, key: K) -> bool {
         self.queued.contains(&key) || self.dirty.contains_key(&key)
-    }
-
-    /// Refuses adds, after those that are delayed if they are to be delivered.
-    fn close(&mut self, deliver: bool) {
-        let delayed = self.delays.take_all();
-        if deliver && !self.shut_down {
-            self.mark_all(&delayed);
-        } else {
-            self.dropped += delayed.len();
-            for (key, _) in delayed {
-                self.leave(key, LeftReason::Delayed);
-            }
-        }
-        if !self.shut_down {
-            self.shut_down = true;
-            self.redelivers = usize::from(deliver);
-            self.getters.wake_all();
-        } else if deliver && self.redelivers > 0 {
-            self.redelivers += 1;
-        }
-        if self.is_at_rest() {
-            self.drainers.wake_all();
-        }
-    }
-
-    /// Shuts down, and waits for no time at all.
-    pub fn drain_now(&mut self) -> (DrainEnd, Remaining) {
-        self.close(self.drain_delays);
-        let end = match self.is_at_rest() {
-            true => DrainEnd::Finished,
-            false => DrainEnd::TimedOut,
-        };
-        self.end_drain();
-        (end, self.remaining())
-    }
-
-    /// Polls drainer `who`; true is ready.
-    pub fn poll_drain(&mut self, who: usize) -> bool {
-        if self.drainers.waits(who) {
-            return false;
-        }
-        self.drainers.leave(who);
-        if !self.drains.contains_key(&who) {
-            self.drains.insert(who, self.releases);
-            self.close(self.drain_delays);
-        }
-        let ready = self.is_at_rest() || self.releases != self.drains[&who];
-        if ready {
-            self.drains.remove(&who);
-            self.end_drain();
-        } else {
-            self.drainers.register(who);
-        }
-        ready
-    }
-
-    /// Drainer `who` does not want to wait any longer.
-    pub fn drop_drain(&mut self, who: usize) {
-        self.drainers.leave(who);
-        if self.drains.remove(&who).is_some() {
-            self.end_drain();
-        }
     }
 
     /// Checks what must hold at any moment (C9 among it).
