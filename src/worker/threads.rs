@@ -27,6 +27,10 @@ pub(super) const MOST_THREADS: usize = 1 << 13;
 /// A worker's function. Behind a pointer, so that the loop is compiled once for each queue and not for each function.
 type Function<'f, K, M, E> = dyn Fn(&K, &mut <M as Lend<K>>::Loan) -> Verdict<E> + Sync + 'f;
 
+/// The same, for threads that own it.
+type OwnedFunction<K, M, E> =
+    Box<dyn Fn(&K, &mut <M as Lend<K>>::Loan) -> Verdict<E> + Send + Sync>;
+
 impl<K, S, E> Workers<'_, K, S, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -107,7 +111,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
 
     pub(super) fn spawn<M: Lend<K> + 'static>(
         self,
-        f: Box<dyn Fn(&K, &mut M::Loan) -> Verdict<E> + Send + Sync>,
+        f: OwnedFunction<K, M, E>,
     ) -> Result<Running<K, S>, ConfigError>
     where
         Self: 'static,

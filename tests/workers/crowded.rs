@@ -15,7 +15,7 @@ const CAPACITY: usize = 100;
 
 /// Every tenth key fails, whenever it is tried.
 fn fails(key: u64) -> bool {
-    key % 10 == 0
+    key.is_multiple_of(10)
 }
 
 /// What has happened to the keys of a run.
