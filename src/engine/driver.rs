@@ -121,7 +121,7 @@ impl<K> Core<K> {
         let (mut fired, mut queued, mut several) = (0, 0, false);
         let mut count = |ready| {
             queued += usize::from(ready != Ready::Nothing);
-            several |= ready == Ready::Several;
+            several |= ready > Ready::One;
         };
         // What the delays had room for and did not queue is offered to others after the notifications.
         let mut share = Share::exceeding(self.room());

@@ -21,6 +21,7 @@
 //! | event | keys that may become deliverable | a getter that lingers |
 //! | --- | --- | --- |
 //! | an add, the end of a delay, a `done` of a dirty key | this one | counts it |
+//! | the same, in a queue with limits, rates or a pace | this one; another getter that takes it leaves a batch less room | counts it, whoever is woken |
 //! | the same, of a group whose keys wait for a time that has come, and nobody has looked | all of the group | looks again |
 //! | the same, of a group that had keys in flight or few tokens, and none to deliver | this one; what may follow it is less than of other groups | looks again |
 //! | a resume | all | looks again |

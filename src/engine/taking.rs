@@ -115,6 +115,7 @@ impl<K> Core<K> {
         match ready {
             Ready::Nothing => {}
             Ready::One => self.getters.notify(1),
+            Ready::Counted => self.getters.notify_counted(1),
             Ready::Several => self.getters.notify_several(1),
         }
     }

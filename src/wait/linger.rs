@@ -7,6 +7,9 @@
 //! *counts* for each getter that lingers. Once its count is what it wants, it is taken off the list and woken.
 //! So it loses no wake-up of another getter, neither while it waits nor when it leaves.
 //!
+//! In a queue with limits or rates each key that another getter takes leaves a batch room for one fewer. There the getters
+//! that linger count it as well ([`notify_counted`](WaitList::notify_counted)).
+//!
 //! A count is right if each notification stands for one key. If something else may have made keys deliverable, or if
 //! fewer may follow than before, the notifier calls [`notify_several`](WaitList::notify_several), in step 4 of the table:
 //! it takes all getters that linger off the list and wakes them, whatever their counts and whoever else was woken.

@@ -106,12 +106,20 @@ impl List {
     }
 
     /// Takes the next waiter off the list that is to be notified, or returns `None` if there is none or `most`
-    /// is 0; then those that linger are counted on, and those of them with tickets below `several` are taken off.
-    fn next(&mut self, most: &mut usize, all: bool, several: u64) -> Option<Arc<Slot>> {
+    /// is 0; then those that linger are counted on, and those of them with tickets below `several` are taken off. With
+    /// `counted` they are counted on for the others, too.
+    fn next(
+        &mut self,
+        most: &mut usize,
+        all: bool,
+        counted: bool,
+        several: u64,
+    ) -> Option<Arc<Slot>> {
         if *most > 0
             && let Some((ticket, slot)) = self.waiters.pop_first()
         {
             *most -= 1;
+            self.lingering.count(usize::from(counted));
             if !all {
                 self.away.push_back(ticket);
             }
@@ -135,6 +143,17 @@ impl Waiter {
     pub(crate) fn is_notified(&self, waker: &Waker) -> bool {
         self.slot.is_notified(waker)
     }
+}
+
+/// What getters that linger make of a notification.
+#[derive(Clone, Copy)]
+enum Linger {
+    /// They count what no other waiter has.
+    Rest,
+    /// They count all.
+    Counts,
+    /// They are woken.
+    Ends,
 }
 
 /// The number of waiters taken off the list at a time.
@@ -204,14 +223,20 @@ impl WaitList {
     /// woken all the same, and the caller, such as a worker or an adder, continues.
     #[inline]
     pub(crate) fn notify(&self, most: usize) {
-        self.notify_if_any(most, false);
+        self.notify_if_any(most, Linger::Rest);
+    }
+
+    /// Notifies up to `most` waiters of one key each, which all that [linger](linger) count, whoever is notified.
+    #[inline]
+    pub(crate) fn notify_counted(&self, most: usize) {
+        self.notify_if_any(most, Linger::Counts);
     }
 
     /// Notifies up to `most` waiters, and all that [linger](linger), of something other than one key for each of
     /// `most`.
     #[inline]
     pub(crate) fn notify_several(&self, most: usize) {
-        self.notify_if_any(most, true);
+        self.notify_if_any(most, Linger::Ends);
     }
 
     /// Notifies every waiter. None of them has to pass the notification on.
@@ -220,24 +245,29 @@ impl WaitList {
     }
 
     #[inline]
-    fn notify_if_any(&self, most: usize, several: bool) {
+    fn notify_if_any(&self, most: usize, linger: Linger) {
         // Ordering: SeqCst, after the read-modify-write that published; pairs with the fence in
         // `register`: see the protocol in the header.
         fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.notify_slow(most, several);
+            self.notify_slow(most, linger);
         }
     }
 
     #[cold]
-    fn notify_slow(&self, mut most: usize, several: bool) {
+    fn notify_slow(&self, mut most: usize, linger: Linger) {
         let all = most == usize::MAX;
         // A getter that comes back to the list while others are woken has looked again.
         let mut tickets = None;
         self.wake(|list| {
             let tickets = *tickets.get_or_insert(list.next_ticket);
-            list.next(&mut most, all, if several { tickets } else { 0 })
+            let (counted, several) = match linger {
+                Linger::Rest => (false, 0),
+                Linger::Counts => (true, 0),
+                Linger::Ends => (false, tickets),
+            };
+            list.next(&mut most, all, counted, several)
         });
     }
 

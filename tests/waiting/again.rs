@@ -289,7 +289,7 @@ fn two_getters_that_linger_without_a_token_do_not_wake_each_other() {
     queue.add_all([1, 2]);
     assert_eq!(*queue.try_get().unwrap(), 1);
     let get = || Box::pin(queue.get_batch_async(UpTo::new(9).linger(HOUR)));
-    let [mut first, mut second] = [Task::waiting(get()), Task::waiting(get())];
+    let [mut first, second] = [Task::waiting(get()), Task::waiting(get())];
     queue.add(3);
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     first.assert_pending();
@@ -303,4 +303,25 @@ fn two_getters_that_linger_without_a_token_do_not_wake_each_other() {
     queue.fire_due();
     assert_eq!(first.wakes(), 2);
     assert_eq!(first.output().unwrap().len(), 1);
+}
+
+#[test] // C12 T1 G2 G5
+fn a_key_that_another_getter_takes_leaves_a_batch_less_room() {
+    for set in [
+        |builder: Builder<u64>| builder.dispatch_rate(1.0, 3),
+        |builder: Builder<u64>| builder.group_by(|_| 0).group_limit(3),
+        |builder: Builder<u64>| builder.group_by(|_| 0).group_rate(1.0, 3),
+    ] {
+        let (queue, _time) = built(set);
+        let mut others = [(); 2].map(|()| Task::waiting(queue.get_async()));
+        queue.add(1);
+        let get = || Box::pin(queue.get_batch_async(UpTo::new(9).linger(HOUR)));
+        let mut task = Task::waiting(get());
+        queue.add(2);
+        assert_eq!(others.each_ref().map(Task::wakes), [1, 1]);
+        let _taken = others[0].output();
+        queue.add_all([3, 4]);
+        assert_eq!(task.wakes(), 1);
+        assert!(task.output().unwrap().len() >= 2);
+    }
 }

@@ -28,6 +28,9 @@ pub(crate) enum Ready {
     Nothing,
     /// One, by its own add. Or others have become deliverable earlier, and a getter leaves them to the next one.
     One,
+    /// One, by its own add, of a queue with limits or rates: each getter that lingers counts it, whoever takes it, because
+    /// a batch has room for fewer once another getter has it.
+    Counted,
     /// Perhaps several; or one after which a batch has room for fewer than a getter that lingers has counted on.
     Several,
 }
@@ -36,14 +39,6 @@ impl Ready {
     pub(crate) fn several(is_ready: bool) -> Self {
         match is_ready {
             true => Ready::Several,
-            false => Ready::Nothing,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn one(is_ready: bool) -> Self {
-        match is_ready {
-            true => Ready::One,
             false => Ready::Nothing,
         }
     }

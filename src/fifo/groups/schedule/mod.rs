@@ -47,6 +47,8 @@ pub(super) struct Schedule<K, G> {
     catches_up: bool,
     /// Whether nothing is delivered, whatever is ready (G7).
     is_paused: bool,
+    /// What follows a push of a key to a group that is ready: one key, or one that is counted.
+    one: Ready,
     seated: Seated,
     pub(super) groups: Table<K, G>,
     rules: Rules,
@@ -82,6 +84,10 @@ impl<K, G> Schedule<K, G> {
         };
         let interval = pacing.min_interval.map(nanos::saturating);
         let pace = pacing.dispatch_rate.map(rate);
+        let one = match rules.restrict() || pace.is_some() {
+            true => Ready::Counted,
+            false => Ready::One,
+        };
         let mut groups = Table::new();
         let unnamed = groups.insert(None, 1, &rules).number;
         let mut ready = Line::new();
@@ -109,6 +115,7 @@ impl<K, G> Schedule<K, G> {
             queued: 0,
             catches_up: false,
             is_paused: false,
+            one,
             epoch: 0,
             next_look: 0,
         }
@@ -214,7 +221,7 @@ impl<K, G> Schedule<K, G> {
         self.queued += 1;
         // A resume notifies a getter for what comes in a pause.
         if group.whereabouts == Whereabouts::Ready {
-            return Ready::one(!self.is_paused);
+            return self.one_if(!self.is_paused);
         }
         // The others have waited for a time that has come meanwhile: no getter was notified for them.
         let has_others = group.queued > 1;
@@ -224,7 +231,15 @@ impl<K, G> Schedule<K, G> {
         self.catches_up |= is_ready && has_others;
         match is_ready && !self.is_paused {
             true if has_others || is_restricted => Ready::Several,
-            is_ready => Ready::one(is_ready),
+            is_ready => self.one_if(is_ready),
+        }
+    }
+
+    #[inline]
+    fn one_if(&self, is_ready: bool) -> Ready {
+        match is_ready {
+            true => self.one,
+            false => Ready::Nothing,
         }
     }
 
