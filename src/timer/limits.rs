@@ -60,6 +60,7 @@ fn address(delay: &Delay) -> usize {
 impl Limits {
     /// Sets or moves a debounced delay; see [`Delay::set`]. `dues` returns the tick at which the quiet time
     /// that begins now ends, and that of a limit that begins now.
+    #[cold]
     pub(super) fn set(
         &self,
         delay: &Delay,

@@ -193,7 +193,10 @@ impl<K> Timer<K> {
                 let due = self.due(wait.delay);
                 pin.delay().set(due, level, self.policy, retry, admit)
             }
-            Some(limit) => self.debounce(&pin, level, (wait.delay, limit), admit),
+            Some(limit) => {
+                let dues = || (self.due(wait.delay), self.due(limit));
+                self.limits.set(pin.delay(), level, dues, admit)
+            }
         };
         drop(lock);
         match set {
@@ -214,19 +217,6 @@ impl<K> Timer<K> {
             Set::Refused => Registered::Refused,
             Set::Closed => Registered::Closed,
         }
-    }
-
-    /// Sets or moves a delay that is debounced.
-    #[cold]
-    fn debounce(
-        &self,
-        pin: &Pin<K>,
-        level: Level,
-        (quiet, limit): (Duration, Duration),
-        admit: impl FnMut() -> bool,
-    ) -> Set {
-        let dues = || (self.due(quiet), self.due(limit));
-        self.limits.set(pin.delay(), level, dues, admit)
     }
 
     /// Notes that a delay was moved or cancelled while its entry waits.

@@ -215,7 +215,7 @@ impl<K: 'static, S: 'static> RunningTasks<K, S> {
     ///
     /// Dropping the future leaves the queue shut down, ends the drain like
     /// [that of `drain_async`](crate::WorkQueue::drain_async), and does not abort the workers.
-    pub async fn stop_within(&mut self, grace: Duration) -> Drained {
+    pub async fn drain_within(&mut self, grace: Duration) -> Drained {
         // Panics if there is no time, before the drain begins.
         let mut deadline = pin!(sleep(grace));
         let queue = Arc::clone(&self.queue);
@@ -227,7 +227,7 @@ impl<K: 'static, S: 'static> RunningTasks<K, S> {
         drained
     }
 
-    /// Waits until `signal` is ready, then [stops within](Self::stop_within) `grace` (W8). Does not
+    /// Waits until `signal` is ready, then [stops within](Self::drain_within) `grace` (W8). Does not
     /// wait for the signal if the workers end before it.
     ///
     /// # Panics
@@ -237,7 +237,7 @@ impl<K: 'static, S: 'static> RunningTasks<K, S> {
     /// # Cancel safety
     ///
     /// Dropping the future before the signal changes nothing; after it, as for
-    /// [`stop_within`](Self::stop_within).
+    /// [`drain_within`](Self::drain_within).
     ///
     /// # Examples
     ///
@@ -266,7 +266,7 @@ impl<K: 'static, S: 'static> RunningTasks<K, S> {
         // Panics if there is no time: now, not only at the signal.
         drop(sleep(grace));
         _ = race(pin!(signal), pin!(self.ended())).await;
-        self.stop_within(grace).await
+        self.drain_within(grace).await
     }
 
     async fn ended(&mut self) {

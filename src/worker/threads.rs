@@ -209,12 +209,12 @@ impl<K: 'static, S: 'static> Running<K, S> {
     /// queue.add_all(0..1000);
     /// let workers = Workers::shared(Arc::clone(&queue)).threads(2);
     /// let running = workers.spawn(|_: &u64| thread::sleep(Duration::from_millis(10)))?;
-    /// let drained = running.stop_within(Duration::from_millis(50));
+    /// let drained = running.drain_within(Duration::from_millis(50));
     /// assert_eq!(drained.end, DrainEnd::TimedOut);
     /// assert!(drained.left.queued > 900);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    pub fn stop_within(&self, grace: Duration) -> Drained {
+    pub fn drain_within(&self, grace: Duration) -> Drained {
         let deadline = deadline_in(grace);
         let drained = Drain::begin(&self.queue.core).wait(deadline);
         self.abort();

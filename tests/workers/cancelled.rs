@@ -225,7 +225,7 @@ mod handles {
             let item = queue.get().unwrap();
             let mut running = idle(&queue);
             let mut stop: std::pin::Pin<Box<dyn Future<Output = Drained> + '_>> = match until {
-                false => Box::pin(running.stop_within(HOUR)),
+                false => Box::pin(running.drain_within(HOUR)),
                 true => Box::pin(running.run_until(ready(()), HOUR)),
             };
             assert!(poll(&mut stop, Waker::noop()).is_pending());
@@ -244,8 +244,8 @@ mod handles {
         let mut drain = Box::pin(queue.drain_async());
         assert!(poll(&mut drain, Waker::noop()).is_pending());
         let mut running = idle(&queue);
-        drop(running.stop_within(HOUR));
-        let mut stop = Box::pin(running.stop_within(HOUR));
+        drop(running.drain_within(HOUR));
+        let mut stop = Box::pin(running.drain_within(HOUR));
         assert!(poll(&mut stop, Waker::noop()).is_pending());
         drop(stop);
         assert_eq!(item.retry(), Added::Deferred);
@@ -275,7 +275,7 @@ mod handles {
         while queue.counts().delayed < 2 {
             tokio::task::yield_now().await;
         }
-        let stop = tokio::time::timeout(MS, running.stop_within(HOUR)).await;
+        let stop = tokio::time::timeout(MS, running.drain_within(HOUR)).await;
         assert!(stop.is_err());
         running.join().await;
         assert_eq!(reports.load(Ordering::Relaxed), 2);
@@ -303,7 +303,7 @@ mod handles {
         while queue.counts().delayed < KEYS as usize {
             tokio::task::yield_now().await;
         }
-        let drained = running.stop_within(Duration::from_millis(100)).await;
+        let drained = running.drain_within(Duration::from_millis(100)).await;
         assert_eq!(figures(drained.left), (0, 0, KEYS as usize));
         running.join().await;
         let begun = begun.lock().unwrap();

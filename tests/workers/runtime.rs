@@ -325,12 +325,12 @@ fn an_abort_begins_no_work() {
 }
 
 #[tokio::test(start_paused = true)] // W8 S7: the clock goes on by itself while nothing else happens.
-async fn stop_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
+async fn drain_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2, 3]);
     let mut running = stuck(&queue, 2).await;
     let begun = tokio::time::Instant::now();
-    let drained = running.stop_within(secs(20)).await;
+    let drained = running.drain_within(secs(20)).await;
     assert_eq!(begun.elapsed(), secs(20));
     assert_eq!(drained.end, DrainEnd::TimedOut);
     assert_eq!(figures(drained.left), (1, 2, 0));
@@ -408,7 +408,7 @@ fn a_runtime_without_time_is_found_before_anything_is_shut_down() {
         let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
         let mut running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
         let stop = AssertUnwindSafe(|| match until {
-            false => runtime.block_on(running.stop_within(secs(1))),
+            false => runtime.block_on(running.drain_within(secs(1))),
             true => runtime.block_on(running.run_until(pending::<()>(), secs(1))),
         });
         assert!(catch_unwind(stop).is_err());

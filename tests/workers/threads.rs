@@ -359,12 +359,12 @@ fn dropping_the_handle_waits_for_no_worker_and_ends_them() {
 }
 
 #[test] // W8 S7
-fn stop_within_drains_until_its_time_is_over_and_says_what_is_left() {
+fn drain_within_drains_until_its_time_is_over_and_says_what_is_left() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     queue.add_all([1, 2, 3]);
     let (running, gate) = gated(&queue, Outcome::Done);
-    let drained = running.stop_within(Duration::from_millis(1));
+    let drained = running.drain_within(Duration::from_millis(1));
     assert_eq!(drained.end, DrainEnd::TimedOut);
     assert_eq!(figures(drained.left), (2, 1, 0));
     assert_eq!(queue.add(4), Added::ShutDown);
@@ -375,7 +375,7 @@ fn stop_within_drains_until_its_time_is_over_and_says_what_is_left() {
 }
 
 #[test] // W8 S7
-fn stop_within_returns_as_soon_as_every_key_is_done() {
+fn drain_within_returns_as_soon_as_every_key_is_done() {
     let _watchdog = watchdog(60);
     let queue = Arc::new(WorkQueue::new());
     queue.add_all(0..100);
@@ -384,7 +384,7 @@ fn stop_within_returns_as_soon_as_every_key_is_done() {
     let workers = Workers::shared(Arc::clone(&queue)).threads(2);
     let running = workers.spawn(move |_: &u64| _ = count.fetch_add(1, Ordering::SeqCst));
     let running = running.unwrap();
-    let drained = running.stop_within(Duration::MAX);
+    let drained = running.drain_within(Duration::MAX);
     assert_eq!(drained.end, DrainEnd::Finished);
     assert_eq!(figures(drained.left), (0, 0, 0));
     assert_eq!(worked.load(Ordering::SeqCst), 100);
