@@ -226,13 +226,13 @@ impl WaitList {
         self.notify_if_any(most, Linger::Rest);
     }
 
-    /// Notifies up to `most` waiters of one key each, which all that [linger](linger) count, whoever is notified.
+    /// Notifies up to `most` waiters of one key each, which all that [linger] count, whoever is notified.
     #[inline]
     pub(crate) fn notify_counted(&self, most: usize) {
         self.notify_if_any(most, Linger::Counts);
     }
 
-    /// Notifies up to `most` waiters, and all that [linger](linger), of something other than one key for each of
+    /// Notifies up to `most` waiters, and all that [linger], of something other than one key for each of
     /// `most`.
     #[inline]
     pub(crate) fn notify_several(&self, most: usize) {

@@ -34,7 +34,7 @@
 //! [`max_retries`](Workers::max_retries) is compared with the larger of two numbers: the limiter's
 //! [`num_requeues`](crate::WorkQueue::num_requeues), and the retries that this `Workers` made since
 //! it last forgot the key. So the limit holds with any limiter, including one that counts nothing
-//! ([`NoLimit`], a [`Bucket`](crate::limiter::Bucket) alone) and one that forgets a key while it is
+//! ([`NoLimit`](crate::limiter::NoLimit), a [`Bucket`](crate::limiter::Bucket) alone) and one that forgets a key while it is
 //! processing.
 //!
 //! # Retries after a shut-down
