@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 use std::iter::successors;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::Client;
 use async_nats::jetstream::context::{
@@ -24,6 +24,10 @@ use crate::{Coalesce, Config, Error};
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
 /// all ids of this time in memory, about 200 bytes each.
 pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
+/// For each request of a membership that has no shorter limit.
+pub(crate) const MOST: Duration = Duration::from_secs(2);
+/// For how long `join` asks again for what the server has not replied to.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How many requests about streams are sent at once.
 pub(crate) const AT_ONCE: usize = 16;
 
@@ -237,17 +241,20 @@ async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stre
 
 /// What to tell about an error of a request, if nobody has replied to it.
 fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
-    let mut causes = successors(Some(error), |cause| cause.source());
-    let silent = causes.any(|cause| {
-        cause
-            .downcast_ref::<RequestError>()
-            .is_some_and(|error| error.kind() == RequestErrorKind::NoResponders)
-    });
-    if silent {
+    if is(error, RequestErrorKind::NoResponders) {
         " on a server that may have no JetStream (`-js`)"
     } else {
         ""
     }
+}
+
+/// Whether an error is due to a request that has failed in this way.
+fn is(error: &(dyn std::error::Error + 'static), kind: RequestErrorKind) -> bool {
+    let mut causes = successors(Some(error), |cause| cause.source());
+    causes.any(|cause| {
+        let request = cause.downcast_ref::<RequestError>();
+        request.is_some_and(|error| error.kind() == kind)
+    })
 }
 
 fn check_version(client: &Client) -> Result<(), Error> {
@@ -275,8 +282,14 @@ pub(crate) async fn open(
     client: &Client,
     config: &Config,
 ) -> Result<(Context, Vec<Stream>, Store), Error> {
-    let found = find_all(client, config).await;
-    found.map_err(|error| error.at(client))
+    let began = Instant::now();
+    loop {
+        match find_all(client, config).await {
+            Err(Error::Server { source, .. })
+                if is(&*source, RequestErrorKind::TimedOut) && began.elapsed() < PATIENCE => {}
+            found => return found.map_err(|error| error.at(client)),
+        }
+    }
 }
 
 async fn find_all(
@@ -284,7 +297,9 @@ async fn find_all(
     config: &Config,
 ) -> Result<(Context, Vec<Stream>, Store), Error> {
     check_version(client)?;
-    let context = jetstream::new(client.clone());
+    let mut context = jetstream::new(client.clone());
+    // Also of the handles that it makes.
+    context.set_timeout(MOST);
     let store = bucket(&context, config).await?;
     let (found, wanted) = (store.stream.cached_info(), config.bucket_config());
     let of = |setting: &str| format!("{setting} of the bucket {}", config.bucket());

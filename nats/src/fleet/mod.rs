@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
 use std::mem;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ use self::lease::Lease;
 use self::load::Load;
 pub use self::load::Message;
 use self::marks::Marks;
+use self::receive::LIMIT;
 use self::room::Room;
 use self::series::Series;
 use self::stalled::Stalled;
@@ -196,7 +198,8 @@ impl Fleet {
             context: context.clone(),
             store: store.clone(),
             partitions: config.partitions,
-            limit: config.lease / 4,
+            limit: LIMIT.min(config.lease / 4),
+            written: AtomicU64::new(0),
             trouble: Mutex::default(),
         };
         Ok(Fleet {

@@ -12,6 +12,9 @@ use super::session::Session;
 use super::view::View;
 use super::{Action, Input, Key, Revision, Settings, Time, Value, WriteEnd};
 
+/// After this time a write whose end is not known is made again, and a read repeated, if a quarter of the lease is longer.
+const AGAIN: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Member {
     lease: Duration,
@@ -57,7 +60,7 @@ impl Member {
             suspended: false,
             view: View::new(settings.partitions),
             holdings: BTreeMap::new(),
-            requests: Requests::new(settings.lease / 4),
+            requests: Requests::new((settings.lease / 4).min(AGAIN)),
         }
     }
 
@@ -129,6 +132,15 @@ impl Member {
     /// Whether a record of this partition was ever seen. Such records are never removed: if there is none, the bucket is another one.
     pub(crate) fn has_seen(&self, partition: u16) -> bool {
         self.view.partition_revision(partition) > 0
+    }
+
+    /// The partitions that wait for the lease of another replica to end, which has not renewed it for this long: see [`View::late`].
+    #[allow(dead_code, reason = "the driver looks at it")]
+    pub(crate) fn late(&self, now: Time, after: Duration) -> Vec<(u16, u64, String, Time)> {
+        match self.in_touch(now) {
+            true => self.view.late(now, after, &self.session.name),
+            false => Vec::new(),
+        }
     }
 
     /// The partitions that are owned, also those that are being handed over, with their epochs.

@@ -186,6 +186,28 @@ impl View {
             .map(|(name, seen)| (name, seen.since))
     }
 
+    /// The partitions whose owner has ended, or was observed for this long: with the revisions of their records, the owner and since
+    /// when. None for a replica that is not the first by name of those that are not late: one tells of them.
+    pub(super) fn late(
+        &self,
+        now: Time,
+        after: Duration,
+        own: &str,
+    ) -> Vec<(u16, Revision, String, Time)> {
+        let is_late = |seen: &Observed| seen.state == State::Ended || now >= seen.since + after;
+        let mut sessions = self.sessions.iter();
+        if sessions.any(|(name, seen)| &**name < own && !is_late(seen)) {
+            return Vec::new();
+        }
+        let records = (0..).zip(&self.partitions);
+        let late = records.filter_map(|(partition, record)| {
+            let owner = record.owner.clone()?;
+            let seen = self.sessions.get(&owner).filter(|seen| is_late(seen))?;
+            Some((partition, record.revision, owner, seen.since))
+        });
+        late.collect()
+    }
+
     /// The partitions that this replica should claim, with the revisions to expect.
     pub(super) fn claims(&mut self, own: &str) -> Vec<(u16, Revision)> {
         let dealt = self.dealt(own).to_vec();
