@@ -50,7 +50,8 @@ pub enum Coalesce {
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The first part of the names of the streams: letters, digits, `-` and `_`. Each partition has a stream,
-    /// `<stream>-<partitions>-<n>`. The bucket is `<stream>-owners`, and the stream of dead letters `<stream>-dead`. Default: `WORK`.
+    /// `<stream>-<partitions>-<n>`. The buckets are `<stream>-owners` and
+    /// `<stream>-counts`, and the stream of dead letters `<stream>-dead`. Default: `WORK`.
     pub stream: String,
     /// The first token of all subjects: letters, digits, `-` and `_`. Default: `work`.
     pub subject: String,

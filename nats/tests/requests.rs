@@ -161,7 +161,11 @@ async fn a_replica_sees_the_others_again_when_its_watcher_has_died() {
     let Some(server) = Server::start().await else {
         return;
     };
-    let config = config();
+    // With a short one a replica finds out by itself that the others' leases have ended.
+    let config = Config {
+        lease: Duration::from_secs(8),
+        ..config()
+    };
     let client = server.client().await;
     create(&client, &config).await.unwrap();
     let log = Log::default();
@@ -184,6 +188,44 @@ async fn a_replica_sees_the_others_again_when_its_watcher_has_died() {
         second.fleet.owned().len() == 4
     })
     .await;
+    let took = began.elapsed();
+    println!("after {took:?}");
+    assert!(took < STILL + BUSY, "{took:?}");
+}
+
+/// N12: a key whose payload cannot be read again waits for a limit, too.
+#[tokio::test]
+async fn a_payload_that_is_read_again() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let _replica = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            let wait = Duration::from_millis(500);
+            async move { Verdict::RetryAfter("bad".to_owned(), wait) }
+        })
+        .await
+    };
+    producer.add("key", "").await.unwrap();
+    until("it has failed", async || count(&log, "key") == 1).await;
+    proxy.lose_named(Some("STREAM.MSG.GET.WORK"));
+    until("it is read", async || {
+        proxy
+            .requests()
+            .iter()
+            .any(|subject| subject.contains("STREAM.MSG.GET.WORK"))
+    })
+    .await;
+    proxy.lose_named(None);
+    let began = Instant::now();
+    until("it is tried again", async || count(&log, "key") > 1).await;
     let took = began.elapsed();
     println!("after {took:?}");
     assert!(took < STILL + BUSY, "{took:?}");

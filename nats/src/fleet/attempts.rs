@@ -1,4 +1,8 @@
-//! How often each key of a partition has failed: counted where it outlives the process.
+//! How often each key of a partition has failed, and its highest epoch: counted where it outlives the process, and the bucket of owners,
+//! whose revisions it would raise.
+//!
+//! An owner notes its epoch as the record `<partitions>.e.<partition>` before it receives. If it finds a higher one, the bucket of owners is
+//! not the former one, and the owner needs a higher epoch (N14).
 //!
 //! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. Each owner reads the
 //! records of its partition before it receives. A key that has never failed has no record, so it costs nothing.
@@ -11,13 +15,13 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::TryStreamExt;
 use tokio::time::timeout;
 
 use super::Shared;
+use super::receive::Higher;
 use crate::Fence;
 
 /// How long a write may take. If the server is away the count is this process's until the next one.
@@ -75,10 +79,10 @@ impl Attempts {
     /// Reads the records of the partition.
     pub(crate) async fn read(
         &self,
-        store: &Store,
         shared: &Shared,
         fence: Fence,
     ) -> Result<(), async_nats::Error> {
+        let store = &shared.counts;
         let prefix = prefix(shared, fence);
         let mut subjects = store
             .stream
@@ -111,12 +115,35 @@ impl Attempts {
     }
 }
 
+/// Notes the epoch of a partition, which has to be the highest one.
+pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
+    let store = &shared.counts;
+    let Fence { partition, epoch } = fence;
+    let subject = format!("{}{}.e.{partition}", store.prefix, shared.config.partitions);
+    let (highest, revision) = match store.stream.get_last_raw_message_by_subject(&subject).await {
+        Ok(record) => {
+            let text = std::str::from_utf8(&record.payload)?;
+            (text.parse()?, record.sequence)
+        }
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => (0, 0),
+        Err(error) => return Err(error.into()),
+    };
+    if highest > epoch {
+        return Err(Higher(highest).into());
+    }
+    let record = PublishMessage::build()
+        .payload(epoch.to_string().into())
+        .expected_last_subject_sequence(revision);
+    shared.context.send_publish(subject, record).await?.await?;
+    Ok(())
+}
+
 fn prefix(shared: &Shared, fence: Fence) -> String {
     format!("{}.a.{}.", shared.config.partitions, fence.partition)
 }
 
 async fn write(shared: &Shared, fence: Fence, token: &str, count: u32, kept: Duration) {
-    let subject = format!("{}{}{token}", shared.store.prefix, prefix(shared, fence));
+    let subject = format!("{}{}{token}", shared.counts.prefix, prefix(shared, fence));
     let record = PublishMessage::build()
         .payload(count.to_string().into())
         .ttl(kept);

@@ -18,7 +18,7 @@ const KEPT: Duration = Duration::from_secs(3600);
 /// Between two tries to start the watcher.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long the watcher may show nothing while there is something that was written here.
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_millis(500);
 
 pub(super) struct Bucket {
     pub(super) context: Context,
@@ -121,7 +121,6 @@ impl Bucket {
                         bucket: self,
                         watch,
                         shown: 0,
-                        owed: 0,
                         complete: empty.then_some(false),
                     };
                 }
@@ -137,9 +136,8 @@ impl Bucket {
 pub(super) struct Watcher<'a> {
     bucket: &'a Bucket,
     watch: Watch,
-    /// The last revision that was shown, and what was written here by the time that nothing had come for [`SILENCE`].
+    /// The last revision that was shown.
     shown: Revision,
-    owed: Revision,
     /// `Some(false)`: everything that was in the bucket was delivered. `Some(true)`: and the caller
     /// knows it.
     complete: Option<bool>,
@@ -157,6 +155,8 @@ impl Watcher<'_> {
                 self.complete = Some(true);
                 return Some(Input::Snapshot);
             }
+            // Relaxed: a number.
+            let written = self.bucket.written.load(Relaxed);
             let next = self.watch.next();
             // The bucket counts as delivered if nothing comes for its limit: its last record may have vanished since it was counted.
             let limit = match self.complete {
@@ -170,12 +170,8 @@ impl Watcher<'_> {
                     continue;
                 }
                 // The consumer of the watcher may have died with its server. The client would notice that after 10 s.
-                Err(_) if self.shown < self.owed => return None,
-                Err(_) => {
-                    // Relaxed: a number.
-                    self.owed = self.bucket.written.load(Relaxed);
-                    continue;
-                }
+                Err(_) if self.shown < written => return None,
+                Err(_) => continue,
             };
             let entry = match entry? {
                 Ok(entry) => entry,
@@ -236,8 +232,10 @@ fn encode(value: &Value) -> String {
         Value::Live { beat } => format!("live {beat}"),
         Value::Leaving { beat } => format!("leaving {beat}"),
         Value::Ended => "ended".to_owned(),
-        Value::Owned { session } => format!("owned {session}"),
-        Value::Free => "free".to_owned(),
+        Value::Owned { session, base: 0 } => format!("owned {session}"),
+        Value::Owned { session, base } => format!("owned {session} {base}"),
+        Value::Free { base: 0 } => "free".to_owned(),
+        Value::Free { base } => format!("free {base}"),
     }
 }
 
@@ -252,10 +250,17 @@ pub(crate) fn decode(text: &[u8]) -> Option<Value> {
             beat: beat.parse().ok()?,
         }),
         ("ended", "") => Some(Value::Ended),
-        ("owned", session) => Some(Value::Owned {
-            session: session.to_owned(),
+        ("owned", rest) => {
+            let (session, base) = rest.split_once(' ').unwrap_or((rest, "0"));
+            Some(Value::Owned {
+                session: session.to_owned(),
+                base: base.parse().ok()?,
+            })
+        }
+        ("free", "") => Some(Value::Free { base: 0 }),
+        ("free", base) => Some(Value::Free {
+            base: base.parse().ok()?,
         }),
-        ("free", "") => Some(Value::Free),
         _ => None,
     }
 }
@@ -278,8 +283,14 @@ mod tests {
             Value::Ended,
             Value::Owned {
                 session: "a.b.1".into(),
+                base: 0,
             },
-            Value::Free,
+            Value::Owned {
+                session: "a.b.1".into(),
+                base: 5,
+            },
+            Value::Free { base: 0 },
+            Value::Free { base: 7 },
         ];
         for value in values {
             assert_eq!(decode(encode(&value).as_bytes()), Some(value));

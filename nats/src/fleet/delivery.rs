@@ -32,7 +32,8 @@ use super::tenure::Tenure;
 pub struct Fence {
     /// The partition of the key, from 0.
     pub partition: u16,
-    /// The revision of the record by which this replica has claimed the partition.
+    /// The revision of the record by which this replica has claimed the partition, or a higher number if the bucket's revisions were higher
+    /// once.
     pub epoch: u64,
 }
 

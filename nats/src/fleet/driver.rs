@@ -244,7 +244,13 @@ impl Driver {
     fn start(&mut self, fence: Fence) {
         let window = usize::try_from(self.shared.config.window).unwrap_or(usize::MAX);
         let tenure = Arc::new(Tenure::new(fence, window));
-        let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure));
+        let (higher, outranked) = oneshot::channel();
+        let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure), higher);
+        let partition = fence.partition;
+        self.steps.push(Box::pin(async move {
+            let above = outranked.await.ok()?;
+            Some(Input::Outranked { partition, above })
+        }));
         let receiver = self.tasks.spawn(receive);
         self.shared.insert(fence, Owned { tenure, receiver });
         self.shared.tell(Event::Acquired(fence));

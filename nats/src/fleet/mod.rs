@@ -132,7 +132,8 @@ pub(crate) struct Shared {
     client: Client,
     /// Of the partitions.
     streams: Vec<Stream>,
-    store: Store,
+    /// The bucket of what outlives the owners.
+    counts: Store,
     /// What is handled, of each partition.
     marks: Vec<Marks>,
     /// The bytes that are held.
@@ -175,7 +176,7 @@ impl Fleet {
         config.check()?;
         let token = "has 1 to 64 letters, digits, `-` and `_`";
         config::check("replica", replica, config::is_token(replica), token)?;
-        let (context, streams, store) = stream::open(&client, &config).await?;
+        let (context, streams, [store, counts]) = stream::open(&client, &config).await?;
         let (acks, outbox) = Acks::new();
         let series = Arc::new(Series::new(&config.stream, config.partitions));
         let merge = {
@@ -196,7 +197,7 @@ impl Fleet {
         let (leave, leaves) = mpsc::channel(1);
         let bucket = Bucket {
             context: context.clone(),
-            store: store.clone(),
+            store,
             partitions: config.partitions,
             limit: LIMIT.min(config.lease / 4),
             written: AtomicU64::new(0),
@@ -208,7 +209,7 @@ impl Fleet {
                 replica: replica.to_owned(),
                 client,
                 streams,
-                store,
+                counts,
                 marks: (0..config.partitions).map(|_| Marks::default()).collect(),
                 memory: Arc::new(Room::new(
                     usize::try_from(config.max_held_bytes).unwrap_or(usize::MAX),

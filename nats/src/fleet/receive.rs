@@ -26,6 +26,7 @@
 //! | request | limit | then |
 //! | --- | --- | --- |
 //! | create, list, look up or delete consumers; look up the stream | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
+//! | note the epoch (`attempts`) | [`LIMIT`] | the same |
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
@@ -47,9 +48,11 @@ use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{self, ErrorCode};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Shared;
+use super::attempts;
 use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
@@ -66,7 +69,14 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) const CONFIRM: Duration = Duration::from_secs(2);
 
 /// Receives until the caller drops the future.
-pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
+///
+/// `higher` gets an epoch of the partition that is higher than the tenure's: the replica needs another one.
+pub(super) async fn receive(
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    higher: oneshot::Sender<u64>,
+) {
+    let mut higher = Some(higher);
     let fence = tenure.fence;
     let mut connects = shared.connects.subscribe();
     let mut is_read = false;
@@ -98,7 +108,15 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
                 tenure.next_consumer();
                 reason
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                let above = error.downcast_ref::<Higher>();
+                if let Some((higher, above)) =
+                    above.and_then(|above| Some((higher.take()?, above.0)))
+                {
+                    let _ = higher.send(above);
+                }
+                Some(error.to_string())
+            }
         };
         // `None`: the connection is new, which a lease survives or not.
         if reason.is_some() {
@@ -107,6 +125,11 @@ pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
         sleep(PAUSE).await;
     }
 }
+
+/// There was a higher epoch of the partition.
+#[derive(Debug, thiserror::Error)]
+#[error("there was the epoch {0}, which is higher than that of this replica")]
+pub(super) struct Higher(pub(super) u64);
 
 /// Does what a partition needs before its messages come, and creates its consumer.
 async fn begin(
@@ -120,7 +143,9 @@ async fn begin(
     if !*is_read {
         tenure.does("reading which keys have failed");
         let attempts = &tenure.attempts;
-        attempts.read(&shared.store, shared, tenure.fence).await?;
+        let noted = attempts::note(shared, tenure.fence);
+        within(tenure, "noting the epoch", noted).await??;
+        attempts.read(shared, tenure.fence).await?;
         *is_read = true;
     }
     let consumer = consumer(shared, tenure).await?;
@@ -186,10 +211,8 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
             stream.delete_consumer(&name),
         );
         match layout::consumer_fence(&name) {
-            // This replica will hear that it has lost the partition. If it does not, an operator has to see this.
-            Some(other) if other > fence => {
-                return Err(format!("the consumer {name} has a higher epoch").into());
-            }
+            // This replica will hear that it has lost the partition, or takes a higher epoch.
+            Some(other) if other > fence => return Err(Higher(other.epoch).into()),
             // The connection has broken, and its deletion was lost.
             Some(other) if other == fence => {
                 delete.await??;

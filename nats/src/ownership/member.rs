@@ -38,6 +38,7 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Holding {
     epoch: u64,
+    revision: Revision,
     phase: Phase,
 }
 
@@ -87,6 +88,7 @@ impl Member {
                     holding.phase = Phase::HandedOver;
                 }
             }
+            Input::Outranked { partition, above } => self.view.raise(partition, above),
             Input::Leave if self.stage == Stage::Taking => {
                 self.stage = Stage::Leaving;
                 // The others should know at once.
@@ -236,7 +238,7 @@ impl Member {
 
     /// The session is over, and with it every ownership.
     fn lose(&mut self, now: Time, value: Option<Value>, revision: Revision, out: &mut Vec<Action>) {
-        for (partition, Holding { epoch, phase }) in std::mem::take(&mut self.holdings) {
+        for (partition, Holding { epoch, phase, .. }) in std::mem::take(&mut self.holdings) {
             if phase != Phase::HandedOver {
                 out.push(Action::Lost { partition, epoch });
             }
@@ -260,18 +262,23 @@ impl Member {
     ) {
         let own = &self.session.name;
         let ours = self.view.partition(now, partition, value, revision, own);
-        if let Some(Holding { epoch, phase }) = self.holdings.remove(&partition)
+        if let Some(Holding { epoch, phase, .. }) = self.holdings.remove(&partition)
             && phase != Phase::HandedOver
         {
             out.push(Action::Lost { partition, epoch });
         }
         if ours {
-            let epoch = revision;
+            let (_, epoch) = self.view.epoch(partition);
             let phase = match self.stage {
                 Stage::Taking => Phase::Active,
                 Stage::Leaving | Stage::Left => Phase::HandedOver,
             };
-            self.holdings.insert(partition, Holding { epoch, phase });
+            let holding = Holding {
+                epoch,
+                revision,
+                phase,
+            };
+            self.holdings.insert(partition, holding);
             if phase == Phase::Active {
                 out.push(Action::Start { partition, epoch });
             }
@@ -307,9 +314,10 @@ impl Member {
                 .write(now, Key::Session(name), Value::Ended, revision, out);
         }
         let session = self.session.name.clone();
-        for (partition, revision) in self.view.claims(&session) {
+        for (partition, revision, base) in self.view.claims(&session) {
             let value = Value::Owned {
                 session: session.clone(),
+                base,
             };
             self.requests
                 .write(now, Key::Partition(partition), value, revision, out);
@@ -330,12 +338,14 @@ impl Member {
 
     fn release(&mut self, now: Time, out: &mut Vec<Action>) {
         let over = |(partition, holding): (&u16, &Holding)| {
-            (holding.phase == Phase::HandedOver).then_some((*partition, holding.epoch))
+            (holding.phase == Phase::HandedOver).then_some((*partition, holding.revision))
         };
         let over: Vec<_> = self.holdings.iter().filter_map(over).collect();
-        for (partition, epoch) in over {
+        for (partition, revision) in over {
+            let (base, _) = self.view.epoch(partition);
+            let free = Value::Free { base };
             self.requests
-                .write(now, Key::Partition(partition), Value::Free, epoch, out);
+                .write(now, Key::Partition(partition), free, revision, out);
         }
     }
 
