@@ -15,7 +15,7 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::{Instant, timeout};
 
-use common::{Log, Replica, Seen, config, count, one, replica};
+use common::{Log, Replica, Seen, config, count, one, replica, stored};
 use swallow::Swallow;
 
 /// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 35.
@@ -229,4 +229,87 @@ async fn a_payload_that_is_read_again() {
     let took = began.elapsed();
     println!("after {took:?}");
     assert!(took < STILL + BUSY, "{took:?}");
+}
+
+/// N8, N12: a new owner reads the counts of all failing keys with a few requests, before healthy keys are delivered.
+#[tokio::test]
+async fn the_counts_of_failing_keys_are_read_together() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let batch = (0..300).map(|n| (format!("bad-{n}"), String::new()));
+    stored(&producer, batch).await;
+    let log = Log::default();
+    let first = {
+        let log = log.clone();
+        Replica::start(&server, &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async { Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(3600)) }
+        })
+        .await
+    };
+    until("all have failed", async || count(&log, "bad-") == 300).await;
+    first.leave().await;
+    let proxy = Swallow::start(server.url()).await;
+    let _second = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "b", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            pending()
+        })
+        .await
+    };
+    until("one is tried again", async || count(&log, "bad-") > 300).await;
+    let attempts = log.lock().unwrap()[300..]
+        .iter()
+        .map(|seen| seen.attempt)
+        .max();
+    assert_eq!(attempts, Some(2));
+    let requests = proxy.requests();
+    assert!(
+        requests.len() < 50,
+        "{} requests: {requests:?}",
+        requests.len()
+    );
+}
+
+/// N12: a take-over writes no record for each key that the killed replica had received, if nothing follows from it.
+#[tokio::test]
+async fn a_take_over_writes_nothing_for_what_was_received() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let batch = (0..300).map(|n| (format!("key-{n}"), String::new()));
+    stored(&producer, batch).await;
+    let log = Log::default();
+    let killed = {
+        let log = log.clone();
+        replica(server.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            pending()
+        })
+        .await
+    };
+    until("it has begun", async || count(&log, "key-") == 8).await;
+    killed.running.abort();
+    let proxy = Swallow::start(server.url()).await;
+    let _second = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "b", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async { Verdict::Ok(Outcome::Done) }
+        })
+        .await
+    };
+    until("all are handled", async || count(&log, "key-") == 308).await;
+    let requests = proxy.requests();
+    assert!(requests.len() < 100, "{} requests", requests.len());
 }

@@ -47,6 +47,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;
 
 use self::acks::{Acks, Outbox};
+use self::attempts::Suspects;
 use self::bucket::Bucket;
 pub use self::delivery::{Delivery, Fence};
 use self::driver::{Driver, Leave};
@@ -138,8 +139,8 @@ pub(crate) struct Shared {
     marks: Vec<Marks>,
     /// The bytes that are held.
     memory: Arc<Room>,
-    /// Held by the delivery that may have killed a process.
-    suspects: tokio::sync::Mutex<()>,
+    /// Of the deliveries that may have killed a process.
+    suspects: Suspects,
     queue: Arc<Queue>,
     lease: Arc<Lease>,
     acks: Acks,
@@ -214,7 +215,7 @@ impl Fleet {
                 memory: Arc::new(Room::new(
                     usize::try_from(config.max_held_bytes).unwrap_or(usize::MAX),
                 )),
-                suspects: tokio::sync::Mutex::new(()),
+                suspects: Suspects::new(),
                 queue: Arc::new(queue),
                 lease: Arc::new(Lease::new()),
                 acks,
@@ -269,8 +270,8 @@ impl Fleet {
     /// ```
     ///
     /// Messages that stay are in the stream: if this replica dies, they are delivered by another one,
-    /// immediately. The count of failures is kept on the server, and a key whose delivery kills the process counts, too, from the second
-    /// time on.
+    /// immediately. The count of failures is kept on the server. With [`Config::max_retries`] so are deliveries in which the process has
+    /// ended, from the second time on: a key is given up after six of them, or one more than that.
     ///
     /// [`Outcome::Done`]: crate::Outcome::Done
     /// [`Outcome::RequeueAfter`]: crate::Outcome::RequeueAfter
