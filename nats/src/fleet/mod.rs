@@ -92,8 +92,10 @@ const CANCEL: Duration = Duration::from_secs(1);
 ///
 /// let fleet = Fleet::join(client, config, "replica-1").await?;
 /// let leave = fleet.clone();
+/// use tokio::signal::unix::{SignalKind, signal};
+/// let mut terminate = signal(SignalKind::terminate())?; // docker stop, Kubernetes
 /// tokio::spawn(async move {
-///     tokio::signal::ctrl_c().await.expect("this platform has Ctrl-C");
+///     terminate.recv().await;
 ///     leave.leave(Duration::from_secs(10)).await;
 /// });
 /// // 64 keys at a time. An error is retried with back-off.
