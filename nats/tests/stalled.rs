@@ -108,10 +108,21 @@ async fn the_lease_of_its_own() {
         return;
     };
     let config = one();
-    create(&server.client().await, &config).await.unwrap();
-    let proxy = Swallow::start(server.url()).await;
-    let replica = replica(proxy.client().await, &config, "a", |_| async { DONE }).await;
-    until("it owns", async || replica.fleet.owned().len() == 1).await;
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    producer.add("first", "").await.unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let replica = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(common::Seen::of(&delivery));
+            async { DONE }
+        })
+        .await
+    };
+    // Before that the epoch may not be noted, which is told as another stall.
+    until("it comes", async || count(&log, "first") == 1).await;
     let mut events = replica.fleet.events();
     proxy.lose_named(Some("$KV."));
     while !matches!(events.next().await, Some(Event::Suspended { .. })) {}
