@@ -50,7 +50,8 @@ pub enum Coalesce {
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The first part of the names of the streams: letters, digits, `-` and `_`. Each partition has a stream,
-    /// `<stream>-<partitions>-<n>`. The bucket is `<stream>-owners`, and the stream of dead letters `<stream>-dead`. Default: `WORK`.
+    /// `<stream>-<partitions>-<n>`. The buckets are `<stream>-owners` and
+    /// `<stream>-counts`, and the stream of dead letters `<stream>-dead`. Default: `WORK`.
     pub stream: String,
     /// The first token of all subjects: letters, digits, `-` and `_`. Default: `work`.
     pub subject: String,
@@ -94,8 +95,8 @@ pub struct Config {
     /// The longest delay before a retry, at least `backoff`. Default: 5 min.
     #[serde(with = "humantime_serde")]
     pub max_backoff: Duration,
-    /// How many times a key is retried before it is given up. Needs `dead_letters`. Default: until it
-    /// succeeds.
+    /// How many times a key is retried before it is given up. Needs `dead_letters`. A key whose deliveries end the process is given up
+    /// after six deaths, or one more than this. Default: until it succeeds.
     pub max_retries: Option<u32>,
     /// The subject to which the messages of keys that are given up are published: one token, of letters, digits, `-` and
     /// `_`, other than `subject`. The key is no part of it: it is in a header, see [`dead_letter`](crate::dead_letter).

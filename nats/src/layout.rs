@@ -65,8 +65,9 @@ impl Config {
         self.max_messages.is_some() || self.max_bytes.is_some()
     }
 
-    pub(crate) fn bucket(&self) -> String {
-        format!("{}-owners", self.stream)
+    /// The bucket of owners, and that of counts.
+    pub(crate) fn buckets(&self) -> [String; 2] {
+        ["owners", "counts"].map(|of| format!("{}-{of}", self.stream))
     }
 }
 

@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> {
     config.check()?;
     let context = jetstream::new(client.clone());
-    let store = stream::bucket(&context, config).await?;
+    let [store, _] = stream::buckets(&context, config).await?;
     let layout = Layout::read(&store, config).await?;
     if layout.next.unwrap_or(config.partitions) != config.partitions {
         return Err(config.other_partitions(layout.to_string()));

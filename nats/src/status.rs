@@ -142,14 +142,14 @@ fn seconds<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Er
 pub async fn status(client: &Client, config: &Config) -> Result<Status, Error> {
     config.check()?;
     let context = jetstream::new(client.clone());
-    let store = stream::bucket(&context, config).await?;
-    let layout = Layout::read(&store, config).await?;
+    let stores = stream::buckets(&context, config).await?;
+    let layout = Layout::read(&stores[0], config).await?;
     let config = &Config {
         partitions: layout.now,
         ..config.clone()
     };
     let (records, streams, dead_letters) = try_join!(
-        Records::read(&store, config),
+        Records::read(&stores, config),
         streams(&context, config),
         dead_letter::count_in(&context, config),
     )?;
@@ -174,7 +174,7 @@ pub async fn status(client: &Client, config: &Config) -> Result<Status, Error> {
 /// The records of the bucket that concern the fleet with its number of partitions.
 #[derive(Default)]
 struct Records {
-    /// The session that a partition's record names, and the revision of the record.
+    /// The session that a partition's record names, and its epoch.
     owners: HashMap<u16, (String, u64)>,
     /// `None`: of an unknown form, which counts as missing.
     sessions: HashMap<String, (Option<SessionState>, Duration)>,
@@ -182,23 +182,28 @@ struct Records {
 }
 
 impl Records {
-    async fn read(store: &Store, config: &Config) -> Result<Self, Error> {
+    async fn read(stores: &[Store], config: &Config) -> Result<Self, Error> {
+        let mut records = Records::default();
+        for store in stores {
+            let doing = format!("reading the bucket {}", store.name);
+            let read = records.read_all(store, config).await;
+            read.map_err(Error::server(doing))?;
+        }
+        Ok(records)
+    }
+
+    async fn read_all(&mut self, store: &Store, config: &Config) -> Result<(), async_nats::Error> {
         let prefix = format!("{}{}.", store.prefix, config.partitions);
         let all = DeliverPolicy::LastPerSubject;
-        let read = async {
-            let scanned = scan(&store.stream, format!("{prefix}>"), all, usize::MAX).await?;
-            let mut records = Records::default();
-            for message in scanned.messages {
-                let info = message.info()?;
-                let age = Duration::try_from(scanned.began - info.published).unwrap_or_default();
-                if let Some(name) = message.subject.strip_prefix(&*prefix) {
-                    records.add(name, &message.payload, info.stream_sequence, age);
-                }
+        let scanned = scan(&store.stream, format!("{prefix}>"), all, usize::MAX).await?;
+        for message in scanned.messages {
+            let info = message.info()?;
+            let age = Duration::try_from(scanned.began - info.published).unwrap_or_default();
+            if let Some(name) = message.subject.strip_prefix(&*prefix) {
+                self.add(name, &message.payload, info.stream_sequence, age);
             }
-            Ok::<_, async_nats::Error>(records)
-        };
-        let doing = format!("reading the bucket {}", store.name);
-        read.await.map_err(Error::server(doing))
+        }
+        Ok(())
     }
 
     /// Takes in a record, whose form [`ownership`](crate::ownership) has, or that counts the failures of a key. A deleted one has no
@@ -215,8 +220,8 @@ impl Records {
                 self.sessions.insert(session, (state, age));
             }
             Some(Key::Partition(partition)) => {
-                if let Some(Value::Owned { session }) = bucket::decode(value) {
-                    self.owners.insert(partition, (session, revision));
+                if let Some(Value::Owned { session, base }) = bucket::decode(value) {
+                    self.owners.insert(partition, (session, base + revision));
                 }
             }
             // A key that has succeeded has 0 for a second, and is then deleted.

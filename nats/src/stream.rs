@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 use std::iter::successors;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::Client;
 use async_nats::jetstream::context::{
@@ -24,6 +24,10 @@ use crate::{Coalesce, Config, Error};
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
 /// all ids of this time in memory, about 200 bytes each.
 pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
+/// For each request of a membership that has no shorter limit.
+pub(crate) const MOST: Duration = Duration::from_secs(2);
+/// For how long `join` asks again for what the server has not replied to.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How many requests about streams are sent at once.
 pub(crate) const AT_ONCE: usize = 16;
 
@@ -73,15 +77,15 @@ impl Config {
         }
     }
 
-    /// The bucket's stream. Its revisions begin at the time at which it is made, in milliseconds, so the epochs of a bucket that was
-    /// deleted and made again are higher than before: fewer than a thousand records are written in a second.
-    fn bucket_config(&self) -> stream::Config {
+    /// A bucket's stream. Its revisions begin at the time at which it is made, in milliseconds, so the epochs of a bucket of owners that
+    /// was deleted and made again are higher than before: fewer than a thousand records are written in a second. If they are not, because
+    /// a clock was set back, the owners take higher ones (`attempts`).
+    fn bucket_config(&self, bucket: &str) -> stream::Config {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let bucket = self.bucket();
         stream::Config {
             name: format!("KV_{bucket}"),
             description: Some(format!(
-                "The owners of the partitions of the work queue {} (keyqueue-nats)",
+                "The {bucket} of the partitions of the work queue {} (keyqueue-nats)",
                 self.stream
             )),
             subjects: vec![format!("$KV.{bucket}.>")],
@@ -117,7 +121,7 @@ impl Config {
     }
 }
 
-/// Creates what a fleet needs on the server: the streams `<stream>-<partitions>-<n>`, the bucket `<stream>-owners`, and
+/// Creates what a fleet needs on the server: the streams `<stream>-<partitions>-<n>`, the buckets `<stream>-owners` and `<stream>-counts`, and
 /// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, and what is missing is
 /// made, so every process may call this, at any time. Of the stream of dead letters only the subject is checked: you may give it limits.
 ///
@@ -138,8 +142,10 @@ pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
 async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
     check_version(client)?;
     let context = jetstream::new(client.clone());
-    create_stream(&context, config.bucket_config()).await?;
-    let store = bucket(&context, config).await?;
+    for bucket in config.buckets() {
+        create_stream(&context, config.bucket_config(&bucket)).await?;
+    }
+    let [store, _] = buckets(&context, config).await?;
     if Layout::find(&store, config).await?.is_none() {
         // It is lost if the bucket was deleted. A second set of streams would deliver new messages before old ones.
         for (_, found) in streams_of(&context, config).await? {
@@ -202,8 +208,16 @@ pub(crate) async fn create_streams(context: &Context, config: &Config) -> Result
     created.try_for_each(async |_| Ok(())).await
 }
 
-pub(crate) async fn bucket(context: &Context, config: &Config) -> Result<Store, Error> {
-    let name = config.bucket();
+/// The bucket of owners, and that of counts.
+pub(crate) async fn buckets(context: &Context, config: &Config) -> Result<[Store; 2], Error> {
+    let [owners, counts] = config.buckets();
+    Ok([
+        bucket(context, owners).await?,
+        bucket(context, counts).await?,
+    ])
+}
+
+async fn bucket(context: &Context, name: String) -> Result<Store, Error> {
     let store = context.get_key_value(&name).await;
     store.map_err(|error| {
         let hint = match hint(&error) {
@@ -237,17 +251,20 @@ async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stre
 
 /// What to tell about an error of a request, if nobody has replied to it.
 fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
-    let mut causes = successors(Some(error), |cause| cause.source());
-    let silent = causes.any(|cause| {
-        cause
-            .downcast_ref::<RequestError>()
-            .is_some_and(|error| error.kind() == RequestErrorKind::NoResponders)
-    });
-    if silent {
+    if is(error, RequestErrorKind::NoResponders) {
         " on a server that may have no JetStream (`-js`)"
     } else {
         ""
     }
+}
+
+/// Whether an error is due to a request that has failed in this way.
+fn is(error: &(dyn std::error::Error + 'static), kind: RequestErrorKind) -> bool {
+    let mut causes = successors(Some(error), |cause| cause.source());
+    causes.any(|cause| {
+        let request = cause.downcast_ref::<RequestError>();
+        request.is_some_and(|error| error.kind() == kind)
+    })
 }
 
 fn check_version(client: &Client) -> Result<(), Error> {
@@ -274,33 +291,43 @@ pub(crate) fn is_missing(kind: &GetStreamErrorKind) -> bool {
 pub(crate) async fn open(
     client: &Client,
     config: &Config,
-) -> Result<(Context, Vec<Stream>, Store), Error> {
-    let found = find_all(client, config).await;
-    found.map_err(|error| error.at(client))
+) -> Result<(Context, Vec<Stream>, [Store; 2]), Error> {
+    let began = Instant::now();
+    loop {
+        match find_all(client, config).await {
+            Err(Error::Server { source, .. })
+                if is(&*source, RequestErrorKind::TimedOut) && began.elapsed() < PATIENCE => {}
+            found => return found.map_err(|error| error.at(client)),
+        }
+    }
 }
 
 async fn find_all(
     client: &Client,
     config: &Config,
-) -> Result<(Context, Vec<Stream>, Store), Error> {
+) -> Result<(Context, Vec<Stream>, [Store; 2]), Error> {
     check_version(client)?;
-    let context = jetstream::new(client.clone());
-    let store = bucket(&context, config).await?;
-    let (found, wanted) = (store.stream.cached_info(), config.bucket_config());
-    let of = |setting: &str| format!("{setting} of the bucket {}", config.bucket());
-    let found = &found.config;
-    // A bucket in memory is empty after a restart of the server.
-    same(of("storage"), &found.storage, &wanted.storage)?;
-    let history = found.max_messages_per_subject;
-    same(of("history"), &history, &wanted.max_messages_per_subject)?;
-    same(of("replicas"), &found.num_replicas, &wanted.num_replicas)?;
-    let ttl = (found.allow_message_ttl, wanted.allow_message_ttl);
-    same(of("allow_message_ttl"), &ttl.0, &ttl.1)?;
-    let closes = Layout::read(&store, config).await?.check(config)?;
+    let mut context = jetstream::new(client.clone());
+    // Also of the handles that it makes.
+    context.set_timeout(MOST);
+    let stores = buckets(&context, config).await?;
+    for store in &stores {
+        let found = &store.stream.cached_info().config;
+        let wanted = config.bucket_config(&store.name);
+        let of = |setting: &str| format!("{setting} of the bucket {}", store.name);
+        // A bucket in memory is empty after a restart of the server.
+        same(of("storage"), &found.storage, &wanted.storage)?;
+        let history = found.max_messages_per_subject;
+        same(of("history"), &history, &wanted.max_messages_per_subject)?;
+        same(of("replicas"), &found.num_replicas, &wanted.num_replicas)?;
+        let ttl = (found.allow_message_ttl, wanted.allow_message_ttl);
+        same(of("allow_message_ttl"), &ttl.0, &ttl.1)?;
+    }
+    let closes = Layout::read(&stores[0], config).await?.check(config)?;
     let streams = futures_util::stream::iter(0..config.partitions)
         .map(|partition| partition_stream(&context, config, partition, closes))
         .buffered(AT_ONCE);
-    Ok((context.clone(), streams.try_collect().await?, store))
+    Ok((context.clone(), streams.try_collect().await?, stores))
 }
 
 /// Compares the partitions' streams with the configuration. Some may be closed.

@@ -262,6 +262,89 @@ async fn a_suspect_that_asks_for_time_has_not_failed() {
     assert!(attempts.iter().all(|attempt| *attempt == 1), "{attempts:?}");
 }
 
+/// The keys are in hand, and the process ends, this often.
+async fn killed(server: &Server, config: &Config, times: usize, keys: usize) {
+    let log = Log::default();
+    for time in 1..=times {
+        let killed = replica(server.client().await, config, "a", {
+            let log = Arc::clone(&log);
+            move |delivery| {
+                log.lock().unwrap().push(Seen::of(&delivery));
+                std::future::pending()
+            }
+        })
+        .await;
+        until("they are in hand", async || seen(&log).len() == time * keys).await;
+        // So that all are counted.
+        sleep(Duration::from_millis(100)).await;
+        killed.running.abort();
+    }
+}
+
+/// N15: a key whose handler never failed is not given up because its process was killed by something else.
+#[tokio::test]
+async fn a_key_that_is_in_hand_when_its_process_is_killed_is_not_given_up() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        max_retries: Some(1),
+        dead_letters: Some("dead".into()),
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    producer.add("key", "").await.unwrap();
+    killed(&server, &config, 5, 1).await;
+    let log = Log::default();
+    let replica = Replica::logging(&server, &config, "b", &log).await;
+    drained(&server, &config).await;
+    assert_eq!(count(&log, "key"), 1, "it was given up");
+    replica.leave().await;
+}
+
+/// N15: and such keys do not wait one behind the other.
+#[tokio::test]
+async fn keys_that_are_in_hand_when_their_process_is_killed_do_not_wait_for_each_other() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        max_retries: Some(1),
+        dead_letters: Some("dead".into()),
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let batch = (0..8).map(|n| (format!("key-{n}"), String::new()));
+    stored(&producer, batch).await;
+    // The first death is not counted.
+    killed(&server, &config, 2, 8).await;
+    let in_hand: Arc<Mutex<[usize; 2]>> = Arc::default();
+    let _replica = replica(server.client().await, &config, "b", {
+        let in_hand = Arc::clone(&in_hand);
+        move |_| {
+            let in_hand = Arc::clone(&in_hand);
+            async move {
+                {
+                    let mut in_hand = in_hand.lock().unwrap();
+                    in_hand[0] += 1;
+                    in_hand[1] = in_hand[1].max(in_hand[0]);
+                }
+                sleep(Duration::from_millis(500)).await;
+                in_hand.lock().unwrap()[0] -= 1;
+                DONE
+            }
+        }
+    })
+    .await;
+    drained(&server, &config).await;
+    let [_, most] = *in_hand.lock().unwrap();
+    assert!(most > 3, "at most {most} at a time");
+}
+
 /// N11: the payloads of a key that has failed are bounded, too.
 #[tokio::test]
 async fn what_is_read_again_is_bounded() {

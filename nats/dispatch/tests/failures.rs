@@ -427,8 +427,8 @@ async fn a_killing_key() -> Result<()> {
     sound("a killing key", &verdict);
     let dead: Vec<_> = lab.dead_letters().await?.into_keys().collect();
     assert_eq!(dead, ["endpoint-7"]);
-    // The first one is not counted: nobody knows what it was.
-    assert!((1..=5).contains(&deaths), "{deaths}");
+    // The first one is not counted: nobody knows what it was. Six are, so that a key is not blamed for what else kills its process (N15).
+    assert!((1..=9).contains(&deaths), "{deaths}");
     Ok(())
 }
 

@@ -156,7 +156,7 @@ pub async fn put_back(client: &Client, config: &Config, sequence: u64) -> Result
             reason: "is that of a message that no producer has published: drop it instead".into(),
         });
     };
-    let store = stream::bucket(&jetstream::new(client.clone()), config).await?;
+    let [store, _] = stream::buckets(&jetstream::new(client.clone()), config).await?;
     let layout = Layout::read(&store, config).await?;
     let config = Config {
         partitions: layout.next.unwrap_or(layout.now),

@@ -1,109 +1,114 @@
-//! How often each key of a partition has failed: counted where it outlives the process.
+//! How often each key of a partition has failed, and the partition's highest epoch: kept where it outlives the process, and not in the
+//! bucket of owners, whose revisions it would raise.
+//!
+//! An owner notes its epoch as the record `<partitions>.e.<partition>` before it receives. If it finds a higher one, the bucket of owners is
+//! not the former one, and the owner needs a higher epoch (N14).
 //!
 //! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. Each owner reads the
 //! records of its partition before it receives. A key that has never failed has no record, so it costs nothing.
 //!
 //! A key that kills its process writes nothing. So an owner whose predecessor has not handed over counts each delivery of what the
-//! predecessor had received *before* it begins. Of the keys with such a count one is delivered at a time in the process: the next death
-//! is that key's, and not that of those beside it.
+//! predecessor had received *before* it begins, as `<partitions>.d.<partition>.<key>`, and forgets that count when the delivery has ended,
+//! in whatever way: it is how often the process has ended while the key was in hand. That may be due to another key, or to none. So keys
+//! that were in hand once are delivered a few at a time, and those that were so more often one at a time ([`Suspects`]): the next
+//! death is that key's, or that of none. Only if it has come about [`DEATHS`] times the key is given up (N15).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use futures_util::TryStreamExt;
+use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio::time::timeout;
 
 use super::Shared;
-use crate::Fence;
+use super::receive::Higher;
+use crate::scan::scan;
+use crate::{Config, Fence};
 
 /// How long a write may take. If the server is away the count is this process's until the next one.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How long a count is kept that nobody changes, beside the longest back-off.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
+/// A key is given up only after its process has ended more often than this: all but two of these times it was alone.
+const DEATHS: u32 = 5;
+/// How many keys are in hand at once that were so when a process ended.
+const FEW: u32 = 8;
+
+/// What is counted: the letters of the records.
+pub(crate) type Kind = usize;
+pub(crate) const FAILED: Kind = 0;
+pub(crate) const DIED: Kind = 1;
+const LETTERS: [&str; 2] = ["a", "d"];
+
 /// Of one tenure.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    counts: Mutex<HashMap<String, u32>>,
+    counts: Mutex<HashMap<String, [u32; 2]>>,
 }
 
 impl Attempts {
-    fn counts(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+    fn counts(&self) -> MutexGuard<'_, HashMap<String, [u32; 2]>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the key, encoded as a token, has failed since it last succeeded.
-    pub(crate) fn of(&self, token: &str) -> u32 {
-        self.counts().get(token).copied().unwrap_or(0)
+    /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it.
+    pub(crate) fn of(&self, token: &str) -> [u32; 2] {
+        self.counts().get(token).copied().unwrap_or_default()
     }
 
-    /// Counts a failure, or a delivery that may be one.
-    pub(crate) async fn count(&self, shared: &Shared, fence: Fence, token: &str) {
+    /// Counts a failure, or a delivery that may end the process.
+    pub(crate) async fn count(&self, shared: &Shared, fence: Fence, token: &str, kind: Kind) {
         let count = {
             let mut counts = self.counts();
-            let count = counts.entry(token.to_owned()).or_default();
+            let count = &mut counts.entry(token.to_owned()).or_default()[kind];
             *count = count.saturating_add(1);
             *count
         };
         let kept = KEPT + 2 * shared.config.max_backoff;
-        write(shared, fence, token, count, kept).await;
+        write(shared, fence, token, kind, count, kept).await;
     }
 
-    /// Takes back a count: it was no failure.
-    pub(crate) async fn uncount(&self, shared: &Shared, fence: Fence, token: &str) {
-        let count = self.of(token).saturating_sub(1);
-        if count == 0 {
-            return self.forget(shared, fence, token).await;
-        }
-        self.counts().insert(token.to_owned(), count);
-        let kept = KEPT + 2 * shared.config.max_backoff;
-        write(shared, fence, token, count, kept).await;
-    }
-
-    /// Forgets the failures of a key.
-    pub(crate) async fn forget(&self, shared: &Shared, fence: Fence, token: &str) {
-        let counted = self.counts().remove(token).is_some();
-        if counted {
-            write(shared, fence, token, 0, Duration::from_secs(1)).await;
+    /// Forgets the failures of a key, or the deaths.
+    pub(crate) async fn forget(&self, shared: &Shared, fence: Fence, token: &str, kind: Kind) {
+        let counted = {
+            let mut counts = self.counts();
+            let Some(of) = counts.get_mut(token) else {
+                return;
+            };
+            let counted = std::mem::take(&mut of[kind]);
+            if *of == [0, 0] {
+                counts.remove(token);
+            }
+            counted
+        };
+        if counted > 0 {
+            write(shared, fence, token, kind, 0, Duration::from_secs(1)).await;
         }
     }
 
     /// Reads the records of the partition.
     pub(crate) async fn read(
         &self,
-        store: &Store,
         shared: &Shared,
         fence: Fence,
     ) -> Result<(), async_nats::Error> {
-        let prefix = prefix(shared, fence);
-        let mut subjects = store
-            .stream
-            .info_with_subjects(format!("{}{prefix}>", store.prefix))
-            .await?;
-        let mut found = HashMap::new();
-        while let Some((subject, _)) = subjects.try_next().await? {
-            let Some(token) = subject
-                .strip_prefix(&*store.prefix)
-                .and_then(|key| key.strip_prefix(&*prefix))
-            else {
-                continue;
-            };
-            let message = store.stream.get_last_raw_message_by_subject(&subject);
-            let message = match message.await {
-                Ok(message) => message,
-                // Its time was over.
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let count = std::str::from_utf8(&message.payload)
-                .ok()
-                .and_then(|text| text.parse().ok());
-            if let Some(count @ 1..) = count {
-                found.insert(token.to_owned(), count);
+        let store = &shared.counts;
+        let (partitions, partition) = (shared.config.partitions, fence.partition);
+        let all = format!("{}{partitions}.*.{partition}.>", store.prefix);
+        let scanned = scan(&store.stream, all, DeliverPolicy::All, usize::MAX).await?;
+        let mut found = HashMap::<String, [u32; 2]>::new();
+        for message in scanned.messages {
+            for kind in [FAILED, DIED] {
+                let prefix = prefix(shared, fence, kind);
+                let token = message.subject.strip_prefix(&*prefix);
+                let count = std::str::from_utf8(&message.payload)?.parse();
+                if let (Some(token), Ok(count @ 1..)) = (token, count) {
+                    found.entry(token.to_owned()).or_default()[kind] = count;
+                }
             }
         }
         *self.counts() = found;
@@ -111,12 +116,59 @@ impl Attempts {
     }
 }
 
-fn prefix(shared: &Shared, fence: Fence) -> String {
-    format!("{}.a.{}.", shared.config.partitions, fence.partition)
+/// Keys in hand that were so when a process ended.
+pub(crate) struct Suspects(Semaphore);
+
+impl Suspects {
+    pub(crate) fn new() -> Self {
+        Suspects(Semaphore::new(FEW as usize))
+    }
+
+    /// Takes a key in hand with which the process has ended this often. An error: others are to end first.
+    pub(crate) fn take(&self, deaths: u32) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        let permits = if deaths > 1 { FEW } else { deaths };
+        self.0.try_acquire_many(permits)
+    }
 }
 
-async fn write(shared: &Shared, fence: Fence, token: &str, count: u32, kept: Duration) {
-    let subject = format!("{}{}{token}", shared.store.prefix, prefix(shared, fence));
+/// Whether a key is given up with which the process has ended this often.
+pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
+    let most = config.max_retries;
+    most.is_some_and(|most| deaths > most.max(DEATHS))
+}
+
+/// Notes the epoch of a partition, which has to be the highest one.
+pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
+    let store = &shared.counts;
+    let Fence { partition, epoch } = fence;
+    let subject = format!("{}{}.e.{partition}", store.prefix, shared.config.partitions);
+    let (highest, revision) = match store.stream.get_last_raw_message_by_subject(&subject).await {
+        Ok(record) => {
+            let text = std::str::from_utf8(&record.payload)?;
+            (text.parse()?, record.sequence)
+        }
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => (0, 0),
+        Err(error) => return Err(error.into()),
+    };
+    if highest > epoch {
+        return Err(Higher(highest).into());
+    }
+    let record = PublishMessage::build()
+        .payload(epoch.to_string().into())
+        .expected_last_subject_sequence(revision);
+    shared.context.send_publish(subject, record).await?.await?;
+    Ok(())
+}
+
+/// What the subjects of the counts of a partition begin with.
+fn prefix(shared: &Shared, fence: Fence, kind: Kind) -> String {
+    let (bucket, letter) = (&shared.counts.prefix, LETTERS[kind]);
+    let partitions = shared.config.partitions;
+    format!("{bucket}{partitions}.{letter}.{}.", fence.partition)
+}
+
+async fn write(shared: &Shared, fence: Fence, token: &str, kind: Kind, count: u32, kept: Duration) {
+    let subject = format!("{}{token}", prefix(shared, fence, kind));
     let record = PublishMessage::build()
         .payload(count.to_string().into())
         .ttl(kept);

@@ -1,5 +1,6 @@
 //! The records of ownership in the key-value bucket: writes, reads and the watcher.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::ownership::{Input, Key, Revision, Value, WriteEnd};
 const KEPT: Duration = Duration::from_secs(3600);
 /// Between two tries to start the watcher.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long the watcher may show nothing while there is something that was written here.
+const SILENCE: Duration = Duration::from_millis(500);
 
 pub(super) struct Bucket {
     pub(super) context: Context,
@@ -24,6 +27,8 @@ pub(super) struct Bucket {
     pub(super) partitions: u16,
     /// For one write or read.
     pub(super) limit: Duration,
+    /// The last revision that was written here. The watcher has to show it.
+    pub(super) written: AtomicU64,
     /// Why the last write has failed.
     pub(super) trouble: Mutex<String>,
 }
@@ -40,7 +45,11 @@ impl Bucket {
         let subject = self.subject(&key);
         let publish = async { self.context.send_publish(subject, message).await?.await };
         let end = match timeout(self.limit, publish).await {
-            Ok(Ok(ack)) => WriteEnd::Written(ack.sequence),
+            Ok(Ok(ack)) => {
+                // Relaxed: a number.
+                self.written.fetch_max(ack.sequence, Relaxed);
+                WriteEnd::Written(ack.sequence)
+            }
             Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => {
                 WriteEnd::Conflict
             }
@@ -100,7 +109,7 @@ impl Bucket {
     }
 
     /// Starts the watcher, and tries until it can.
-    pub(super) async fn watch(&self) -> Watcher {
+    pub(super) async fn watch(&self) -> Watcher<'_> {
         loop {
             let start = async {
                 let empty = self.store.status().await?.values() == 0;
@@ -109,9 +118,9 @@ impl Bucket {
             match timeout(self.limit, start).await {
                 Ok(Ok((empty, watch))) => {
                     return Watcher {
+                        bucket: self,
                         watch,
-                        partitions: self.partitions,
-                        limit: self.limit,
+                        shown: 0,
                         complete: empty.then_some(false),
                     };
                 }
@@ -124,18 +133,17 @@ impl Bucket {
 }
 
 /// The changes of the bucket, after what is in it.
-pub(super) struct Watcher {
+pub(super) struct Watcher<'a> {
+    bucket: &'a Bucket,
     watch: Watch,
-    partitions: u16,
-    /// The bucket counts as delivered if nothing comes for this long: its last record may have vanished
-    /// since it was counted.
-    limit: Duration,
+    /// The last revision that was shown.
+    shown: Revision,
     /// `Some(false)`: everything that was in the bucket was delivered. `Some(true)`: and the caller
     /// knows it.
     complete: Option<bool>,
 }
 
-impl Watcher {
+impl Watcher<'_> {
     /// Returns the next change. `None`: the watcher has to be restarted.
     ///
     /// # Cancel safety
@@ -147,16 +155,23 @@ impl Watcher {
                 self.complete = Some(true);
                 return Some(Input::Snapshot);
             }
+            // Relaxed: a number.
+            let written = self.bucket.written.load(Relaxed);
             let next = self.watch.next();
-            let entry = match self.complete {
-                Some(_) => next.await,
-                None => match timeout(self.limit, next).await {
-                    Ok(entry) => entry,
-                    Err(_) => {
-                        self.complete = Some(false);
-                        continue;
-                    }
-                },
+            // The bucket counts as delivered if nothing comes for its limit: its last record may have vanished since it was counted.
+            let limit = match self.complete {
+                Some(_) => SILENCE,
+                None => self.bucket.limit,
+            };
+            let entry = match timeout(limit, next).await {
+                Ok(entry) => entry,
+                Err(_) if self.complete.is_none() => {
+                    self.complete = Some(false);
+                    continue;
+                }
+                // The consumer of the watcher may have died with its server. The client would notice that after 10 s.
+                Err(_) if self.shown < written => return None,
+                Err(_) => continue,
             };
             let entry = match entry? {
                 Ok(entry) => entry,
@@ -168,7 +183,8 @@ impl Watcher {
             if entry.seen_current && self.complete.is_none() {
                 self.complete = Some(false);
             }
-            if let Some(seen) = seen(self.partitions, entry) {
+            self.shown = entry.revision;
+            if let Some(seen) = seen(self.bucket.partitions, entry) {
                 return Some(seen);
             }
         }
@@ -216,8 +232,10 @@ fn encode(value: &Value) -> String {
         Value::Live { beat } => format!("live {beat}"),
         Value::Leaving { beat } => format!("leaving {beat}"),
         Value::Ended => "ended".to_owned(),
-        Value::Owned { session } => format!("owned {session}"),
-        Value::Free => "free".to_owned(),
+        Value::Owned { session, base: 0 } => format!("owned {session}"),
+        Value::Owned { session, base } => format!("owned {session} {base}"),
+        Value::Free { base: 0 } => "free".to_owned(),
+        Value::Free { base } => format!("free {base}"),
     }
 }
 
@@ -232,10 +250,17 @@ pub(crate) fn decode(text: &[u8]) -> Option<Value> {
             beat: beat.parse().ok()?,
         }),
         ("ended", "") => Some(Value::Ended),
-        ("owned", session) => Some(Value::Owned {
-            session: session.to_owned(),
+        ("owned", rest) => {
+            let (session, base) = rest.split_once(' ').unwrap_or((rest, "0"));
+            Some(Value::Owned {
+                session: session.to_owned(),
+                base: base.parse().ok()?,
+            })
+        }
+        ("free", "") => Some(Value::Free { base: 0 }),
+        ("free", base) => Some(Value::Free {
+            base: base.parse().ok()?,
         }),
-        ("free", "") => Some(Value::Free),
         _ => None,
     }
 }
@@ -258,8 +283,14 @@ mod tests {
             Value::Ended,
             Value::Owned {
                 session: "a.b.1".into(),
+                base: 0,
             },
-            Value::Free,
+            Value::Owned {
+                session: "a.b.1".into(),
+                base: 5,
+            },
+            Value::Free { base: 0 },
+            Value::Free { base: 7 },
         ];
         for value in values {
             assert_eq!(decode(encode(&value).as_bytes()), Some(value));

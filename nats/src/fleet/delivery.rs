@@ -32,7 +32,8 @@ use super::tenure::Tenure;
 pub struct Fence {
     /// The partition of the key, from 0.
     pub partition: u16,
-    /// The revision of the record by which this replica has claimed the partition.
+    /// The revision of the record by which this replica has claimed the partition, or a higher number if the bucket's revisions were higher
+    /// once.
     pub epoch: u64,
 }
 
@@ -116,8 +117,8 @@ impl Delivery {
         self.tenure.fence
     }
 
-    /// Returns the number of this try, from 1: one more than the failures since the key last succeeded, in any replica. A try
-    /// whose process has died counts from the second one on, if its replica was killed.
+    /// Returns the number of this try, from 1: one more than the failures since the key last succeeded, in any replica. With
+    /// [`Config::max_retries`](crate::Config::max_retries), a try whose process has died counts from the second one on, until one has ended.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt

@@ -1,6 +1,7 @@
 //! Drives the ownership protocol: feeds the [`Member`] with what the bucket and the clock say, and carries out
 //! its actions. All decisions are the member's.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,6 +37,8 @@ pub(super) struct Driver {
     steps: FuturesUnordered<BoxFuture<'static, Option<Input>>>,
     /// The watcher of the bucket, and one task for each owned partition. Dropping it aborts them.
     tasks: JoinSet<()>,
+    /// The partitions that were told as stalled because another replica does not renew its lease.
+    waits: BTreeSet<Fence>,
     handed_over: usize,
     /// [`Leave`] has its own deadline for what runs.
     leaves: bool,
@@ -50,6 +53,7 @@ impl Driver {
             bucket: Arc::new(bucket),
             steps: FuturesUnordered::new(),
             tasks: JoinSet::new(),
+            waits: BTreeSet::new(),
             handed_over: 0,
             leaves: false,
             left: false,
@@ -105,7 +109,7 @@ impl Driver {
                     Input::Leave
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
-                () = sleep(wait) => Input::Tick,
+                () = sleep(wait.min(SECOND)) => Input::Tick,
             };
             if self.is_of_another_bucket(&input) {
                 return leaving.is_none();
@@ -132,6 +136,9 @@ impl Driver {
     fn begin_again(&mut self) -> Duration {
         self.shared.abandon();
         self.shared.lease.set(Duration::ZERO);
+        std::mem::take(&mut self.waits)
+            .into_iter()
+            .for_each(|fence| self.shared.forget_stalled(fence));
         self.tasks.abort_all();
         self.steps.clear();
         self.shared.tell(Event::Suspended {
@@ -174,6 +181,34 @@ impl Driver {
         let left = until.saturating_sub(now);
         self.shared.series.lease_left(left);
         self.shared.series.memory(self.shared.memory.held());
+        self.tell_waits(now);
+    }
+
+    /// Tells which partitions wait for the lease of another replica to end, and that they do no more (N13).
+    fn tell_waits(&mut self, now: Duration) {
+        let lease = self.shared.config.lease;
+        // A renewal was due a second ago.
+        let after = lease / 4 + SECOND;
+        let mut waits = BTreeSet::new();
+        for (partition, epoch, session, since) in self.member.late(now, after) {
+            let (fence, age) = (Fence { partition, epoch }, now.saturating_sub(since));
+            if age >= after && !self.waits.contains(&fence) {
+                let reason = format!(
+                    "{session}, which owns it, has not renewed its lease for {age:.1?}: it is taken over after {lease:?}"
+                );
+                self.shared.stalled(fence, Some(reason));
+                waits.insert(fence);
+            } else if self.waits.contains(&fence) {
+                waits.insert(fence);
+            }
+        }
+        for fence in self.waits.difference(&waits) {
+            // Otherwise the task that receives tells it.
+            if !self.shared.owned().contains_key(&fence.partition) {
+                self.shared.stalled(*fence, None);
+            }
+        }
+        self.waits = waits;
     }
 
     fn act(&mut self, action: Action) {
@@ -209,7 +244,13 @@ impl Driver {
     fn start(&mut self, fence: Fence) {
         let window = usize::try_from(self.shared.config.window).unwrap_or(usize::MAX);
         let tenure = Arc::new(Tenure::new(fence, window));
-        let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure));
+        let (higher, outranked) = oneshot::channel();
+        let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure), higher);
+        let partition = fence.partition;
+        self.steps.push(Box::pin(async move {
+            let above = outranked.await.ok()?;
+            Some(Input::Outranked { partition, above })
+        }));
         let receiver = self.tasks.spawn(receive);
         self.shared.insert(fence, Owned { tenure, receiver });
         self.shared.tell(Event::Acquired(fence));
@@ -263,5 +304,7 @@ fn member(shared: &Shared) -> Member {
     Member::new(&shared.replica, &nuid::next(), settings, shared.lease.now())
 }
 
+/// How long a partition may stand still untold.
+const SECOND: Duration = Duration::from_secs(1);
 /// A deadline that is as good as none.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

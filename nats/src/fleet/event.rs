@@ -22,15 +22,16 @@ pub enum Event {
     },
     /// The lease was renewed after all, and nobody has owned the partitions meanwhile.
     Resumed,
-    /// The messages of a partition that this replica owns do not come: its stream or its consumer cannot be used, or was deleted. The
-    /// replica goes on trying. Told once, until [`Event::Receiving`].
+    /// The messages of a partition do not come: its stream or its consumer cannot be used, was deleted or is paused, or the server does
+    /// not reply. The replica goes on trying. Or another replica owns the partition and does not renew its lease: the first of those
+    /// that do, by their names, tells it. Told once, until [`Event::Receiving`].
     Stalled {
-        /// The partition.
+        /// The partition, with its owner's epoch.
         fence: Fence,
-        /// What the server says.
+        /// What the server says, or what the partition waits for.
         reason: String,
     },
-    /// The messages of a partition that was stalled come again.
+    /// The messages of a partition that was stalled come again, or it has another owner, or its owner renews its lease.
     Receiving(Fence),
     /// A message that belongs to no key of its partition was found, and removed: it was not published by a
     /// [`Producer`](crate::Producer) of this crate. With [`Config::dead_letters`](crate::Config::dead_letters) it is a dead letter.

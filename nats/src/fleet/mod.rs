@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
 use std::mem;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;
 
 use self::acks::{Acks, Outbox};
+use self::attempts::Suspects;
 use self::bucket::Bucket;
 pub use self::delivery::{Delivery, Fence};
 use self::driver::{Driver, Leave};
@@ -54,6 +56,7 @@ use self::lease::Lease;
 use self::load::Load;
 pub use self::load::Message;
 use self::marks::Marks;
+use self::receive::LIMIT;
 use self::room::Room;
 use self::series::Series;
 use self::stalled::Stalled;
@@ -89,8 +92,10 @@ const CANCEL: Duration = Duration::from_secs(1);
 ///
 /// let fleet = Fleet::join(client, config, "replica-1").await?;
 /// let leave = fleet.clone();
+/// use tokio::signal::unix::{SignalKind, signal};
+/// let mut terminate = signal(SignalKind::terminate())?; // docker stop, Kubernetes
 /// tokio::spawn(async move {
-///     tokio::signal::ctrl_c().await.expect("this platform has Ctrl-C");
+///     terminate.recv().await;
 ///     leave.leave(Duration::from_secs(10)).await;
 /// });
 /// // 64 keys at a time. An error is retried with back-off.
@@ -130,13 +135,14 @@ pub(crate) struct Shared {
     client: Client,
     /// Of the partitions.
     streams: Vec<Stream>,
-    store: Store,
+    /// The bucket of what outlives the owners.
+    counts: Store,
     /// What is handled, of each partition.
     marks: Vec<Marks>,
     /// The bytes that are held.
     memory: Arc<Room>,
-    /// Held by the delivery that may have killed a process.
-    suspects: tokio::sync::Mutex<()>,
+    /// Of the deliveries that may have killed a process.
+    suspects: Suspects,
     queue: Arc<Queue>,
     lease: Arc<Lease>,
     acks: Acks,
@@ -173,7 +179,7 @@ impl Fleet {
         config.check()?;
         let token = "has 1 to 64 letters, digits, `-` and `_`";
         config::check("replica", replica, config::is_token(replica), token)?;
-        let (context, streams, store) = stream::open(&client, &config).await?;
+        let (context, streams, [store, counts]) = stream::open(&client, &config).await?;
         let (acks, outbox) = Acks::new();
         let series = Arc::new(Series::new(&config.stream, config.partitions));
         let merge = {
@@ -194,9 +200,10 @@ impl Fleet {
         let (leave, leaves) = mpsc::channel(1);
         let bucket = Bucket {
             context: context.clone(),
-            store: store.clone(),
+            store,
             partitions: config.partitions,
-            limit: config.lease / 4,
+            limit: LIMIT.min(config.lease / 4),
+            written: AtomicU64::new(0),
             trouble: Mutex::default(),
         };
         Ok(Fleet {
@@ -205,12 +212,12 @@ impl Fleet {
                 replica: replica.to_owned(),
                 client,
                 streams,
-                store,
+                counts,
                 marks: (0..config.partitions).map(|_| Marks::default()).collect(),
                 memory: Arc::new(Room::new(
                     usize::try_from(config.max_held_bytes).unwrap_or(usize::MAX),
                 )),
-                suspects: tokio::sync::Mutex::new(()),
+                suspects: Suspects::new(),
                 queue: Arc::new(queue),
                 lease: Arc::new(Lease::new()),
                 acks,
@@ -265,8 +272,8 @@ impl Fleet {
     /// ```
     ///
     /// Messages that stay are in the stream: if this replica dies, they are delivered by another one,
-    /// immediately. The count of failures is kept on the server, and a key whose delivery kills the process counts, too, from the second
-    /// time on.
+    /// immediately. The count of failures is kept on the server. With [`Config::max_retries`] so are deliveries in which the process has
+    /// ended, from the second time on: a key is given up after six of them, or one more than that.
     ///
     /// [`Outcome::Done`]: crate::Outcome::Done
     /// [`Outcome::RequeueAfter`]: crate::Outcome::RequeueAfter

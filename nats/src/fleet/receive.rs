@@ -16,7 +16,29 @@
 //! * when the server counts messages as delivered and nothing is held here, twice in a row, and nothing has come between.
 //!
 //! A message that it holds already is merged with its copy, and one that is handled is acknowledged again (`marks`).
+//!
+//! # Requests
+//!
+//! What a partition waits for has a limit of its own, because a server that has no leader drops requests without a word (N12). A
+//! consumer whose creation has had no reply is asked for again under the same name: until it was pulled from, it does not matter
+//! which of the requests has made it.
+//!
+//! | request | limit | then |
+//! | --- | --- | --- |
+//! | create, list, look up or delete consumers; look up the stream | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
+//! | note the epoch (`attempts`) | [`LIMIT`] | the same |
+//! | messages (`pull`) | 2 s of silence | another consumer |
+//! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
+//! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
+//! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
+//! | write a count of failures (`attempts`) | 2 s | this process counts alone |
+//! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
+//! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
+//!
+//! A partition that has no consumer for [`LOOK`] is told as stalled, whatever the reason is, and so is one that has messages of which
+//! none comes from one look to the next, though there is room (N13).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -26,9 +48,11 @@ use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{self, ErrorCode};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Shared;
+use super::attempts;
 use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
@@ -37,53 +61,112 @@ use crate::{Event, dead_letter, key, layout};
 
 /// Between two tries after an error of the server.
 const PAUSE: Duration = Duration::from_millis(200);
+/// For each request that a partition waits for.
+pub(super) const LIMIT: Duration = Duration::from_secs(1);
 /// How often the server is asked what it thinks of the consumer, and how long it may think.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often it is asked to confirm acknowledgements.
 pub(super) const CONFIRM: Duration = Duration::from_secs(2);
 
 /// Receives until the caller drops the future.
-pub(super) async fn receive(shared: Arc<Shared>, tenure: Arc<Tenure>) {
+///
+/// `higher` gets an epoch of the partition that is higher than the tenure's: the replica needs another one.
+pub(super) async fn receive(
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    higher: oneshot::Sender<u64>,
+) {
+    let mut higher = Some(higher);
+    let fence = tenure.fence;
     let mut connects = shared.connects.subscribe();
     let mut is_read = false;
+    let mut since = Instant::now();
     loop {
-        // A replica whose lease has lapsed leaves the partition's consumers alone.
-        shared.lease.held().await;
         connects.mark_unchanged();
-        let began = async {
-            if !is_read {
-                let attempts = &tenure.attempts;
-                attempts.read(&shared.store, &shared, tenure.fence).await?;
-                is_read = true;
+        let mut began = pin!(begin(&shared, &tenure, &mut is_read));
+        let began = match timeout_at(since + LOOK, &mut began).await {
+            Ok(began) => began,
+            Err(_) => {
+                let doing = tenure.doing();
+                shared.stalled(fence, Some(format!("no consumer for {LOOK:?}: {doing}")));
+                began.await
             }
-            let consumer = consumer(&shared, &tenure).await?;
-            let made = shared.stream(tenure.fence).get_info().await?.created;
-            let made = i64::try_from(made.unix_timestamp_nanos()).unwrap_or(i64::MAX);
-            // Relaxed: only this task reads it.
-            tenure.made.store(made, Relaxed);
-            Ok::<_, async_nats::Error>(consumer)
         };
-        let reason = match began.await {
+        let reason = match began {
             Ok(consumer) => {
-                shared.stalled(tenure.fence, None);
+                shared.stalled(fence, None);
                 let name = tenure.consumer_name();
                 let mut received = 0;
                 let put = |message| put(&shared, &tenure, message, &mut received);
-                tokio::select! {
+                let reason = tokio::select! {
                     reason = pull(&shared, &tenure, &name, put) => Some(reason),
                     reason = look(&shared, &tenure, consumer) => Some(reason),
                     _ = connects.changed() => None,
-                }
+                };
+                since = Instant::now();
+                delete_consumer(&shared, &tenure).await;
+                tenure.next_consumer();
+                reason
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                let above = error.downcast_ref::<Higher>();
+                if let Some((higher, above)) =
+                    above.and_then(|above| Some((higher.take()?, above.0)))
+                {
+                    let _ = higher.send(above);
+                }
+                Some(error.to_string())
+            }
         };
         // `None`: the connection is new, which a lease survives or not.
         if reason.is_some() {
-            shared.stalled(tenure.fence, reason);
+            shared.stalled(fence, reason);
         }
         sleep(PAUSE).await;
-        delete_consumer(&shared, &tenure).await;
     }
+}
+
+/// There was a higher epoch of the partition.
+#[derive(Debug, thiserror::Error)]
+#[error("there was the epoch {0}, which is higher than that of this replica")]
+pub(super) struct Higher(pub(super) u64);
+
+/// Does what a partition needs before its messages come, and creates its consumer.
+async fn begin(
+    shared: &Shared,
+    tenure: &Tenure,
+    is_read: &mut bool,
+) -> Result<PullConsumer, async_nats::Error> {
+    tenure.does("waiting for the lease");
+    // A replica whose lease has lapsed leaves the partition's consumers alone.
+    shared.lease.held().await;
+    if !*is_read {
+        tenure.does("reading which keys have failed");
+        let attempts = &tenure.attempts;
+        let noted = attempts::note(shared, tenure.fence);
+        within(tenure, "noting the epoch", noted).await??;
+        attempts.read(shared, tenure.fence).await?;
+        *is_read = true;
+    }
+    let consumer = consumer(shared, tenure).await?;
+    let stream = shared.stream(tenure.fence);
+    let made = within(tenure, "looking up the stream", stream.get_info());
+    let made = made.await??.created.unix_timestamp_nanos();
+    let made = i64::try_from(made).unwrap_or(i64::MAX);
+    // Relaxed: only the task that receives reads it.
+    tenure.made.store(made, Relaxed);
+    Ok(consumer)
+}
+
+/// Sends a request that the partition waits for.
+async fn within<T>(
+    tenure: &Tenure,
+    doing: &'static str,
+    request: impl IntoFuture<Output = T>,
+) -> Result<T, async_nats::Error> {
+    tenure.does(doing);
+    let done = timeout(LIMIT, request).await;
+    done.map_err(|_| format!("{doing}: the server has not replied within {LIMIT:?}").into())
 }
 
 /// Creates a consumer of this tenure, and deletes former ones.
@@ -92,7 +175,7 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
     let fence = tenure.fence;
     let stream = shared.stream(fence);
     let wanted = pull::Config {
-        durable_name: Some(tenure.next_consumer()),
+        durable_name: Some(tenure.consumer_name()),
         description: Some(format!("The owner of the partition: {}", shared.replica)),
         // Not those that are to come later.
         filter_subject: config.subjects(fence.partition, "key", "*"),
@@ -107,7 +190,11 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
         memory_storage: true,
         ..Default::default()
     };
-    match stream.create_consumer(wanted.clone()).await {
+    let create = || {
+        let created = stream.create_consumer(wanted.clone());
+        within(tenure, "creating the consumer", created)
+    };
+    match create().await? {
         Ok(consumer) => return Ok(consumer),
         Err(error) => match error.kind() {
             ConsumerErrorKind::JetStream(refusal)
@@ -116,31 +203,35 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
             _ => return Err(error.into()),
         },
     }
-    let mut names = stream.consumer_names();
-    while let Some(name) = names.try_next().await? {
+    let names = stream.consumer_names().try_collect::<Vec<String>>();
+    for name in within(tenure, "listing the consumers", names).await?? {
+        let delete = within(
+            tenure,
+            "deleting a former consumer",
+            stream.delete_consumer(&name),
+        );
         match layout::consumer_fence(&name) {
-            // This replica will hear that it has lost the partition. If it does not, an operator has to see this.
-            Some(other) if other > fence => {
-                return Err(format!("the consumer {name} has a higher epoch").into());
-            }
+            // This replica will hear that it has lost the partition, or takes a higher epoch.
+            Some(other) if other > fence => return Err(Higher(other.epoch).into()),
             // The connection has broken, and its deletion was lost.
             Some(other) if other == fence => {
-                stream.delete_consumer(&name).await?;
+                delete.await??;
             }
             Some(_) => {
                 tracing::info!(%fence, consumer = name, "deletes the former owner's consumer");
                 // It has not handed over.
-                let former = stream.consumer_info(&name).await?;
+                let former = stream.consumer_info(&name);
+                let former = within(tenure, "looking up the former consumer", former).await??;
                 // Relaxed: nothing is received yet.
                 tenure
                     .suspects
                     .fetch_max(former.delivered.stream_sequence, Relaxed);
-                stream.delete_consumer(&name).await?;
+                delete.await??;
             }
             None => return Err(format!("the consumer {name} is not of this fleet").into()),
         }
     }
-    Ok(stream.create_consumer(wanted).await?)
+    Ok(create().await??)
 }
 
 /// Looks at the consumer until something is wrong with it, and returns what. Lets the server confirm acknowledgements meanwhile.
@@ -157,6 +248,8 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     let mut confirmed = Instant::now();
     // What the server has delivered, when it last counted messages as delivered and there were none here.
     let mut lost = None;
+    // What it had delivered at the last look.
+    let mut before = None;
     loop {
         sleep(LOOK).await;
         let (some, many) = marks.unconfirmed();
@@ -179,6 +272,14 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
         }
         let held = tenure.held();
         let delivered = info.delivered.consumer_sequence;
+        let waits = info.num_pending > 0 && tenure.room.left() > 0 && shared.memory.left() > 0;
+        let stands = waits && before == Some(delivered);
+        before = Some(delivered);
+        let reason = match info.pause_remaining.filter(|_| info.paused && waits) {
+            Some(left) => Some(format!("the consumer is paused for {left:.0?} more")),
+            None => stands.then(|| format!("none of {} messages comes", info.num_pending)),
+        };
+        shared.stalled(tenure.fence, reason);
         if info.num_ack_pending > 0 && held == 0 {
             if lost == Some(delivered) {
                 return format!("{} messages were delivered to nobody", info.num_ack_pending);
@@ -284,8 +385,12 @@ fn refuse(
 /// the successor deletes it.
 pub(super) async fn delete_consumer(shared: &Shared, tenure: &Tenure) {
     let name = tenure.consumer_name();
-    let stream = shared.stream(tenure.fence);
-    if let Err(error) = stream.delete_consumer(&name).await {
+    let delete = shared.stream(tenure.fence).delete_consumer(&name);
+    let deleted = match within(tenure, "deleting the consumer", delete).await {
+        Ok(deleted) => deleted.map_err(Into::into),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = deleted {
         tracing::debug!(fence = %tenure.fence, %error, "the consumer is left to the next owner");
     }
 }

@@ -33,8 +33,10 @@ pub(crate) struct Tenure {
     outlasts: AtomicBool,
     lost: watch::Sender<bool>,
     cancelled: watch::Sender<bool>,
-    /// The consumers that were made, and the subject of an acknowledgement of the last one: see `Acks::settled`.
+    /// The number of the consumer, and the subject of an acknowledgement of the last one: see `Acks::settled`.
     consumer: Mutex<(u64, Option<Subject>)>,
+    /// What its messages wait for, while they do not come.
+    doing: Mutex<&'static str>,
     /// For the messages that are held and not in back-off.
     pub(crate) room: Arc<Room>,
     /// Each message that is held has a clone.
@@ -55,7 +57,8 @@ impl Tenure {
             outlasts: AtomicBool::new(false),
             lost: watch::Sender::new(false),
             cancelled: watch::Sender::new(false),
-            consumer: Mutex::new((0, None)),
+            consumer: Mutex::new((1, None)),
+            doing: Mutex::default(),
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
             attempts: Attempts::default(),
@@ -68,11 +71,19 @@ impl Tenure {
         self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names the next consumer.
-    pub(crate) fn next_consumer(&self) -> String {
+    /// The consumer is used up: the next one has another name.
+    pub(crate) fn next_consumer(&self) {
         let mut consumer = self.consumer();
         *consumer = (consumer.0 + 1, None);
-        layout::consumer_name(self.fence, consumer.0)
+    }
+
+    /// Notes what the messages wait for.
+    pub(crate) fn does(&self, doing: &'static str) {
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
+    }
+
+    pub(crate) fn doing(&self) -> &'static str {
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The name of the consumer.

@@ -3,7 +3,7 @@
 //! ```text
 //!     in time?        a later message has cut a wait short: the key waits on
 //!     older?          messages that are handled (marks) are acknowledged again
-//!     suspect?        it may have killed the former owner: it waits for other such keys
+//!     suspect?        it may have killed the former owners: it waits for other such keys
 //!     parked?         payloads that were dropped while the key was in back-off are read from the stream
 //!     lease, permit
 //!     given up?       only the dead letter is left to store
@@ -23,6 +23,7 @@ use keyqueue::worker::{IntoVerdict, Lent, Outcome, Verdict};
 use tokio::time::Instant;
 
 use super::Shared;
+use super::attempts::{self, DIED, FAILED};
 use super::delivery::{Delivery, Key};
 use super::load::{GivenUp, Load};
 use crate::{Event, dead_letter, key as token};
@@ -58,19 +59,14 @@ where
     drop_older(&shared, name, &mut load);
     let first = load.messages.first().map_or(0, |message| message.sequence);
     // Relaxed: it was set before the message was received.
-    let suspect = !load.proven && first <= tenure.suspects.load(Relaxed);
-    let failures = tenure.attempts.of(&token);
-    let _alone = if suspect && failures > 0 && !load.messages.is_empty() {
-        match shared.suspects.try_lock() {
-            Ok(alone) => Some(alone),
-            // Healthy keys need the task.
-            Err(_) => {
-                load.park();
-                return Verdict::Ok(Outcome::Later(ALONE));
-            }
-        }
-    } else {
-        None
+    let received = !load.proven && first <= tenure.suspects.load(Relaxed);
+    // Without a limit of tries the counts would lead to nothing.
+    let suspect = received && shared.config.max_retries.is_some() && !load.messages.is_empty();
+    let [failures, deaths] = tenure.attempts.of(&token);
+    let Ok(_few) = shared.suspects.take(if suspect { deaths } else { 0 }) else {
+        // Healthy keys need the task.
+        load.park();
+        return Verdict::Ok(Outcome::Later(ALONE));
     };
     let ready = match fetch(&shared, &mut load).await {
         Ok(ready) => ready,
@@ -97,20 +93,17 @@ where
     if let Some(given_up) = load.given_up.clone() {
         return give_up(&shared, name, &token, load, ready, given_up).await;
     }
-    let attempt = failures.saturating_add(1);
+    let attempt = failures.saturating_add(deaths).saturating_add(1);
     if suspect {
-        if shared
-            .config
-            .max_retries
-            .is_some_and(|most| failures > most)
-        {
+        if attempts::is_guilty(deaths, &shared.config) {
             let given_up = GivenUp {
-                error: format!("the process has ended each time: {failures} times"),
-                attempts: failures,
+                error: format!("the process has ended each time: {deaths} times"),
+                attempts: failures + deaths,
             };
             return give_up(&shared, name, &token, load, ready, given_up).await;
         }
-        tenure.attempts.count(&shared, tenure.fence, &token).await;
+        let attempts = &tenure.attempts;
+        attempts.count(&shared, tenure.fence, &token, DIED).await;
     }
     let delivery = Delivery {
         key: key.clone(),
@@ -133,14 +126,16 @@ where
         }
     };
     let verdict = tokio::select! {
-        verdict = work => verdict,
+        verdict = work => Some(verdict),
         // The partition is handed over without it.
-        () = tenure.cancelled() => {
-            if suspect {
-                tenure.attempts.uncount(&shared, tenure.fence, &token).await;
-            }
-            return skip(&shared, load);
-        }
+        () = tenure.cancelled() => None,
+    };
+    let attempts = &tenure.attempts;
+    if suspect && !tenure.is_lost() {
+        attempts.forget(&shared, tenure.fence, &token, DIED).await;
+    }
+    let Some(verdict) = verdict else {
+        return skip(&shared, load);
     };
     if tenure.is_lost() {
         // Acknowledgements would reach nobody.
@@ -150,8 +145,7 @@ where
     load.proven = true;
     let tried = Tried {
         ready,
-        attempt,
-        counted: suspect,
+        attempt: failures.saturating_add(1),
     };
     settle(&shared, name, &token, load, tried, verdict).await
 }
@@ -161,8 +155,6 @@ struct Tried {
     /// How many of the messages the handler got: the first ones.
     ready: usize,
     attempt: u32,
-    /// It was counted as a failure before it began.
-    counted: bool,
 }
 
 /// The partition is not ours any more. Its next owner delivers the messages.
@@ -238,11 +230,7 @@ async fn settle(
     tried: Tried,
     verdict: Verdict<String>,
 ) -> Verdict<String> {
-    let Tried {
-        ready,
-        attempt,
-        counted,
-    } = tried;
+    let Tried { ready, attempt } = tried;
     let tenure = Arc::clone(&load.tenure);
     let (error, delay) = match verdict {
         Verdict::Ok(Outcome::Done) => {
@@ -251,7 +239,10 @@ async fn settle(
                 shared.acks.send(&tenure, message.reply.clone());
             }
             shared.series.acknowledged(ready);
-            tenure.attempts.forget(shared, tenure.fence, token).await;
+            tenure
+                .attempts
+                .forget(shared, tenure.fence, token, FAILED)
+                .await;
             return Verdict::Ok(rest(load, ready));
         }
         Verdict::Ok(outcome) => {
@@ -260,15 +251,15 @@ async fn settle(
                 other => other,
             };
             if let Outcome::RequeueAfter(delay) = outcome {
-                tenure.attempts.forget(shared, tenure.fence, token).await;
+                tenure
+                    .attempts
+                    .forget(shared, tenure.fence, token, FAILED)
+                    .await;
                 // A copy of a message, which a new consumer sends, is not a new one.
                 load.not_before = Instant::now().checked_add(delay);
                 load.until_new = true;
             }
             if let Outcome::Later(delay) = outcome {
-                if counted {
-                    tenure.attempts.uncount(shared, tenure.fence, token).await;
-                }
                 load.not_before = Instant::now().checked_add(delay);
                 load.until_new = false;
             }
@@ -289,9 +280,8 @@ async fn settle(
         let given_up = GivenUp { error, attempts };
         return give_up(shared, key, token, load, ready, given_up).await;
     };
-    if !counted {
-        tenure.attempts.count(shared, tenure.fence, token).await;
-    }
+    let attempts = &tenure.attempts;
+    attempts.count(shared, tenure.fence, token, FAILED).await;
     tracing::debug!(key, attempt, ?delay, error, "the key is retried");
     load.not_before = Instant::now().checked_add(delay);
     load.until_new = false;
@@ -339,7 +329,9 @@ async fn give_up(
     for message in &load.messages[..ready] {
         shared.acks.terminate(&load.tenure, message.reply.clone());
     }
-    load.tenure.attempts.forget(shared, fence, token).await;
+    let counts = &load.tenure.attempts;
+    counts.forget(shared, fence, token, FAILED).await;
+    counts.forget(shared, fence, token, DIED).await;
     shared.series.given_up();
     shared.tell(Event::GivenUp {
         key: key.to_owned(),

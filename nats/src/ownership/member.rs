@@ -12,6 +12,9 @@ use super::session::Session;
 use super::view::View;
 use super::{Action, Input, Key, Revision, Settings, Time, Value, WriteEnd};
 
+/// After this time a write whose end is not known is made again, and a read repeated, if a quarter of the lease is longer.
+const AGAIN: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Member {
     lease: Duration,
@@ -35,6 +38,7 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Holding {
     epoch: u64,
+    revision: Revision,
     phase: Phase,
 }
 
@@ -57,7 +61,7 @@ impl Member {
             suspended: false,
             view: View::new(settings.partitions),
             holdings: BTreeMap::new(),
-            requests: Requests::new(settings.lease / 4),
+            requests: Requests::new((settings.lease / 4).min(AGAIN)),
         }
     }
 
@@ -84,6 +88,7 @@ impl Member {
                     holding.phase = Phase::HandedOver;
                 }
             }
+            Input::Outranked { partition, above } => self.view.raise(partition, above),
             Input::Leave if self.stage == Stage::Taking => {
                 self.stage = Stage::Leaving;
                 // The others should know at once.
@@ -129,6 +134,15 @@ impl Member {
     /// Whether a record of this partition was ever seen. Such records are never removed: if there is none, the bucket is another one.
     pub(crate) fn has_seen(&self, partition: u16) -> bool {
         self.view.partition_revision(partition) > 0
+    }
+
+    /// The partitions that wait for the lease of another replica to end, which has not renewed it for this long: see [`View::late`].
+    #[allow(dead_code, reason = "the driver looks at it")]
+    pub(crate) fn late(&self, now: Time, after: Duration) -> Vec<(u16, u64, String, Time)> {
+        match self.in_touch(now) {
+            true => self.view.late(now, after, &self.session.name),
+            false => Vec::new(),
+        }
     }
 
     /// The partitions that are owned, also those that are being handed over, with their epochs.
@@ -224,7 +238,7 @@ impl Member {
 
     /// The session is over, and with it every ownership.
     fn lose(&mut self, now: Time, value: Option<Value>, revision: Revision, out: &mut Vec<Action>) {
-        for (partition, Holding { epoch, phase }) in std::mem::take(&mut self.holdings) {
+        for (partition, Holding { epoch, phase, .. }) in std::mem::take(&mut self.holdings) {
             if phase != Phase::HandedOver {
                 out.push(Action::Lost { partition, epoch });
             }
@@ -248,18 +262,23 @@ impl Member {
     ) {
         let own = &self.session.name;
         let ours = self.view.partition(now, partition, value, revision, own);
-        if let Some(Holding { epoch, phase }) = self.holdings.remove(&partition)
+        if let Some(Holding { epoch, phase, .. }) = self.holdings.remove(&partition)
             && phase != Phase::HandedOver
         {
             out.push(Action::Lost { partition, epoch });
         }
         if ours {
-            let epoch = revision;
+            let (_, epoch) = self.view.epoch(partition);
             let phase = match self.stage {
                 Stage::Taking => Phase::Active,
                 Stage::Leaving | Stage::Left => Phase::HandedOver,
             };
-            self.holdings.insert(partition, Holding { epoch, phase });
+            let holding = Holding {
+                epoch,
+                revision,
+                phase,
+            };
+            self.holdings.insert(partition, holding);
             if phase == Phase::Active {
                 out.push(Action::Start { partition, epoch });
             }
@@ -295,9 +314,10 @@ impl Member {
                 .write(now, Key::Session(name), Value::Ended, revision, out);
         }
         let session = self.session.name.clone();
-        for (partition, revision) in self.view.claims(&session) {
+        for (partition, revision, base) in self.view.claims(&session) {
             let value = Value::Owned {
                 session: session.clone(),
+                base,
             };
             self.requests
                 .write(now, Key::Partition(partition), value, revision, out);
@@ -318,12 +338,14 @@ impl Member {
 
     fn release(&mut self, now: Time, out: &mut Vec<Action>) {
         let over = |(partition, holding): (&u16, &Holding)| {
-            (holding.phase == Phase::HandedOver).then_some((*partition, holding.epoch))
+            (holding.phase == Phase::HandedOver).then_some((*partition, holding.revision))
         };
         let over: Vec<_> = self.holdings.iter().filter_map(over).collect();
-        for (partition, epoch) in over {
+        for (partition, revision) in over {
+            let (base, _) = self.view.epoch(partition);
+            let free = Value::Free { base };
             self.requests
-                .write(now, Key::Partition(partition), Value::Free, epoch, out);
+                .write(now, Key::Partition(partition), free, revision, out);
         }
     }
 

@@ -16,12 +16,16 @@
 //! | | `Leaving { beat }` | its replica | the same, while it hands over its partitions |
 //! | | `Ended` | its replica | when all is handed over |
 //! | | | any other replica | when the lease has ended: this write *fences* the session |
-//! | partition | `Owned { session }` | that session's replica | to claim it; the revision of this write is the **epoch** |
-//! | | `Free` | its owner | when it is handed over |
+//! | partition | `Owned { session, base }` | that session's replica | to claim it; the revision of this write and the base are the **epoch** |
+//! | | `Free { base }` | its owner | when it is handed over |
 //!
 //! `Ended` is final: a replica whose session has ended goes on under a new session name. The
 //! driver gives `Ended` records a time to live, after which they vanish. Partition records are
-//! never removed, so the epochs of a partition only rise.
+//! never removed, and each write keeps the base or raises it, so the epochs of a partition only rise.
+//!
+//! The base is 0, unless the bucket was deleted, or restored, and its revisions are lower than they were. A replica whose driver has found
+//! that there was a higher epoch ([`Input::Outranked`]) claims the partition again, with that one as the base, also if it owns it already:
+//! that is another ownership, which follows on the former one as after any claim.
 //!
 //! # Rules
 //!
@@ -113,9 +117,9 @@ pub(crate) enum Value {
     /// Of a session: it will never renew again. The driver gives it a time to live.
     Ended,
     /// Of a partition.
-    Owned { session: String },
+    Owned { session: String, base: u64 },
     /// Of a partition.
-    Free,
+    Free { base: u64 },
 }
 
 /// What the driver passes to [`Member::step`].
@@ -136,6 +140,8 @@ pub(crate) enum Input {
     Wrote { key: Key, end: WriteEnd },
     /// Nothing of this partition runs here any more, and its consumer is gone.
     HandedOver { partition: u16, epoch: u64 },
+    /// This epoch of the partition is lower than one that there was.
+    Outranked { partition: u16, above: u64 },
     /// Hand over everything.
     Leave,
     /// Time has passed.

@@ -40,6 +40,16 @@ enum State {
 struct Partition {
     owner: Option<String>,
     revision: Revision,
+    base: u64,
+    /// The highest epoch that is known otherwise.
+    floor: u64,
+}
+
+impl Partition {
+    /// The highest epoch that there was, by the record.
+    fn epoch(&self) -> u64 {
+        self.base + self.revision
+    }
 }
 
 impl View {
@@ -125,14 +135,28 @@ impl View {
             return false;
         };
         record.revision = revision;
-        record.owner = match value {
-            Some(Value::Owned { session }) => Some(session),
-            _ => None,
+        (record.owner, record.base) = match value {
+            Some(Value::Owned { session, base }) => (Some(session), base),
+            Some(Value::Free { base }) => (None, base),
+            _ => (None, record.base),
         };
         let ours = record.owner.as_deref() == Some(own);
         self.dealt = None;
         self.observe_owner(now, partition, own);
         ours
+    }
+
+    /// The base and the epoch of a partition's record.
+    pub(super) fn epoch(&self, partition: u16) -> (u64, u64) {
+        let record = self.partitions.get(usize::from(partition));
+        record.map_or((0, 0), |record| (record.base, record.epoch()))
+    }
+
+    /// There was this epoch of the partition.
+    pub(super) fn raise(&mut self, partition: u16, above: u64) {
+        if let Some(record) = self.partitions.get_mut(usize::from(partition)) {
+            record.floor = record.floor.max(above);
+        }
     }
 
     /// Begins the observation of a partition's owner if its record is missing.
@@ -186,19 +210,51 @@ impl View {
             .map(|(name, seen)| (name, seen.since))
     }
 
-    /// The partitions that this replica should claim, with the revisions to expect.
-    pub(super) fn claims(&mut self, own: &str) -> Vec<(u16, Revision)> {
+    /// The partitions whose owner has ended, or was observed for this long: with their epochs, the owner and since when. None for a replica that is not the first by name of those that are not late: one tells of them.
+    pub(super) fn late(
+        &self,
+        now: Time,
+        after: Duration,
+        own: &str,
+    ) -> Vec<(u16, u64, String, Time)> {
+        let is_late = |seen: &Observed| seen.state == State::Ended || now >= seen.since + after;
+        let mut sessions = self.sessions.iter();
+        if sessions.any(|(name, seen)| &**name < own && !is_late(seen)) {
+            return Vec::new();
+        }
+        let records = (0..).zip(&self.partitions);
+        let late = records.filter_map(|(partition, record)| {
+            let owner = record.owner.clone()?;
+            let seen = self.sessions.get(&owner).filter(|seen| is_late(seen))?;
+            Some((partition, record.epoch(), owner, seen.since))
+        });
+        late.collect()
+    }
+
+    /// The partitions that this replica should claim, with the revisions to expect and the bases: what is free, and what it owns under an
+    /// epoch that is too low.
+    pub(super) fn claims(&mut self, own: &str) -> Vec<(u16, Revision, u64)> {
         let dealt = self.dealt(own).to_vec();
         let records = (0..).zip(&self.partitions).zip(dealt);
         let free = |record: &Partition| {
+            let is_low = record.epoch() < record.floor;
             record.owner.as_ref().is_none_or(|owner| {
+                if owner == own {
+                    return is_low;
+                }
                 let session = self.sessions.get(owner);
                 session.is_some_and(|session| session.state == State::Ended)
             })
         };
         records
             .filter(|((_, record), dealt)| *dealt && free(record))
-            .map(|((partition, record), _)| (partition, record.revision))
+            .map(|((partition, record), _)| {
+                let base = match record.epoch() < record.floor {
+                    true => record.floor,
+                    false => record.base,
+                };
+                (partition, record.revision, base)
+            })
             .collect()
     }
 

@@ -1,0 +1,141 @@
+//! A proxy in front of a nats-server that loses one request of its clients, or sends it where nobody replies (503), and lets everything
+//! else through.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+#[allow(dead_code, reason = "each test program uses a part")]
+pub(crate) struct Swallow {
+    address: SocketAddr,
+    requests: Arc<Mutex<Requests>>,
+    breaks: watch::Sender<usize>,
+    _accept: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Requests {
+    /// Which one, counted from the call of `lose` or `misdirect`.
+    nth: Option<usize>,
+    misdirected: bool,
+    /// All whose subjects have this in them are lost.
+    named: Option<&'static str>,
+    subjects: Vec<String>,
+}
+
+#[allow(dead_code, reason = "each test program uses a part")]
+impl Swallow {
+    pub(crate) async fn start(target: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Requests::default()));
+        let (breaks, broken) = watch::channel(0);
+        let mut accept = JoinSet::new();
+        accept.spawn({
+            let requests = Arc::clone(&requests);
+            async move {
+                let mut connections = JoinSet::new();
+                while let Ok((inner, _)) = listener.accept().await {
+                    let outer = TcpStream::connect(&target).await.unwrap();
+                    let (inner, outer) = (inner.into_split(), outer.into_split());
+                    let (requests, mut broken) = (Arc::clone(&requests), broken.clone());
+                    broken.mark_unchanged();
+                    connections.spawn(async move {
+                        let (mut down, mut client) = (outer.0, inner.1);
+                        tokio::select! {
+                            _ = broken.changed() => {}
+                            () = up(inner.0, outer.1, &requests) => {}
+                            _ = copy(&mut down, &mut client) => {}
+                        }
+                    });
+                }
+            }
+        });
+        Swallow {
+            address,
+            requests,
+            breaks,
+            _accept: accept,
+        }
+    }
+
+    pub(crate) async fn client(&self) -> async_nats::Client {
+        async_nats::connect(self.address.to_string()).await.unwrap()
+    }
+
+    /// Loses the n-th request from now on, from 0.
+    pub(crate) fn lose(&self, nth: usize) {
+        *self.requests.lock().unwrap() = Requests {
+            nth: Some(nth),
+            ..Requests::default()
+        };
+    }
+
+    /// Loses all requests whose subjects have this in them.
+    pub(crate) fn lose_named(&self, named: Option<&'static str>) {
+        self.requests.lock().unwrap().named = named;
+    }
+
+    /// Sends the n-th request to a subject that nobody listens to.
+    pub(crate) fn misdirect(&self, nth: usize) {
+        self.lose(nth);
+        self.requests.lock().unwrap().misdirected = true;
+    }
+
+    /// The subjects of the requests since `lose`.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().subjects.clone()
+    }
+
+    pub(crate) fn break_all(&self) {
+        self.breaks.send_modify(|breaks| *breaks += 1);
+    }
+}
+
+/// Lets what a client sends through, line by line: `PUB` and `HPUB` have a payload, and if they are requests a subject for the reply.
+async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Requests>) {
+    let mut bytes: Vec<u8> = Vec::new();
+    while let Ok(1..) = from.read_buf(&mut bytes).await {
+        while let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {
+            let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let words: Vec<&str> = line.split(' ').collect();
+            let (payload, is_request) = match words[0] {
+                "PUB" => (
+                    words[words.len() - 1].parse::<usize>().unwrap() + 2,
+                    words.len() == 4,
+                ),
+                "HPUB" => (
+                    words[words.len() - 1].parse::<usize>().unwrap() + 2,
+                    words.len() == 5,
+                ),
+                _ => (0, false),
+            };
+            let frame = end + 2 + payload;
+            if bytes.len() < frame {
+                break;
+            }
+            let rest = bytes.split_off(frame);
+            let mut frame = std::mem::replace(&mut bytes, rest);
+            let is_lost = is_request && {
+                let mut requests = requests.lock().unwrap();
+                requests.subjects.push(words[1].to_owned());
+                let is_it = requests
+                    .nth
+                    .is_some_and(|nth| nth + 1 == requests.subjects.len());
+                if is_it && requests.misdirected {
+                    frame[words[0].len() + 1] = b'x';
+                }
+                let is_named = requests.named.is_some_and(|named| words[1].contains(named));
+                is_named || is_it && !requests.misdirected
+            };
+            if !is_lost && to.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! N14: epochs and fences only grow, whatever is deleted, however many keys fail, and if a clock steps back.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_nats::jetstream;
+use keyqueue_nats::{Config, Producer, Verdict, create};
+use servers::nats::Server;
+use servers::until;
+
+use common::{Log, Replica, config, count, drained, seen, stored};
+
+const KEYS: usize = 40;
+
+/// Adds all keys, and waits until they are done.
+async fn round(server: &Server, config: &Config, log: &Log, rounds: usize) {
+    let producer = Producer::new(server.client().await, config).unwrap();
+    let batch = (0..KEYS).map(|key| (format!("key-{key}"), String::new()));
+    stored(&producer, batch).await;
+    until("all keys come", async || {
+        count(log, "key-") >= rounds * KEYS
+    })
+    .await;
+    drained(server, config).await;
+}
+
+/// The fences of each key grow.
+fn grows(log: &Log, owners: usize) {
+    let mut fences = BTreeMap::<String, Vec<u64>>::new();
+    for seen in seen(log) {
+        fences.entry(seen.key).or_default().push(seen.fence.epoch);
+    }
+    for (key, mut epochs) in fences {
+        assert!(epochs.is_sorted(), "the epochs of {key}: {epochs:?}");
+        epochs.dedup();
+        assert_eq!(epochs.len(), owners, "the epochs of {key}: {epochs:?}");
+    }
+}
+
+/// Deletes the bucket of owners, and makes it again on a machine whose clock was set back by a minute.
+async fn made_again(server: &Server, config: &Config) {
+    let client = server.client().await;
+    let context = jetstream::new(client.clone());
+    let bucket = context.get_stream("KV_WORK-owners").await.unwrap();
+    let mut bucket = bucket.cached_info().config.clone();
+    context.delete_stream("KV_WORK-owners").await.unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let back = now - Duration::from_secs(60);
+    bucket.first_sequence = Some(u64::try_from(back.as_millis()).unwrap());
+    context.create_stream(bucket).await.unwrap();
+    create(&client, config).await.unwrap();
+}
+
+enum End {
+    Leaves,
+    IsKilled,
+    Runs,
+}
+
+async fn a_clock_that_steps_back(end: End) {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    create(&server.client().await, &config).await.unwrap();
+    let log = Log::default();
+    let mut first = Some(Replica::logging(&server, &config, "a", &log).await);
+    round(&server, &config, &log, 1).await;
+    match end {
+        End::Leaves => first.take().unwrap().leave().await,
+        End::IsKilled => first.take().unwrap().running.abort(),
+        End::Runs => {}
+    }
+    made_again(&server, &config).await;
+    let replica = match first {
+        Some(first) => {
+            // It waits for a lease.
+            until("it notices", async || first.fleet.owned().is_empty()).await;
+            first
+        }
+        None => Replica::logging(&server, &config, "b", &log).await,
+    };
+    round(&server, &config, &log, 2).await;
+    grows(&log, 2);
+    replica.leave().await;
+}
+
+#[tokio::test]
+async fn the_bucket_is_made_again_after_its_replicas_have_left() {
+    a_clock_that_steps_back(End::Leaves).await;
+}
+
+#[tokio::test]
+async fn the_bucket_is_made_again_after_its_replicas_were_killed() {
+    a_clock_that_steps_back(End::IsKilled).await;
+}
+
+#[tokio::test]
+async fn the_bucket_is_made_again_while_a_replica_runs() {
+    a_clock_that_steps_back(End::Runs).await;
+}
+
+/// Thousands of failures in a second, which are counted on the server, are more records than the milliseconds that they take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_failures_and_both_buckets_are_made_again() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        max_backoff: Duration::from_millis(10),
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let log = Log::default();
+    let failing = {
+        let log = log.clone();
+        Replica::start(&server, &config, "a", move |delivery| {
+            log.lock().unwrap().push(common::Seen::of(&delivery));
+            async { Verdict::Retry("bad".to_owned()) }
+        })
+        .await
+    };
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let batch = (0..KEYS).map(|key| (format!("key-{key}"), String::new()));
+    stored(&producer, batch).await;
+    until("thousands of failures", async || {
+        count(&log, "key-") > 20_000
+    })
+    .await;
+    // Nobody has owned a partition meanwhile: the next owner is the first one that sees how far the revisions are.
+    failing.leave().await;
+    let moved = Replica::logging(&server, &config, "b", &log).await;
+    until("all keys come", async || {
+        messages_are_done(&server, &config).await
+    })
+    .await;
+    moved.leave().await;
+    let context = jetstream::new(client.clone());
+    for bucket in ["KV_WORK-owners", "KV_WORK-counts"] {
+        // There was one once.
+        let _ = context.delete_stream(bucket).await;
+    }
+    create(&client, &config).await.unwrap();
+    let before = seen(&log).len() / KEYS;
+    let last = Replica::logging(&server, &config, "c", &log).await;
+    round(&server, &config, &log, before + 1).await;
+    grows(&log, 3);
+    last.leave().await;
+}
+
+async fn messages_are_done(server: &Server, config: &Config) -> bool {
+    common::messages(server, config).await == 0
+}

@@ -1,0 +1,315 @@
+//! N12: no request has a partition wait for longer than a limit of its own, whichever of them is lost.
+
+mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
+
+use std::future::pending;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use futures_util::TryStreamExt;
+use futures_util::future::join_all;
+use keyqueue_nats::{Config, Fleet, Outcome, Producer, Verdict, create, dead_letter};
+use servers::nats::Server;
+use servers::until;
+use tokio::time::{Instant, timeout};
+
+use common::{Log, Replica, Seen, config, count, one, replica, stored};
+use swallow::Swallow;
+
+/// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 35.
+const REQUESTS: usize = 36;
+/// How long a partition may stand still beside the lease.
+const STILL: Duration = Duration::from_secs(3);
+/// For a machine that is busy with 36 fleets. A request without a limit of its own takes 10 s.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// How long a partition has stood still while a request was lost.
+struct Lost {
+    request: String,
+    taken_over: Duration,
+    connected: Duration,
+    left: Duration,
+}
+
+async fn lost(server: &Server, nth: usize) -> Lost {
+    let config = Config {
+        stream: format!("LOST{nth}"),
+        subject: format!("lost{nth}"),
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    producer.add("first", "").await.unwrap();
+    let log = Log::default();
+    let killed = {
+        let log = log.clone();
+        replica(client.clone(), &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            pending()
+        })
+        .await
+    };
+    until("it runs", async || count(&log, "first") == 1).await;
+    killed.running.abort();
+
+    let proxy = Swallow::start(server.url()).await;
+    let fleet = Fleet::join(proxy.client().await, config.clone(), "b").await;
+    let fleet = fleet.unwrap();
+    proxy.lose(nth);
+    let began = Instant::now();
+    let running = tokio::spawn({
+        let (fleet, log) = (fleet.clone(), log.clone());
+        async move {
+            let handler = move |delivery| {
+                log.lock().unwrap().push(Seen::of(&delivery));
+                async { Verdict::<String>::Ok(Outcome::Done) }
+            };
+            fleet.run(8, handler).await
+        }
+    });
+    until("it is taken over", async || count(&log, "first") == 2).await;
+    let taken_over = began.elapsed();
+    proxy.break_all();
+    let began = Instant::now();
+    producer.add("second", "").await.unwrap();
+    until("the connection is back", async || {
+        count(&log, "second") == 1
+    })
+    .await;
+    let connected = began.elapsed();
+    let began = Instant::now();
+    // What it abandons is told by the time that it takes.
+    let _ = fleet.leave(Duration::from_secs(10)).await;
+    running.abort();
+    Lost {
+        request: proxy.requests().get(nth).cloned().unwrap_or_default(),
+        taken_over,
+        connected,
+        left: began.elapsed(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_request_is_lost_a_partition_goes_on() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let all = join_all((0..REQUESTS).map(|nth| lost(&server, nth))).await;
+    let mut late = Vec::new();
+    for (nth, lost) in all.iter().enumerate() {
+        let Lost {
+            request,
+            taken_over,
+            connected,
+            left,
+        } = lost;
+        let text = format!("{nth:2} {taken_over:5.1?} {connected:5.1?} {left:5.1?} {request}");
+        println!("{text}");
+        if *taken_over > config().lease + STILL + BUSY || connected.max(left) > &(STILL + BUSY) {
+            late.push(text);
+        }
+    }
+    let lost = all.iter().filter(|lost| !lost.request.is_empty()).count();
+    assert!(lost > REQUESTS / 2, "only {lost} were lost");
+    assert!(late.is_empty(), "{late:#?}");
+}
+
+/// N12: dead letters are listed whichever request is lost, or comes to a server that does not know the new consumer yet (503).
+#[tokio::test]
+async fn whichever_request_is_lost_dead_letters_are_listed() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        dead_letters: Some("dead".into()),
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let context = jetstream::new(client);
+    for n in 0..3 {
+        let stored = context.publish("dead", n.to_string().into()).await;
+        stored.unwrap().await.unwrap();
+    }
+    let proxy = Swallow::start(server.url()).await;
+    let client = proxy.client().await;
+    proxy.lose(usize::MAX - 1);
+    dead_letter::list(&client, &config, 0, 10).await.unwrap();
+    let requests = proxy.requests();
+    // The first one looks for the stream: its limit is the client's.
+    for (nth, request) in requests.iter().enumerate().skip(1) {
+        for misdirected in [false, true] {
+            match misdirected {
+                false => proxy.lose(nth),
+                true => proxy.misdirect(nth),
+            }
+            let list = dead_letter::list(&client, &config, 0, 10);
+            let list = timeout(STILL + BUSY, list).await;
+            let list = list.unwrap_or_else(|_| panic!("{request} is lost: {misdirected}"));
+            let letters = list.unwrap_or_else(|error| panic!("{request} is lost: {error}"));
+            assert_eq!(letters.len(), 3, "{request} is lost");
+        }
+    }
+}
+
+/// N12: the consumer by which a replica sees what the others do may die with its server, without a word.
+#[tokio::test]
+async fn a_replica_sees_the_others_again_when_its_watcher_has_died() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    // With a short one a replica finds out by itself that the others' leases have ended.
+    let config = Config {
+        lease: Duration::from_secs(8),
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let log = Log::default();
+    let first = Replica::logging(&server, &config, "a", &log).await;
+    let second = Replica::logging(&server, &config, "b", &log).await;
+    until("each owns its half", async || {
+        first.fleet.owned().len() == 2 && second.fleet.owned().len() == 2
+    })
+    .await;
+    let bucket = jetstream::new(client).get_stream("KV_WORK-owners").await;
+    let bucket = bucket.unwrap();
+    let watchers: Vec<String> = bucket.consumer_names().try_collect().await.unwrap();
+    assert_eq!(watchers.len(), 2);
+    for watcher in watchers {
+        bucket.delete_consumer(&watcher).await.unwrap();
+    }
+    first.leave().await;
+    let began = Instant::now();
+    until("the other one has all", async || {
+        second.fleet.owned().len() == 4
+    })
+    .await;
+    let took = began.elapsed();
+    println!("after {took:?}");
+    assert!(took < STILL + BUSY, "{took:?}");
+}
+
+/// N12: a key whose payload cannot be read again waits for a limit, too.
+#[tokio::test]
+async fn a_payload_that_is_read_again() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let _replica = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            let wait = Duration::from_millis(500);
+            async move { Verdict::RetryAfter("bad".to_owned(), wait) }
+        })
+        .await
+    };
+    producer.add("key", "").await.unwrap();
+    until("it has failed", async || count(&log, "key") == 1).await;
+    proxy.lose_named(Some("STREAM.MSG.GET.WORK"));
+    until("it is read", async || {
+        proxy
+            .requests()
+            .iter()
+            .any(|subject| subject.contains("STREAM.MSG.GET.WORK"))
+    })
+    .await;
+    proxy.lose_named(None);
+    let began = Instant::now();
+    until("it is tried again", async || count(&log, "key") > 1).await;
+    let took = began.elapsed();
+    println!("after {took:?}");
+    assert!(took < STILL + BUSY, "{took:?}");
+}
+
+/// N8, N12: a new owner reads the counts of all failing keys with a few requests, before healthy keys are delivered.
+#[tokio::test]
+async fn the_counts_of_failing_keys_are_read_together() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let batch = (0..300).map(|n| (format!("bad-{n}"), String::new()));
+    stored(&producer, batch).await;
+    let log = Log::default();
+    let first = {
+        let log = log.clone();
+        Replica::start(&server, &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async { Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(3600)) }
+        })
+        .await
+    };
+    until("all have failed", async || count(&log, "bad-") == 300).await;
+    first.leave().await;
+    let proxy = Swallow::start(server.url()).await;
+    let _second = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "b", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            pending()
+        })
+        .await
+    };
+    until("one is tried again", async || count(&log, "bad-") > 300).await;
+    let attempts = log.lock().unwrap()[300..]
+        .iter()
+        .map(|seen| seen.attempt)
+        .max();
+    assert_eq!(attempts, Some(2));
+    let requests = proxy.requests();
+    assert!(
+        requests.len() < 50,
+        "{} requests: {requests:?}",
+        requests.len()
+    );
+}
+
+/// N12: a take-over writes no record for each key that the killed replica had received, if nothing follows from it.
+#[tokio::test]
+async fn a_take_over_writes_nothing_for_what_was_received() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let batch = (0..300).map(|n| (format!("key-{n}"), String::new()));
+    stored(&producer, batch).await;
+    let log = Log::default();
+    let killed = {
+        let log = log.clone();
+        replica(server.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            pending()
+        })
+        .await
+    };
+    until("it has begun", async || count(&log, "key-") == 8).await;
+    killed.running.abort();
+    let proxy = Swallow::start(server.url()).await;
+    let _second = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "b", move |delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            async { Verdict::Ok(Outcome::Done) }
+        })
+        .await
+    };
+    until("all are handled", async || count(&log, "key-") == 308).await;
+    let requests = proxy.requests();
+    assert!(requests.len() < 100, "{} requests", requests.len());
+}

@@ -1,0 +1,175 @@
+//! N13: a partition with work whose messages do not come for a second is told, with the reason, whatever it is, and so is the end of it.
+
+mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
+
+use std::future::pending;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use keyqueue_nats::{Config, Event, Fleet, Producer, create};
+use servers::nats::Server;
+use servers::until;
+use time::OffsetDateTime;
+use tokio::time::timeout;
+
+use common::{DONE, Log, Replica, count, one, replica};
+use swallow::Swallow;
+
+/// A second, what it takes to see that something is wrong, and a busy machine.
+const SOON: Duration = Duration::from_secs(6);
+
+/// The reason of the next event that tells that messages do not come.
+async fn stalled(events: &mut (impl Stream<Item = Event> + Unpin)) -> String {
+    let told = async {
+        loop {
+            if let Some(Event::Stalled { reason, .. }) = events.next().await {
+                return reason;
+            }
+        }
+    };
+    let reason = timeout(SOON, told).await.expect("it is told");
+    println!("{reason}");
+    reason
+}
+
+async fn receiving(events: &mut (impl Stream<Item = Event> + Unpin)) {
+    let told = async { while !matches!(events.next().await, Some(Event::Receiving(_))) {} };
+    timeout(SOON, told).await.expect("the end is told");
+}
+
+/// Somebody pauses the consumer, and resumes it. The replica leaves it as it is.
+#[tokio::test]
+async fn a_paused_consumer() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let log = Log::default();
+    let replica = Replica::logging(&server, &config, "a", &log).await;
+    let mut events = replica.fleet.events();
+    producer.add("first", "").await.unwrap();
+    until("it comes", async || count(&log, "first") == 1).await;
+
+    let stream = jetstream::new(client).get_stream("WORK-1-0").await.unwrap();
+    let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+    let end = OffsetDateTime::now_utc() + Duration::from_secs(600);
+    stream.pause_consumer(&names[0], end).await.unwrap();
+    producer.add("second", "").await.unwrap();
+    let reason = stalled(&mut events).await;
+    assert!(reason.contains("paused"), "{reason}");
+    assert_eq!(count(&log, "second"), 0);
+    stream.resume_consumer(&names[0]).await.unwrap();
+    receiving(&mut events).await;
+    until("it comes", async || count(&log, "second") == 1).await;
+}
+
+/// The connection is new, and the server does not reply to what the partition needs.
+#[tokio::test]
+async fn a_request_that_is_lost_after_the_connection_was() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let replica = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(common::Seen::of(&delivery));
+            async { DONE }
+        })
+        .await
+    };
+    producer.add("first", "").await.unwrap();
+    until("it comes", async || count(&log, "first") == 1).await;
+    let mut events = replica.fleet.events();
+    proxy.lose_named(Some("CONSUMER.CREATE.WORK"));
+    proxy.break_all();
+    producer.add("second", "").await.unwrap();
+    let reason = stalled(&mut events).await;
+    assert!(reason.contains("creating the consumer"), "{reason}");
+    proxy.lose_named(None);
+    receiving(&mut events).await;
+    until("it comes", async || count(&log, "second") == 1).await;
+}
+
+/// The replica cannot renew its lease, and leaves the partition's consumers alone until it has.
+#[tokio::test]
+async fn the_lease_of_its_own() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = one();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    producer.add("first", "").await.unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let replica = {
+        let log = log.clone();
+        replica(proxy.client().await, &config, "a", move |delivery| {
+            log.lock().unwrap().push(common::Seen::of(&delivery));
+            async { DONE }
+        })
+        .await
+    };
+    // Before that the epoch may not be noted, which is told as another stall.
+    until("it comes", async || count(&log, "first") == 1).await;
+    let mut events = replica.fleet.events();
+    proxy.lose_named(Some("$KV."));
+    while !matches!(events.next().await, Some(Event::Suspended { .. })) {}
+    proxy.break_all();
+    let reason = stalled(&mut events).await;
+    assert!(reason.contains("waiting for the lease"), "{reason}");
+    proxy.lose_named(None);
+    receiving(&mut events).await;
+}
+
+/// A replica was killed, and the one that takes its partition over has to wait for its lease: also if it is its own former self.
+#[tokio::test]
+async fn the_lease_of_a_replica_that_was_killed() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        lease: Duration::from_secs(6),
+        ..one()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client.clone(), &config).unwrap();
+    let killed = replica(client.clone(), &config, "a", |_| pending()).await;
+    until("it owns", async || killed.fleet.owned().len() == 1).await;
+    killed.running.abort();
+    producer.add("key", "").await.unwrap();
+
+    let fleet = Fleet::join(client, config, "a").await.unwrap();
+    let mut events = fleet.events();
+    let log = Log::default();
+    let running = tokio::spawn({
+        let (fleet, log) = (fleet.clone(), log.clone());
+        let handler = move |delivery| {
+            log.lock().unwrap().push(common::Seen::of(&delivery));
+            async {}
+        };
+        async move { fleet.run(8, handler).await }
+    });
+    let reason = stalled(&mut events).await;
+    assert!(
+        reason.starts_with("a.") && reason.contains("6s"),
+        "{reason}"
+    );
+    assert_eq!(count(&log, "key"), 0);
+    receiving(&mut events).await;
+    until("it comes", async || count(&log, "key") == 1).await;
+    fleet.leave(Duration::from_secs(10)).await;
+    running.await.unwrap().unwrap();
+}
