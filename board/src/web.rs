@@ -3,11 +3,11 @@
 //! Each page is a view: a function from the board to HTML and to JSON, which is blocking work. A browser gets the page; its
 //! script gets the live part of the same address as a stream of events, or once, by the `Accept` header; a program gets JSON.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{OriginalUri, Path, Query, State};
-use axum::middleware::map_response;
+use axum::extract::{OriginalUri, Path, Query, Request, State};
+use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use axum::{Router, http};
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tokio::runtime::Handle;
 
 use crate::act::act;
-use crate::csrf::Token;
+use crate::csrf::{self, Token};
 use crate::pages::{self, Problem, View};
 use crate::place::Kind;
 use crate::policy::{Action, Asked};
@@ -50,6 +50,7 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
         .route("/q/{queue}/dead/{id}", get(letter))
         .route("/q/{queue}/do", post(act))
         .fallback(not_found)
+        .layer(from_fn_with_state(board.clone(), known_host))
         .layer(map_response(secure))
         .with_state(board)
 }
@@ -66,10 +67,6 @@ pub(crate) struct Params {
     pub(crate) format: String,
     /// The page loads itself again, for browsers without scripts.
     pub(crate) refresh: String,
-    /// What was done, after an action.
-    pub(crate) said: String,
-    pub(crate) count: String,
-    pub(crate) partial: String,
 }
 
 /// Reads a number, 0 if there is none.
@@ -127,6 +124,36 @@ impl Context {
             queue,
             request: &self.parts,
         })
+    }
+
+    /// Returns the beginning of a query for what this page is about, to be continued.
+    pub(crate) fn query(&self) -> String {
+        let params = &self.params;
+        let mut query = String::from("?");
+        for (name, value) in [
+            ("state", &params.state),
+            ("search", &params.search),
+            ("from", &params.from),
+            ("id", &params.id),
+            ("at", &params.at),
+        ] {
+            if !value.is_empty() {
+                query.extend([name, "=", &pages::path(value), "&"]);
+            }
+        }
+        query
+    }
+
+    /// Returns where an action leads from here, relative to its address: to this list, with its search and its page, or to
+    /// the list that has what this page is about.
+    pub(crate) fn back(&self) -> String {
+        let mut path = self.parts.uri.path().split('/').skip(3);
+        match (path.next(), path.next()) {
+            (Some(list @ ("keys" | "dead")), None) => list.to_owned() + &self.query(),
+            (Some("key"), _) => "keys".into(),
+            (Some("dead"), _) => "dead".into(),
+            _ => String::new(),
+        }
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
@@ -303,6 +330,21 @@ async fn js() -> Response {
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Refuses requests that call this service by a name that is not its own.
+async fn known_host(State(board): State<Board>, request: Request, next: Next) -> Response {
+    let original = request.extensions().get::<OriginalUri>();
+    let uri = original.map_or(request.uri(), |uri| uri);
+    let refused = {
+        let hosts = &board.0.hosts;
+        let hosts = hosts.read().unwrap_or_else(PoisonError::into_inner);
+        csrf::stranger(request.headers(), uri, &hosts).map(Problem::stranger)
+    };
+    match refused {
+        Some(problem) => problem.into_response(),
+        None => next.run(request).await,
+    }
 }
 
 /// Sets the headers that all responses have.

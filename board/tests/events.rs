@@ -90,8 +90,8 @@ async fn of_a_fleet(site: &Site, log: &Log) {
     letter.await.unwrap();
     site.board.add_fleet("hooks", client, config).unwrap();
     let drop = [("action", "drop_letter"), ("letter", "1")];
-    site.post_to("/queues/f/hooks/do", "bob", &drop).await;
-    site.post_to("/queues/f/hooks/do", "alice", &drop).await;
+    site.sure("/queues/f/hooks/do", "bob", &drop).await;
+    site.sure("/queues/f/hooks/do", "alice", &drop).await;
     let log = log.0.lock().unwrap();
     let [refused, done] = &log[..] else {
         panic!("{log:?}")

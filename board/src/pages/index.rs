@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{Problem, View, json, path};
+use super::{Problem, View, foreign, json, path};
 use crate::rows::Summary;
+use crate::text;
 use crate::web::Context;
 
 /// A fleet, without a request to its server.
@@ -59,7 +60,7 @@ pub(crate) fn view(at: &Context) -> Result<View, Problem> {
                     tbody {
                         @for queue in &summaries {
                             tr {
-                                td data-label="Queue" { a href={ (at.root) "q/" (path(&queue.name)) } { bdi { (queue.name) } } }
+                                td data-label="Queue" { a href={ (at.root) "q/" (path(&queue.name)) } { (foreign(&text::cut(&queue.name, text::IN_TABLE))) } }
                                 td.n data-label="Queued" { (queue.queued) }
                                 td.n data-label="Dead letters" { @if let Some(count) = queue.dead_letters { (count) } }
                                 td data-label="State" { span.state { (queue.state) } }
@@ -92,7 +93,7 @@ fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
             tbody {
                 @for fleet in fleets {
                     tr {
-                        td data-label="Fleet" { a href={ (at.root) "f/" (path(fleet.name)) } { bdi { (fleet.name) } } }
+                        td data-label="Fleet" { a href={ (at.root) "f/" (path(fleet.name)) } { (foreign(&text::cut(fleet.name, text::IN_TABLE))) } }
                         td data-label="Streams" { (fleet.stream) }
                         td data-label="Server" { span.state { (fleet.server) } }
                     }

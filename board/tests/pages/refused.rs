@@ -114,13 +114,17 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
         (
             &[
                 ("origin", "https://evil.example"),
-                ("host", "board"),
+                ("host", "localhost"),
                 ("cookie", &cookie),
             ],
             token,
         ),
         (
-            &[("origin", "null"), ("host", "board"), ("cookie", &cookie)],
+            &[
+                ("origin", "null"),
+                ("host", "localhost"),
+                ("cookie", &cookie),
+            ],
             token,
         ),
     ];
@@ -142,7 +146,7 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
     let page = site.get("/queues").await;
     let cookie = page.headers["set-cookie"].to_str().unwrap();
     assert!(
-        cookie.contains("SameSite=Strict") && cookie.contains("HttpOnly"),
+        cookie.contains("SameSite=Lax") && cookie.contains("HttpOnly"),
         "{cookie}"
     );
     // A link does nothing.
@@ -150,6 +154,24 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
         .get_as("alice", "/queues/q/mails/do?action=drain")
         .await;
     assert_eq!(get.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test] // X7
+async fn a_name_that_resolves_to_the_board_is_not_the_board() {
+    let site = site().await;
+    let site = &site;
+    let ask = |host: &'static str| async move {
+        let request = Request::get("/queues/q/mails").header("host", host);
+        site.send(request.body(Body::empty()).unwrap()).await
+    };
+    let refused = ask("evil.test:8080").await;
+    assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST);
+    refused.has(&["does not know the name \"evil.test:8080\"", "Board::hosts"]);
+    refused.lacks(&["mails"]);
+    let _same_board = site.board.clone().hosts(["Evil.test"]);
+    for host in ["evil.test:8080", "127.0.0.1", "localhost:80"] {
+        assert_eq!(ask(host).await.status, StatusCode::OK, "{host}");
+    }
 }
 
 #[tokio::test]
