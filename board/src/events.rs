@@ -60,6 +60,12 @@ impl Drop for Viewer {
     }
 }
 
+/// Returns the parts of a page before and after its pictures.
+fn without_pictures(html: &str) -> (&str, &str) {
+    let (before, rest) = html.split_once("<figure").unwrap_or((html, ""));
+    (before, rest.rsplit("</figure>").next().unwrap_or_default())
+}
+
 struct Events(mpsc::Receiver<Event>);
 
 impl Stream for Events {
@@ -105,7 +111,9 @@ pub(crate) fn stream(
                 None => ("end", Problem::panicked().note().into_string()),
             };
             let is_same = html == before;
-            if !is_same || sent.elapsed() >= SILENCE {
+            // The pictures move each second, also those of an idle queue.
+            let is_quiet = is_same || without_pictures(&html) == without_pictures(&before);
+            if !is_quiet || sent.elapsed() >= SILENCE {
                 let event = match is_same {
                     true => Ok(Event::default().event("same").data("-")),
                     false => Event::default().event(name).json_data(&html),

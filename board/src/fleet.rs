@@ -56,11 +56,8 @@ impl Fleet {
     }
 
     /// Returns whether there is a connection to the server, without a request.
-    pub(crate) fn connection(&self) -> &'static str {
-        match self.client.connection_state() {
-            State::Connected => "connected",
-            State::Pending | State::Disconnected => "not connected",
-        }
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     /// Returns a status that is as new as is reasonable.

@@ -107,7 +107,7 @@ pub(crate) fn page(
 
 /// Returns a letter with all of its text.
 pub(crate) fn one(store: &dyn LetterStore, id: LetterId) -> Result<Letter, Refused> {
-    let found = store.page(id.number, 1, text::WHOLE)?.pop();
+    let found = store.page(id.number, 1, text::LINES)?.pop();
     match found.filter(|letter| letter.id.number == id.number) {
         None => Err(Refused::NoLetter(id.number)),
         Some(letter) if letter.id != id => Err(Refused::OtherLetter(id.number)),

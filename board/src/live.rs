@@ -189,9 +189,10 @@ where
             keys.looked += page.counts.queued + page.counts.processing + page.counts.delayed;
             for key in &page.keys {
                 let is_meant = !is_search
-                    || text::beginning(key.key(), &*self.key, text::WHOLE)
-                        .0
-                        .contains(&wanted.search);
+                    || text::finds(
+                        &wanted.search,
+                        &text::shown(key.key(), &*self.key, text::WHOLE),
+                    );
                 if is_meant {
                     keys.rows.push(self.row(key, from, text::IN_TABLE));
                 }
@@ -204,7 +205,7 @@ where
 
     fn key(&self, key: &KeyId) -> Option<Row> {
         let queue = self.queue.upgrade()?;
-        self.with_key(&queue, key, |key, at| self.row(key, at, text::WHOLE))
+        self.with_key(&queue, key, |key, at| self.row(key, at, text::LINES))
     }
 
     fn letter_store(&self) -> Option<&dyn LetterStore> {

@@ -113,7 +113,7 @@ impl Letter {
         let value = self.value.as_deref().unwrap_or_default();
         [&self.key, &self.error, value]
             .iter()
-            .any(|text| text.contains(search))
+            .any(|text| text::finds(search, text))
     }
 
     /// Cuts its texts for a table.

@@ -14,12 +14,15 @@ use axum::{Router, http};
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use tokio::runtime::Handle;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
 
 use crate::act::act;
 use crate::csrf::{self, Token};
-use crate::pages::{self, Problem, View};
+use crate::pages::{self, Problem, Tab, View};
 use crate::place::Kind;
 use crate::policy::{Action, Asked};
 use crate::{Board, events};
@@ -43,6 +46,7 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
         .route("/", get(index))
         .route("/board.css", get(css))
         .route("/board.js", get(js))
+        .route("/board.svg", get(icon))
         .route("/q/{queue}", get(queue))
         .route("/q/{queue}/keys", get(keys))
         .route("/q/{queue}/key", get(key))
@@ -52,6 +56,7 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
         .fallback(not_found)
         .layer(from_fn_with_state(board.clone(), known_host))
         .layer(map_response(secure))
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(256)))
         .with_state(board)
 }
 
@@ -61,6 +66,7 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
 pub(crate) struct Params {
     pub(crate) state: String,
     pub(crate) search: String,
+    pub(crate) sort: String,
     pub(crate) from: String,
     pub(crate) id: String,
     pub(crate) at: String,
@@ -133,6 +139,7 @@ impl Context {
         for (name, value) in [
             ("state", &params.state),
             ("search", &params.search),
+            ("sort", &params.sort),
             ("from", &params.from),
             ("id", &params.id),
             ("at", &params.at),
@@ -142,6 +149,20 @@ impl Context {
             }
         }
         query
+    }
+
+    /// Returns the name in the address of what the page is about.
+    pub(crate) fn name(&self) -> Option<String> {
+        let name = self.parts.uri.path().split('/').nth(2)?;
+        Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
+    }
+
+    pub(crate) fn tab(&self) -> Tab {
+        match self.parts.uri.path().split('/').nth(3) {
+            Some("dead") => Tab::Letters,
+            Some("keys" | "key") => Tab::Keys,
+            _ => Tab::Queue,
+        }
     }
 
     /// Returns where an action leads from here, relative to its address: to this list, with its search and its page, or to
@@ -307,7 +328,7 @@ async fn letter(
 }
 
 async fn not_found((State(board), Query(params), parts): Asks) -> Response {
-    // A nested router's first page has no slash at its end; with one it comes here.
+    // With a slash at its end, if the board is nested as a service.
     if parts.uri.path().trim_matches('/').is_empty() && parts.method == http::Method::GET {
         return respond(board, parts, params, pages::index::view).await;
     }
@@ -326,6 +347,10 @@ async fn js() -> Response {
         "text/javascript; charset=utf-8",
         include_str!("../assets/board.js"),
     )
+}
+
+async fn icon() -> Response {
+    asset("image/svg+xml", include_str!("../assets/board.svg"))
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
@@ -356,7 +381,7 @@ async fn secure(mut response: Response) -> Response {
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
-        (header::VARY, "accept, cookie"),
+        (header::VARY, "accept, accept-encoding, cookie"),
         (
             HeaderName::from_static("cross-origin-resource-policy"),
             "same-origin",

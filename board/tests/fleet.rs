@@ -108,12 +108,13 @@ async fn a_fleet_shows_its_partitions_and_those_that_nobody_owns_first() {
         .has(&["f/hooks", "Fleets of replicas", "connected", "q/mails"]);
     let fleets = site.json("/queues").await["fleets"].take();
     assert_eq!(
-        (&fleets[0]["name"], &fleets[0]["stream"]),
-        (&"hooks".into(), &"WORK".into())
+        (&fleets[0]["name"], &fleets[0]["unowned"]),
+        (&"hooks".into(), &4.into())
     );
     let page = site.get("/queues/f/hooks").await;
     assert_eq!(page.status, StatusCode::OK);
     assert_eq!(page.text.matches(">unowned<").count(), 5, "{}", page.text); // and the number
+    page.has(&["<div class=\"bad\"><dt>unowned"]);
     page.has(&["Partitions", "href=\"./../f/hooks/dead\"", "All queues"]);
 
     // Partition 2 has an owner, partition 3 one that has ended.
@@ -398,7 +399,10 @@ async fn a_server_that_is_away_is_named_in_time_and_a_live_page_goes_on() {
         page.has(&[
             "the server of the fleet WORK has not responded for 2 s",
             "All queues",
+            "<h1 tabindex=\"-1\">hooks<",
+            "Partitions</a>",
         ]);
+        page.lacks(&["Bad Gateway</h1>"]);
     }
     let request = Request::get("/queues/f/hooks").header("accept", "application/json");
     let json = hooks.site.send(request.body(Body::empty()).unwrap()).await;

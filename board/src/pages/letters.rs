@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, ago, button, counted, foreign, form_of, json, link, path};
+use super::{Problem, Tab, View, ago, button, clock, counted, foreign, form_of, json, link, path};
 use crate::act;
 use crate::board::lock;
 use crate::letters::{self, Job, Verb};
@@ -192,9 +192,9 @@ pub(crate) fn one(at: &Context, name: &str, id: &str) -> Result<View, Problem> {
         h2 { "History" }
         ul {
             li { (counted(usize::try_from(letter.attempts).unwrap_or(usize::MAX), "attempt")) }
-            @if let Some(first) = letter.first { li { "given up for the first time " (ago(first)) } }
+            @if let Some(first) = letter.first { li { "given up for the first time at " (clock(first)) ", " (ago(first)) } }
             li {
-                "given up the last time " (ago(letter.last))
+                "given up the last time at " (clock(letter.last)) ", " (ago(letter.last))
                 @if let Some(reason) = &letter.reason { ": " (reason) }
             }
         }

@@ -87,6 +87,7 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (view.title) " · queues" }
                 link rel="stylesheet" href={ (root) "board.css" };
+                link rel="icon" href={ (root) "board.svg" };
                 script src={ (root) "board.js" } defer {}
                 @if let Some(seconds) = refresh {
                     meta http-equiv="refresh" content=(seconds);
@@ -259,7 +260,12 @@ fn plain_form(
 
 /// One of the numbers at the head of a page.
 fn number(what: &str, number: &str) -> Markup {
-    html! { div { dt { (what) } dd { (number) } } }
+    number_that(false, what, number)
+}
+
+/// One of them that tells of a problem, if it does.
+fn number_that(is_bad: bool, what: &str, number: &str) -> Markup {
+    html! { div.bad[is_bad] { dt { (what) } dd { (number) } } }
 }
 
 /// Writes a number with what it counts: `1 letter`, `2 letters`.

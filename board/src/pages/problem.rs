@@ -100,9 +100,11 @@ impl Problem {
             true => (html! {}, self.note()),
             false => (self.note(), html! {}),
         };
+        // Not the heading of the problem, which would be there when that has passed.
+        let name = at.name().filter(|_| self.is_passing());
         let view = View {
-            title,
-            queue: None,
+            title: name.clone().unwrap_or(title),
+            queue: name.map(|name| (name, at.tab())),
             still,
             live,
             json: serde_json::Value::Null,

@@ -25,6 +25,23 @@ async fn the_first_page_lists_the_queues() {
         (&all[0]["dead_letters"], &all[0]["pausable"]),
         (&0.into(), &true.into())
     );
+    let other = std::sync::Arc::new(keyqueue::WorkQueue::from_iter(0..9));
+    site.board
+        .add("zebra", keyqueue_board::Shown::display(&other))
+        .unwrap();
+    let held = site.queue().try_get().unwrap();
+    for (query, names) in [
+        ("sort=queued", &["zebra", "mails"][..]),
+        ("sort=in_hand", &["mails", "zebra"]),
+        ("sort=x", &["mails", "zebra"]),
+        ("search=ZEB", &["zebra"]),
+        ("search=none", &[]),
+    ] {
+        let all = site.json(&format!("/queues?{query}")).await["queues"].take();
+        let all = all.as_array().unwrap().iter();
+        assert!(all.map(|queue| &queue["name"]).eq(names), "{query}");
+    }
+    drop(held);
     let empty = Router::<()>::new().merge(Board::new().router());
     let page = empty.oneshot(Request::get("/").body(Body::empty()).unwrap());
     let body = page
@@ -158,6 +175,13 @@ async fn dead_letters_show_key_error_and_history() {
     );
     let found = site.json("/queues/q/mails/dead?search=bad-11").await;
     assert_eq!(found["rows"].as_array().unwrap().len(), 10);
+    site.queue().add("b/bad\nline <2>\n\tat\u{1b}".into());
+    site.work().await;
+    let one = site.get("/queues/q/mails/dead/120").await;
+    one.has(&[
+        "b/bad\nline &lt;2&gt;\n\\tat\\u{1b}",
+        " UTC, <time datetime=\"20",
+    ]);
     let one = site.get("/queues/q/mails/dead/7").await;
     one.has(&["a/bad-007", "1 attempt<", "given up by the worker"]);
     assert_eq!(
