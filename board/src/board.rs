@@ -229,7 +229,7 @@ impl Board {
         self
     }
 
-    /// Returns the pages, to be nested into a service: `app.nest("/queues", board.router())`.
+    /// Returns the pages, to be nested into a service: `app.nest_service("/queues", board.router())`.
     ///
     /// It needs a tokio runtime with a timer, which `axum::serve` has. Whoever reaches it sees keys, values and errors: put
     /// it behind the service's own layer that checks who it is.

@@ -123,16 +123,14 @@ pub(crate) fn count(
     within: Duration,
 ) -> Result<(usize, u64), Refused> {
     let end = Instant::now() + within;
-    let (mut count, mut newest, mut next) = (0, 0, Some(0));
-    while let Some(from) = next
-        && Instant::now() < end
-    {
+    let (mut count, mut from, mut newest) = (0, 0, 0);
+    while Instant::now() < end {
         let page = store.page(from, STEP, text::WHOLE)?;
+        let Some(last) = page.last() else { break };
+        from = last.id.number.saturating_add(1);
         for letter in page.iter().filter(|letter| letter.matches(search)) {
             (count, newest) = (count + 1, letter.id.number);
         }
-        let last = page.last().filter(|_| page.len() == STEP);
-        next = last.and_then(|letter| letter.id.number.checked_add(1));
     }
     Ok((count, newest))
 }

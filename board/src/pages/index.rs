@@ -51,8 +51,8 @@ struct Fleet<'a> {
     name: &'a str,
     stream: &'a str,
     server: String,
-    partitions: Option<usize>,
-    unowned: Option<usize>,
+    partitions: Option<u64>,
+    unowned: Option<u64>,
     messages: Option<u64>,
     dead_letters: Option<u64>,
 }
@@ -109,8 +109,8 @@ pub(crate) fn view(at: &Context) -> Result<View, Problem> {
                     Some(Ok(_)) => "connected".into(),
                     Some(Err(refused)) => refused.to_string(),
                 },
-                partitions: seen.map(|status| status.partitions.len()),
-                unowned: seen.map(|status| status.unowned()),
+                partitions: seen.map(|status| status.partitions.len() as u64),
+                unowned: seen.map(|status| status.unowned() as u64),
                 messages: seen.map(messages),
                 dead_letters: seen.and_then(|status| status.dead_letters),
             }
@@ -191,10 +191,12 @@ fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
                 tr {
                     td data-label="Fleet" { (link(at, "f", fleet.name)) }
                     td data-label="Streams" { (fleet.stream) }
-                    td.n data-label="Partitions" { (fleet.partitions.map(|count| count.to_string()).unwrap_or_default()) }
-                    td.n.bad[fleet.unowned > Some(0)] data-label="Unowned" { (fleet.unowned.map(|count| count.to_string()).unwrap_or_default()) }
-                    td.n data-label="Messages" { (fleet.messages.map(|count| count.to_string()).unwrap_or_default()) }
-                    td.n data-label="Dead letters" { (fleet.dead_letters.map(|count| count.to_string()).unwrap_or_default()) }
+                    @for (title, count) in [
+                        ("Partitions", fleet.partitions), ("Unowned", fleet.unowned),
+                        ("Messages", fleet.messages), ("Dead letters", fleet.dead_letters),
+                    ] {
+                        td.n.bad[title == "Unowned" && count > Some(0)] data-label=(title) { @if let Some(count) = count { (count) } }
+                    }
                     td data-label="Server" { span.bad[fleet.server != "connected"] { (fleet.server) } }
                 }
             } }

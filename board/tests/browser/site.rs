@@ -1,8 +1,6 @@
 //! A board on a real port, with a queue that has something of everything.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,9 +8,8 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Failures, Running, Verdict, Workers};
 use keyqueue::{DefaultHasher, WorkQueue};
 use keyqueue_board::{Board, Shown};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
 pub(crate) type Queue = WorkQueue<String>;
 
@@ -20,59 +17,27 @@ pub(crate) struct Site {
     pub(crate) queue: Arc<Queue>,
     pub(crate) letters: DeadLetters<String>,
     workers: Option<Running<String, DefaultHasher>>,
-    pub(crate) wires: Wires,
+    pub(crate) server: Server,
+    /// While this is locked, the server does not get on with a page that has groups.
+    pub(crate) hang: Arc<Mutex<()>>,
     address: String,
 }
 
-/// The connections to a service, which can be made to hang, or be cut.
-pub(crate) struct Wires {
-    address: SocketAddr,
-    hang: Arc<AtomicBool>,
-    all: JoinHandle<()>,
+/// The runtime of a service, with its connections.
+pub(crate) struct Server(Option<Runtime>);
+
+impl Server {
+    /// Ends it in the midst of all.
+    pub(crate) fn kill(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
-impl Wires {
-    async fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let hang = Arc::new(AtomicBool::new(false));
-        let hangs = Arc::clone(&hang);
-        let all = tokio::spawn(async move {
-            let mut open = JoinSet::new();
-            while let Ok((mut near, _)) = listener.accept().await {
-                let hangs = Arc::clone(&hangs);
-                open.spawn(async move {
-                    let mut far = TcpStream::connect(to).await.unwrap();
-                    let (mut up, mut down) = (vec![0; 9999], vec![0; 9999]);
-                    loop {
-                        while hangs.load(Ordering::Relaxed) {
-                            tokio::time::sleep(Duration::from_millis(50)).await;
-                        }
-                        let sent = tokio::select! {
-                            read = near.read(&mut up) => (read, true),
-                            read = far.read(&mut down) => (read, false),
-                        };
-                        let done = match sent {
-                            (Ok(count @ 1..), true) => far.write_all(&up[..count]).await,
-                            (Ok(count @ 1..), false) => near.write_all(&down[..count]).await,
-                            _ => return,
-                        };
-                        if done.is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-        });
-        Wires { address, hang, all }
-    }
-
-    pub(crate) fn hang(&self, hangs: bool) {
-        self.hang.store(hangs, Ordering::Relaxed);
-    }
-
-    pub(crate) fn cut(&self) {
-        self.all.abort();
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -94,22 +59,29 @@ impl Site {
             key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
             _ => Verdict::Retry("no route to host".to_owned()),
         });
+        let hang = Arc::new(Mutex::default());
+        let hangs = Arc::clone(&hang);
         let shown = Shown::display(&queue)
-            .groups(|group: &String, f| f.write_str(group))
+            .groups(move |group: &String, f| {
+                let _waits = hangs.lock();
+                f.write_str(group)
+            })
             .dead_letters(&letters)
             .failures(&failures);
         let board = Board::new().allow(|_| Some("operator".into()));
         board.add("mails", shown).unwrap();
         let app = Router::new().nest("/queues", board.router());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let wires = Wires::start(listener.local_addr().unwrap()).await;
-        let address = format!("http://{}/queues", wires.address);
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        let address = format!("http://{}/queues", listener.local_addr().unwrap());
+        let listener = listener.into_std().unwrap();
+        let server = Runtime::new().unwrap();
+        server.spawn(async { axum::serve(TcpListener::from_std(listener)?, app).await });
         let site = Site {
             queue,
             letters,
             workers: Some(workers.unwrap()),
-            wires,
+            server: Server(Some(server)),
+            hang,
             address,
         };
         site.queue

@@ -1,5 +1,7 @@
 //! Looking and acting, with and without scripts, and in two browsers at once.
 
+use std::sync::Arc;
+
 use keyqueue::State;
 use thirtyfour::By;
 
@@ -273,6 +275,7 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")] // X6
+#[allow(clippy::await_holding_lock, reason = "the server waits for it")]
 async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
     let Some(driver) = Driver::start().await else {
         return;
@@ -295,11 +298,12 @@ async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
     drop(held);
     // A service that hangs, and one that is gone.
     let old = "Not updated: the service does not respond. What is shown is old, as of 20";
-    site.wires.hang(true);
+    let hang = Arc::clone(&site.hang);
+    let hangs = hang.lock().unwrap();
     browser.shows_within(old, 20).await;
-    site.wires.hang(false);
+    drop(hangs);
     browser.shows_within("live, as of", 40).await;
-    site.wires.cut();
+    site.server.kill();
     browser.shows(old).await;
     browser.click("Pause").await;
     browser.shows("Perhaps not done").await;
@@ -330,6 +334,10 @@ async fn a_link_from_elsewhere_breaks_no_tab_and_another_name_shows_nothing() {
     browser.0.switch_to_window(first).await.unwrap();
     browser.click("Pause").await;
     browser.shows("The queue is paused.").await;
+    // That is told once, whoever pauses after that.
+    browser.0.refresh().await.unwrap();
+    browser.shows("State: paused").await;
+    assert!(!browser.text().await.contains("The queue is paused."));
     // A name of another site that resolves to this address.
     let port = site.at("").split(':').nth(2).unwrap().to_owned();
     let rebound = format!("http://evil.test:{port}/q/mails");

@@ -165,12 +165,33 @@ async fn a_name_that_resolves_to_the_board_is_not_the_board() {
         site.send(request.body(Body::empty()).unwrap()).await
     };
     let refused = ask("evil.test:8080").await;
-    assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST);
     refused.has(&["does not know the name \"evil.test:8080\"", "Board::hosts"]);
     refused.lacks(&["mails"]);
-    let _same_board = site.board.clone().hosts(["Evil.test"]);
-    for host in ["evil.test:8080", "127.0.0.1", "localhost:80"] {
+    let _same_board = site.board.clone().hosts(["Board.example"]);
+    for host in [
+        "localhost",
+        "LOCALHOST:8080",
+        "a.localhost:1",
+        "127.0.0.1:8080",
+        "10.0.0.7",
+        "[::1]:8080",
+        "board.Example.:443",
+    ] {
         assert_eq!(ask(host).await.status, StatusCode::OK, "{host}");
+    }
+    for host in [
+        "evil.test",
+        "localhost.evil.test",
+        "evilocalhost",
+        "127.0.0.1.evil.test",
+        "xboard.example",
+        "",
+    ] {
+        assert_eq!(
+            ask(host).await.status,
+            StatusCode::MISDIRECTED_REQUEST,
+            "{host}"
+        );
     }
 }
 
