@@ -295,13 +295,12 @@ async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
     assert!(!browser.text().await.contains("acme/kept"));
     run(&browser, "getSelection().empty()").await;
     browser.shows("acme/kept").await;
-    drop(held);
     // A service that hangs, and one that is gone.
     let old = "Not updated: the service does not respond. What is shown is old, as of 20";
     let hang = Arc::clone(&site.hang);
     let hangs = hang.lock().unwrap();
     browser.shows_within(old, 20).await;
-    drop(hangs);
+    drop((hangs, held));
     browser.shows_within("live, as of", 40).await;
     site.server.kill();
     browser.shows(old).await;
