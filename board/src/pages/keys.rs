@@ -3,7 +3,7 @@
 use keyqueue::{Cursor, Listed};
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, json, maybe, path};
+use super::{Problem, Tab, View, button, foreign, json, maybe, named, path};
 use crate::policy::Action;
 use crate::rows::{Keys, Row, Wanted};
 use crate::source::{KeyId, Refused};
@@ -166,10 +166,10 @@ fn actions(at: &Context, name: &str, row: &Row) -> Markup {
     let can_drop = row.due_in.is_some() || row.value.is_some();
     html! {
         @if row.due_in.is_some() {
-            (button(at, name, Action::RunNow, "Run now", &row.key, &fields))
+            (button(at, name, Action::RunNow, "Run now", &named(&row.key), &fields))
         }
         @if can_drop {
-            (button(at, name, Action::DropKey, "Drop", &row.key, &fields))
+            (button(at, name, Action::DropKey, "Drop", &named(&row.key), &fields))
         }
     }
 }

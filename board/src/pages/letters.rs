@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, ago, button, clock, counted, foreign, form_of, json, link, path};
+use super::{
+    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, json, link, named, path,
+};
 use crate::act;
 use crate::board::lock;
 use crate::letters::{self, Job, Verb};
@@ -86,7 +88,7 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
                     @for letter in &letters.rows {
                         tr {
                             @if ticks {
-                                td { input type="checkbox" name="letter" value=(letter.id) form="ticked" aria-label={ "Tick " (letter.key) }; }
+                                td { input type="checkbox" name="letter" value=(letter.id) form="ticked" aria-label={ "Tick " (named(&letter.key)) }; }
                             }
                             td data-label="Key" { a href={ (link(at, name)) "/dead/" (letter.id) } { (foreign(&letter.key)) } }
                             td data-label="Error" { (foreign(&letter.error)) }
@@ -139,7 +141,7 @@ fn actions(at: &Context, name: &str, letter: &Letter) -> Markup {
     let id = letter.id.to_string();
     html! {
         @for (_, action, verb, _) in VERBS {
-            (button(at, name, action, verb, &letter.key, &[("letter", &id)]))
+            (button(at, name, action, verb, &named(&letter.key), &[("letter", &id)]))
         }
     }
 }

@@ -313,14 +313,18 @@ pub(crate) fn clock(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// Returns a text from elsewhere, or what it is if there is nothing to see of it.
+pub(crate) fn named(text: &str) -> String {
+    match (text.trim(), text.chars().count()) {
+        ("", 0) => "(empty)".into(),
+        ("", count) => format!("({})", counted(count, "space")),
+        _ => text.to_owned(),
+    }
+}
+
 /// A text from elsewhere, which may be of any direction.
 pub(crate) fn foreign(text: &str) -> Markup {
-    html! {
-        @match text.trim().is_empty() {
-            false => bdi { (text) },
-            true => bdi.soft { "(" (counted(text.chars().count(), "space").replace("0 spaces", "empty")) ")" },
-        }
-    }
+    html! { bdi.soft[text.trim().is_empty()] { (named(text)) } }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, form, json, keys, maybe};
+use super::{Problem, Tab, View, button, foreign, form, json, keys, maybe, named};
 use crate::picture::pictures;
 use crate::policy::Action;
 use crate::rows::{Census, Group, Summary};
@@ -110,12 +110,12 @@ fn group_actions(at: &Context, name: &str, group: &Group) -> Markup {
         @if at.may(name, Action::HoldGroup) {
             (form(at, name, Action::HoldGroup, &fields, html! {
                 input type="number" name="seconds" min="1" max="86400" value="60" required
-                    aria-label={ "Seconds to hold " (group.name) };
-                " " button type="submit" aria-label={ "Hold " (group.name) } { "Hold" }
+                    aria-label={ "Seconds to hold " (named(&group.name)) };
+                " " button type="submit" aria-label={ "Hold " (named(&group.name)) } { "Hold" }
             }))
         }
         @if group.held_for.is_some() {
-            (button(at, name, Action::ReleaseGroup, "Release", &group.name, &fields))
+            (button(at, name, Action::ReleaseGroup, "Release", &named(&group.name), &fields))
         }
     }
 }

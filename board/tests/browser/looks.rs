@@ -1,5 +1,7 @@
 //! What the pages look like: hostile keys, a phone, the dark, a keyboard, and what a screen reader is told.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use thirtyfour::{By, Key};
 
@@ -94,6 +96,43 @@ async fn a_phone_shows_all_of_a_page_in_its_width() {
             wider.as_i64().unwrap() <= 0,
             "{page} is {wider} pixels too wide"
         );
+    }
+    browser.close().await;
+}
+
+/// Headings, states and buttons that take more than one line, links without a width, and buttons that are named alike.
+const BROKEN: &str = r"
+    const broken = [];
+    const tall = (at, most) => { if (at.offsetHeight > most) broken.push(at.innerText + ' in ' + at.offsetHeight); };
+    for (const at of document.querySelectorAll('thead th')) if (at.offsetParent) tall(at, 45);
+    for (const at of document.querySelectorAll('.state, td time')) if (at.getClientRects().length > 1) broken.push(at.outerHTML);
+    for (const at of document.querySelectorAll('td button')) tall(at, 40);
+    for (const at of document.querySelectorAll('td a')) if (at.offsetWidth < 8) broken.push(at.outerHTML);
+    const names = [...document.querySelectorAll('td button')].map((at) => at.ariaLabel);
+    if (new Set(names).size < names.length) broken.push('alike: ' + names);
+    return broken.concat(document.documentElement.scrollWidth > innerWidth ? ['wide'] : []);
+";
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn odd_texts_break_no_other_column() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    for odd in ["", "   ", &"x".repeat(160), &"many words ".repeat(20)] {
+        site.queue.add(format!("bad{odd}"));
+        site.queue
+            .add_after(odd.to_owned(), Duration::from_secs(99_999));
+    }
+    rig::eventually("all were tried", || site.letters.len() == 7);
+    for width in [1440, 768, 375] {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        (browser.devtools("Emulation.setDeviceMetricsOverride", size)).await;
+        for page in ["", "/q/mails", "/q/mails/keys", "/q/mails/dead"] {
+            browser.0.goto(&site.at(page)).await.unwrap();
+            assert_eq!(run(&browser, BROKEN).await, json!([]), "{page} at {width}");
+        }
     }
     browser.close().await;
 }

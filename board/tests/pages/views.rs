@@ -373,6 +373,15 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
         .await
         .unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let small = Request::get("/queues/q/mails").header("accept", "text/event-stream");
+    let small = small.header("accept-encoding", "gzip").body(Body::empty());
+    let small = site.app.clone().oneshot(small.unwrap()).await.unwrap();
+    assert_eq!(small.headers()["content-encoding"], "gzip");
+    let first = small.into_body().frame().await.unwrap().unwrap();
+    assert!(
+        first.into_data().unwrap().len() < 1200,
+        "it comes at once, and is small"
+    );
     let mut body = response.into_body();
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
     let first = String::from_utf8(first.to_vec()).unwrap();
