@@ -1,48 +1,134 @@
-// Replaces the live part of the page as the server sends it, or asks for it where streams do not get through. The page works
-// without this file.
+// Replaces the live part of the page as the server sends it, or asks for it where streams do not get through, and does what
+// forms ask for without leaving the page. The page works without this file.
+//
+// The live part stays as it is while somebody would lose something by its replacement: a selection, the place of the keyboard,
+// a tick, or the button that the pointer is over. What comes meanwhile is kept, and shown after that.
 "use strict";
 (() => {
-  const live = document.getElementById("live");
-  const status = document.getElementById("updates");
-  if (!live || !window.EventSource) return;
-  let timer = null;
+  const bar = document.getElementById("bar");
+  if (!bar || !window.EventSource) return;
+  const [status, time, more] = bar.children;
+  const live = () => document.getElementById("live");
+  // After this time without a word the server is taken to hang: it says something each 5 seconds.
+  const SILENCE = 12000;
+  // The last word of the server, and when what is shown was seen; what came since then, and how often.
+  let [word, seen, kept, changes] = [Date.now(), Date.now(), null, 0];
+  let [events, isLost, asks, over, swapped] = [null, false, false, false, 0];
 
+  const say = (text, isBad) => {
+    const put = (at, text) => { if (at.textContent !== text) at.textContent = text; };
+    put(status, text);
+    put(time, new Date(seen).toISOString().slice(0, 19).replace("T", " ") + " UTC");
+    put(more, `${changes} ${changes === 1 ? "change" : "changes"}: show`);
+    more.hidden = !changes;
+    bar.classList.toggle("bad", !!isBad);
+  };
   const isBusy = () => {
-    // Nobody should lose the place where the keyboard is, or a selection.
-    const selection = document.getSelection();
-    const selects = selection && !selection.isCollapsed && live.contains(selection.anchorNode);
-    return live.contains(document.activeElement) || selects || document.hidden;
+    const [part, selection] = [live(), document.getSelection()];
+    const selects = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
+    const hovers = [...part.querySelectorAll("tr:hover, p:hover")].some((at) => at.querySelector("button"));
+    // A finger says nothing before it is there.
+    const taps = matchMedia("(pointer: coarse)").matches && part.querySelector("tr button");
+    return part.contains(document.activeElement) || selects || hovers || taps || part.querySelector("input:checked");
   };
-  const show = (html) => {
-    const page = new DOMParser().parseFromString(html, "text/html");
-    live.replaceChildren(...page.body.childNodes);
+  const show = () => {
+    if (kept === null || !live()) return;
+    live().replaceChildren(...new DOMParser().parseFromString(kept.html, "text/html").body.childNodes);
+    seen = kept.at;
+    [kept, changes] = [null, 0];
   };
-  const say = (text) => { if (status && status.textContent !== text) status.textContent = text; };
+  // Says how old the page is, and shows what came, if nobody would lose something by that.
+  const settle = () => {
+    if (!live() || over || document.hidden) return;
+    const busy = isBusy();
+    if (!busy) show();
+    if (isLost || Date.now() - word > SILENCE) say("Not updated: the service does not respond. What is shown is old, as of", true);
+    else if (busy) say("paused while you select, as of");
+    else say(asks ? "updated every 5 seconds, as of" : "live, as of");
+  };
+  // `html` is null if nothing has changed.
+  const came = (html) => {
+    [word, isLost] = [Date.now(), false];
+    if (html !== null) [kept, changes] = [{ html, at: word }, changes + 1];
+    else if (kept === null) seen = word;
+    settle();
+  };
 
   const ask = async () => {
     try {
-      const response = await fetch(location.href, { headers: { accept: "text/x-live" }, cache: "no-store" });
-      if (response.ok && !isBusy()) show(await response.text());
-      say(response.ok ? "updated every 5 seconds" : "not updated");
-    } catch (error) {
-      say("not updated: the service does not respond");
-    }
+      const wanted = { headers: { accept: "text/x-live" }, cache: "no-store", signal: AbortSignal.timeout(SILENCE) };
+      const response = await fetch(location.href, wanted);
+      if (response.ok) came(await response.text());
+    } catch { isLost = true; }
   };
-  const fall = () => { if (timer === null) { timer = setInterval(ask, 5000); ask(); } };
+  const close = () => { if (events) events.close(); events = null; };
+  // A browser has six connections to a server, so a page that nobody sees gives its own back.
+  const open = () => {
+    close();
+    if (document.hidden || over || asks || !live()) return;
+    word = Date.now();
+    let opened = false;
+    events = new EventSource(location.href);
+    events.addEventListener("live", (event) => { opened = true; came(JSON.parse(event.data)); });
+    events.addEventListener("same", () => came(null));
+    events.addEventListener("beat", () => [word, isLost] = [Date.now(), false]);
+    // What the page was about is gone.
+    events.addEventListener("end", (event) => {
+      came(JSON.parse(event.data));
+      show();
+      close();
+      over = true;
+      say("ended, as of", true);
+    });
+    events.addEventListener("error", () => {
+      if (events && events.readyState === EventSource.CLOSED && !opened && !isLost) { close(); asks = true; ask(); } else isLost = true;
+    });
+  };
+  setInterval(settle, 500);
+  setInterval(() => {
+    if (document.hidden || over || !live()) return;
+    if (asks) ask(); else if (!events || events.readyState === EventSource.CLOSED || Date.now() - word > 2 * SILENCE) open();
+  }, 5000);
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => event.persisted && open());
+  document.addEventListener("visibilitychange", open);
+  more.addEventListener("click", () => { document.activeElement.blur(); show(); settle(); });
+  open();
 
-  const events = new EventSource(location.href);
-  let opened = false;
-  events.addEventListener("live", (event) => { opened = true; say("live"); if (!isBusy()) show(JSON.parse(event.data)); });
-  // What the page was about is gone.
-  events.addEventListener("end", (event) => { events.close(); say("ended"); show(JSON.parse(event.data)); });
-  events.addEventListener("error", () => {
-    if (events.readyState === EventSource.CLOSED || !opened) { events.close(); fall(); } else say("connecting again");
-  });
-  addEventListener("pagehide", () => events.close());
-
-  // What cannot be undone is asked for once more.
-  document.addEventListener("submit", (event) => {
-    const ask = event.submitter && event.submitter.dataset.ask;
-    if (ask && !confirm(ask)) event.preventDefault();
+  // An action does not lose the page if the server is gone, nor the place of the keyboard.
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    // A field may be called as a property of the form is.
+    const [method, action] = [form.getAttribute("method"), form.getAttribute("action")];
+    if (method !== "post") return;
+    event.preventDefault();
+    // The second half of a double click is no answer to what the first one has brought.
+    if (Date.now() - swapped < 500) return;
+    swapped = Infinity;
+    const at = document.activeElement;
+    const label = at.matches(":focus-visible") && at.getAttribute("aria-label");
+    try {
+      const fields = new URLSearchParams(new FormData(form, event.submitter));
+      const response = await fetch(action, { method: "POST", body: fields, signal: AbortSignal.timeout(SILENCE) });
+      const page = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("main");
+      if (!page) throw new Error(response.statusText);
+      // They lead from the address of the response.
+      for (const name of ["href", "action"]) {
+        for (const at of page.querySelectorAll(`[${name}]`)) at.setAttribute(name, new URL(at.getAttribute(name), response.url));
+      }
+      page.querySelector("#bar")?.replaceWith(bar);
+      document.getElementById("main").replaceWith(page);
+      [kept, changes, word, seen, isLost, swapped] = [null, 0, Date.now(), Date.now(), false, Date.now()];
+      if (response.redirected) history.replaceState(null, "", response.url);
+      const same = label && [...page.querySelectorAll("button")].find((at) => at.getAttribute("aria-label") === label);
+      (same || page.querySelector("#question, h1")).focus();
+      over = !response.redirected;
+      open();
+    } catch {
+      swapped = 0;
+      if (!bar.isConnected) document.getElementById("main").prepend(bar);
+      say("Perhaps not done: the service does not respond. What is shown is old, as of", true);
+      isLost = true;
+    }
   });
 })();

@@ -110,7 +110,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let _workers = (orders(&board)?, clicks(&board)?);
     let app = Router::new()
         .route("/", get(async || Redirect::to("/queues")))
-        .nest("/queues", board.router());
+        .nest_service("/queues", board.router());
     tokio::spawn(async move { board.record().await });
     let listener = TcpListener::bind(address).await?;
     println!("http://{}/queues", listener.local_addr()?);

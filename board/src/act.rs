@@ -1,102 +1,121 @@
-//! Actions: a post of a form, checked, done, and written to the log.
+//! Actions: a post of a form, checked, asked for once more, done, and written to the log.
 
 use std::time::Duration;
 
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, Path, State};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{Html, IntoResponse, Json, Response};
 use http::header::LOCATION;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
-use serde::Deserialize;
+use tokio::time::timeout;
 
-use crate::pages::{Problem, path};
+use crate::letters::Verb;
+use crate::pages::{self, Problem, path};
 use crate::policy::Action;
-use crate::source::{Done, KeyId, Task, Which};
+use crate::source::{Done, KeyId, LetterId, Refused, Task, Which};
 use crate::text;
 use crate::web::{Context, Params, blocking, number, wants_json};
 use crate::{Board, csrf};
 
-/// How long an action on all that match may take.
-const ALL: Duration = Duration::from_secs(2);
+/// How long a browser waits for an action on all letters, which goes on after that, and for other ones.
+const WAIT: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(60);
 /// The longest hold from a board: a day.
 const LONGEST_HOLD: u64 = 24 * 3600;
 
 /// The fields of all forms. Each action reads its own.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Fields {
-    action: String,
-    token: String,
-    /// Of a key or a group.
-    id: String,
-    at: String,
-    letter: String,
-    /// Present if all letters that match are meant.
-    all: String,
-    search: String,
-    seconds: String,
-    /// The page to go back to.
-    back: String,
-}
+#[derive(Debug, Default)]
+pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
+    fn get(&self, name: &str) -> &str {
+        let mut fields = self.0.iter();
+        fields
+            .find(|(known, _)| known == name)
+            .map_or("", |(_, value)| value)
+    }
+
     fn task(&self, action: Action) -> Result<Task, Problem> {
-        let which = || match &*self.all {
-            "" if self.letter.is_empty() => Err(Problem::bad(
-                "`letter` must be the number of a dead letter, or `all` set, but both are empty"
-                    .into(),
-            )),
-            "" => Ok(Which::One(number("letter", &self.letter)?)),
-            _ => Ok(Which::All(self.search.clone(), ALL)),
+        let which = || -> Result<Which, Problem> {
+            if !self.get("all").is_empty() {
+                return Ok(Which::All {
+                    search: self.get("search").to_owned(),
+                    upto: match number("upto", self.get("upto"))? {
+                        0 if self.get("upto").is_empty() => u64::MAX,
+                        upto => upto,
+                    },
+                    said: self.get("said").parse().ok(),
+                });
+            }
+            let letters = self.0.iter().filter(|(name, _)| name == "letter");
+            let ids: Result<Vec<LetterId>, _> =
+                letters.map(|(_, id)| letter("letter", id)).collect();
+            match ids? {
+                ids if ids.is_empty() => Err(Problem::bad(
+                    "tick the letters that you mean: `letter` must be the id of a dead letter, or `all` set, but both are empty"
+                        .into(),
+                )),
+                ids => Ok(Which::These(ids)),
+            }
         };
+        let id = || self.get("id").to_owned();
         let key = || -> Result<KeyId, Problem> {
-            let at = number("at", &self.at)?;
-            let id = self.id.clone();
-            Ok(KeyId { id, at })
+            let at = number("at", self.get("at"))?;
+            Ok(KeyId { id: id(), at })
         };
         Ok(match action {
-            Action::PutBack => Task::PutBack(which()?),
-            Action::DropLetter => Task::DropLetter(which()?),
+            Action::PutBack | Action::DropLetter if !self.get("stop").is_empty() => {
+                Task::StopLetters
+            }
+            Action::PutBack => Task::Letters(Verb::PutBack, which()?),
+            Action::DropLetter => Task::Letters(Verb::Drop, which()?),
             Action::RunNow => Task::RunNow(key()?),
             Action::DropKey => Task::DropKey(key()?),
             Action::HoldGroup => {
-                let seconds = number("seconds", &self.seconds)?;
+                let seconds = number("seconds", self.get("seconds"))?;
                 if !(1..=LONGEST_HOLD).contains(&seconds) {
                     return Err(Problem::bad(format!(
                         "`seconds` must be between 1 and {LONGEST_HOLD}, but is {seconds}"
                     )));
                 }
-                Task::Hold(self.id.clone(), Duration::from_secs(seconds))
+                Task::Hold(id(), Duration::from_secs(seconds))
             }
-            Action::ReleaseGroup => Task::Hold(self.id.clone(), Duration::ZERO),
+            Action::ReleaseGroup => Task::Hold(id(), Duration::ZERO),
             Action::Pause => Task::Pause,
             Action::Resume => Task::Resume,
             Action::Drain => Task::Drain,
         })
     }
 
-    /// Returns where a browser goes next, relative to this address.
-    fn next(&self, queue: &str, action: Action, done: &Done) -> String {
-        let back = match &*self.back {
-            "keys" => "keys".into(),
-            "dead" => "dead".into(),
+    /// Returns where a browser goes next, relative to this address: to where it came from.
+    fn next(&self, queue: &str) -> String {
+        let back = self.get("back");
+        let (page, query) = back.split_once('?').unwrap_or((back, ""));
+        let is_query = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~%&=".contains(&byte);
+        match page {
+            "keys" | "dead" if query.bytes().all(is_query) => back.to_owned(),
+            "keys" | "dead" => page.to_owned(),
             _ => format!("../{}", path(queue)),
-        };
-        let partial = if done.is_partial { "&partial=1" } else { "" };
-        let search = match &*self.search {
-            "" => String::new(),
-            search => format!("&search={}", path(search)),
-        };
-        let state = match &*self.back {
-            "keys" => "&state=delayed",
-            _ => "",
-        };
-        format!(
-            "{back}?said={action}&count={}{partial}{search}{state}",
-            done.count
-        )
+        }
     }
+}
+
+/// Reads the id of a dead letter.
+pub(crate) fn letter(field: &'static str, text: &str) -> Result<LetterId, Problem> {
+    text.parse().map_err(|()| {
+        let text = text::cut(text, 60);
+        Problem::bad(format!(
+            "`{field}` must be the id of a dead letter, a number and a mark as its list has it, but is {text:?}"
+        ))
+    })
+}
+
+/// What came of a post.
+enum Came {
+    Done(Action, Done),
+    /// It is not done before the answer.
+    Asked(Action, String, Task),
 }
 
 /// Does what a form asks for.
@@ -104,7 +123,7 @@ pub(crate) async fn act(
     State(board): State<Board>,
     Path(name): Path<String>,
     parts: Parts,
-    fields: Result<Form<Fields>, FormRejection>,
+    fields: Result<Form<Vec<(String, String)>>, FormRejection>,
 ) -> Response {
     let json = wants_json(&parts.headers);
     let context = match Context::new(board, parts, Params::default()) {
@@ -116,27 +135,55 @@ pub(crate) async fn act(
         false => problem.page(&context),
     };
     let fields = match fields {
-        Ok(Form(fields)) => fields,
+        Ok(Form(fields)) => Fields(fields),
         Err(rejected) => return refuse(Problem::bad(rejected.body_text())),
     };
-    match try_to(&context, &name, &fields).await {
+    match try_to(&context, &name, &fields, json).await {
         Err(problem) => refuse(problem),
-        Ok((action, done)) if json => Json(serde_json::json!({
+        Ok(Came::Done(action, done)) if json => Json(serde_json::json!({
             "action": action.name(),
             "count": done.count,
             "partial": done.is_partial,
         }))
         .into_response(),
-        Ok((action, done)) => match HeaderValue::try_from(fields.next(&name, action, &done)) {
-            Ok(next) => (StatusCode::SEE_OTHER, [(LOCATION, next)]).into_response(),
-            Err(_) => StatusCode::NO_CONTENT.into_response(),
-        },
+        Ok(Came::Done(action, done)) => {
+            (context.board).say(&context.token.text, pages::said(action, &done));
+            match HeaderValue::try_from(fields.next(&name)) {
+                Ok(next) => (StatusCode::SEE_OTHER, [(LOCATION, next)]).into_response(),
+                Err(_) => StatusCode::NO_CONTENT.into_response(),
+            }
+        }
+        Ok(Came::Asked(action, question, task)) => {
+            let kept = ["token", "action", "sure", "upto", "said"];
+            let mut kept: Vec<(&str, String)> = (fields.0.iter())
+                .filter(|(name, _)| !kept.contains(&&**name))
+                .map(|(name, value)| (&**name, value.clone()))
+                .collect();
+            if let Task::Letters(_, Which::All { upto, said, .. }) = task {
+                kept.push(("upto", upto.to_string()));
+                kept.push(("said", said.unwrap_or(0).to_string()));
+            }
+            let view = pages::asks(
+                &context,
+                &name,
+                action,
+                question,
+                &kept,
+                &fields.next(&name),
+            );
+            Html(pages::page(&context, &view).into_string()).into_response()
+        }
     }
 }
 
-async fn try_to(context: &Context, name: &str, fields: &Fields) -> Result<(Action, Done), Problem> {
-    let action: Action = fields.action.parse().map_err(|()| {
-        let action = text::cut(&fields.action, 60);
+async fn try_to(
+    context: &Context,
+    name: &str,
+    fields: &Fields,
+    is_sure: bool,
+) -> Result<Came, Problem> {
+    let action: Action = fields.get("action").parse().map_err(|()| {
+        let action = text::cut(fields.get("action"), 60);
         Problem::bad(format!(
             "`action` must be that of a button, but is {action:?}"
         ))
@@ -144,7 +191,7 @@ async fn try_to(context: &Context, name: &str, fields: &Fields) -> Result<(Actio
     let log_refused = |who: &str, why: &dyn std::fmt::Display| {
         tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, "refused: {why}");
     };
-    let checked = csrf::check(context.headers(), &fields.token);
+    let checked = csrf::check(context.headers(), fields.get("token"));
     if let Err(why) = checked {
         log_refused("", &why);
         return Err(Problem::forbidden(why));
@@ -156,15 +203,51 @@ async fn try_to(context: &Context, name: &str, fields: &Fields) -> Result<(Actio
         log_refused("", &"not allowed");
         return Err(Problem::forbidden("this is not allowed for you"));
     };
-    let task = fields.task(action)?;
-    let done = blocking(move || place.act(&task));
-    let done = done.await.ok_or_else(Problem::panicked)?;
-    match &done {
-        Ok(done) => tracing::info!(
-            target: "keyqueue_board", who, action = action.name(), queue = name,
-            subject = done.subject, count = done.count, partial = done.is_partial, "done"
-        ),
-        Err(refused) => log_refused(&who, refused),
+    let mut task = fields.task(action)?;
+    // A program may leave it out: it names the queue, whatever process that is in.
+    if !fields.get("of").is_empty() && fields.get("of") != place.mark() {
+        log_refused(&who, &Refused::OtherProcess);
+        return Err(Refused::OtherProcess.into());
     }
-    Ok((action, done?))
+    if !is_sure && fields.get("sure").is_empty() {
+        let (place, name) = (place.clone(), name.to_owned());
+        let asked = blocking(move || {
+            let question = place.question(&name, &mut task);
+            question.map(|question| (question, task))
+        });
+        let (question, asked) = asked.await.ok_or_else(Problem::panicked)??;
+        match question {
+            Some(question) => return Ok(Came::Asked(action, question, asked)),
+            None => task = asked,
+        }
+    }
+    let wait = match &task {
+        Task::Letters(_, Which::All { .. }) => WAIT,
+        _ => LONGEST,
+    };
+    let name = name.to_owned();
+    let work = async move {
+        let log_refused = |why: &dyn std::fmt::Display| {
+            tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, "refused: {why}");
+        };
+        let done = blocking(move || place.act(&task)).await;
+        match &done {
+            Some(Ok(done)) => tracing::info!(
+                target: "keyqueue_board", who, action = action.name(), queue = name,
+                subject = done.subject, count = done.count, partial = done.is_partial, "done"
+            ),
+            Some(Err(refused)) => log_refused(refused),
+            None => log_refused(&"it panicked"),
+        }
+        done
+    };
+    // It goes on if the browser leaves, or does not wait for its end.
+    let done = match timeout(wait, tokio::spawn(work)).await {
+        Ok(done) => done.ok().flatten().ok_or_else(Problem::panicked)??,
+        Err(_) => Done {
+            is_partial: true,
+            ..Done::default()
+        },
+    };
+    Ok(Came::Done(action, done))
 }

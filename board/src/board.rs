@@ -1,6 +1,7 @@
 //! The registry of queues and fleets, and what a look at one of them is worth to the next.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +15,7 @@ use crate::events::FIRST;
 #[cfg(feature = "nats")]
 use crate::fleet::Fleet;
 use crate::history::{History, INTERVAL, Sample};
+use crate::letters::LastJob;
 use crate::place::{Kind, Place};
 use crate::policy::{Asked, Policy};
 use crate::rows::{Census, Summary};
@@ -27,6 +29,8 @@ const LONGEST_NAME: usize = 200;
 const SHARE: u32 = 150;
 /// A look at all keys of a queue takes no longer than this.
 const ALL: Duration = Duration::from_secs(1);
+/// What was done is kept for so many browsers that have not loaded a page since.
+const UNTOLD: usize = 100;
 /// What was found is shown for no longer than this.
 const STALE: Duration = Duration::from_secs(30);
 
@@ -38,6 +42,10 @@ pub struct Board(pub(crate) Arc<Registry>);
 pub(crate) struct Registry {
     names: RwLock<Names>,
     policy: RwLock<Option<Arc<Policy>>>,
+    /// Names of this service, in lower case.
+    pub(crate) hosts: RwLock<Vec<String>>,
+    /// What was done, by the token of the browser that is to be told, the oldest first.
+    said: Mutex<VecDeque<(String, String)>>,
     /// Live pages that are open now.
     pub(crate) viewers: std::sync::atomic::AtomicUsize,
 }
@@ -75,6 +83,9 @@ impl Names {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) source: Box<dyn Source>,
+    /// No other queue has it, in this process or another one.
+    pub(crate) mark: String,
+    pub(crate) last_job: LastJob,
     seen: Mutex<Seen>,
     history: Mutex<History>,
 }
@@ -98,6 +109,8 @@ impl Board {
         Board(Arc::new(Registry {
             names: RwLock::default(),
             policy: RwLock::default(),
+            hosts: RwLock::default(),
+            said: Mutex::default(),
             viewers: Default::default(),
         }))
     }
@@ -119,6 +132,8 @@ impl Board {
         let entry = Entry {
             name: name.clone(),
             source: Box::new(shown),
+            mark: format!("{:016x}", RandomState::new().hash_one(0)),
+            last_job: LastJob::default(),
             seen: Mutex::default(),
             history: Mutex::default(),
         };
@@ -203,7 +218,18 @@ impl Board {
         self
     }
 
-    /// Returns the pages, to be nested into a service: `app.nest("/queues", board.router())`.
+    /// Names the hosts by which browsers may call the service, without a port: `["queues.example.com"]`. IP addresses and
+    /// `localhost` need no name. Requests by any other name are refused, as its owner could make a browser take the board for
+    /// a page of theirs (DNS rebinding), and look and act with the rights of whoever is in the board's network.
+    #[must_use]
+    pub fn hosts(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let names = names.into_iter();
+        let names = names.map(|name| Into::<String>::into(name).to_ascii_lowercase());
+        *self.0.hosts.write().unwrap_or_else(PoisonError::into_inner) = names.collect();
+        self
+    }
+
+    /// Returns the pages, to be nested into a service: `app.nest_service("/queues", board.router())`.
     ///
     /// It needs a tokio runtime with a timer, which `axum::serve` has. Whoever reaches it sees keys, values and errors: put
     /// it behind the service's own layer that checks who it is.
@@ -256,6 +282,23 @@ impl Board {
             #[cfg(feature = "nats")]
             Kind::Fleet => Some(self.fleet(name)?),
         }
+    }
+
+    /// Keeps what was done until the browser with this token loads its next page.
+    pub(crate) fn say(&self, token: &str, what: String) {
+        let mut said = lock(&self.0.said);
+        if said.len() == UNTOLD {
+            said.pop_front();
+        }
+        said.push_back((token.to_owned(), what));
+    }
+
+    /// Returns what was done by the browser with this token, once.
+    pub(crate) fn told(&self, token: &str) -> Vec<String> {
+        let mut said = lock(&self.0.said);
+        let (told, left): (VecDeque<_>, _) = said.drain(..).partition(|(of, _)| of == token);
+        *said = left;
+        told.into_iter().map(|(_, what)| what).collect()
     }
 
     /// Returns who asks, if that is allowed.

@@ -21,8 +21,9 @@ use crate::web::{Context, blocking};
 /// The most live pages that are open at a time. Further ones ask now and then instead.
 const VIEWERS: usize = 64;
 const INTERVAL: Duration = Duration::from_secs(1);
-/// After this time a page is sent again that has not changed, because proxies end connections that are silent.
-const SILENCE: Duration = Duration::from_secs(15);
+/// After this time a page that has not changed says so, and one that is not looked at says that the server is there: proxies
+/// end connections that are silent, and the page says when it is old.
+const SILENCE: Duration = Duration::from_secs(5);
 /// A live page takes at most one part in this many of a processor's time.
 const SHARE: u32 = 150;
 /// What a look is taken to need at first. It is taken to need twice as long as before at most, so that one that other threads
@@ -57,6 +58,12 @@ impl Drop for Viewer {
     fn drop(&mut self) {
         self.0.0.viewers.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Returns the parts of a page before and after its pictures.
+fn without_pictures(html: &str) -> (&str, &str) {
+    let (before, rest) = html.split_once("<figure").unwrap_or((html, ""));
+    (before, rest.rsplit("</figure>").next().unwrap_or_default())
 }
 
 struct Events(mpsc::Receiver<Event>);
@@ -103,10 +110,15 @@ pub(crate) fn stream(
                 Some(Err(problem)) => ("end", problem.note().into_string()),
                 None => ("end", Problem::panicked().note().into_string()),
             };
-            if html != before || sent.elapsed() >= SILENCE {
-                let Ok(event) = Event::default().event(name).json_data(&html) else {
-                    break;
+            let is_same = html == before;
+            // The pictures move each second, also those of an idle queue.
+            let is_quiet = is_same || without_pictures(&html) == without_pictures(&before);
+            if !is_quiet || sent.elapsed() >= SILENCE {
+                let event = match is_same {
+                    true => Ok(Event::default().event("same").data("-")),
+                    false => Event::default().event(name).json_data(&html),
                 };
+                let Ok(event) = event else { break };
                 if to.send(event).await.is_err() {
                     break;
                 }
@@ -115,9 +127,17 @@ pub(crate) fn stream(
             if name == "end" {
                 break;
             }
-            tokio::select! {
-                () = tokio::time::sleep(pause(kind, usual)) => {}
-                () = to.closed() => break,
+            let mut left = pause(kind, usual);
+            while !left.is_zero() {
+                let step = left.min(SILENCE);
+                tokio::select! {
+                    () = tokio::time::sleep(step) => left -= step,
+                    () = to.closed() => return,
+                }
+                let beat = Event::default().event("beat").data("-");
+                if !left.is_zero() && to.send(beat).await.is_err() {
+                    return;
+                }
             }
         }
     });

@@ -3,21 +3,23 @@
 //! Each request waits for the server, for [`LIMIT`] at most. Views and actions are blocking work, so they block on the runtime of
 //! the board, on threads that are made for it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
 use async_nats::connection::State;
 use keyqueue_nats::status::Status;
-use keyqueue_nats::{Config, Error, dead_letter, status};
+use keyqueue_nats::{Coalesce, Config, Error, dead_letter, status};
 use tokio::runtime::Handle;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::board::lock;
-use crate::letters::{self, LetterStore};
+use crate::letters::{LastJob, LetterStore, Verb};
 use crate::place::Place;
 use crate::rows::Letter;
-use crate::source::{Done, Refused, Task};
+use crate::source::{Done, KeyId, LetterId, Refused, Task};
 use crate::text;
 
 /// How long the board waits for the server.
@@ -33,6 +35,7 @@ pub(crate) struct Fleet {
     client: Client,
     config: Config,
     seen: Mutex<Option<Seen>>,
+    last_job: LastJob,
 }
 
 impl Fleet {
@@ -43,6 +46,7 @@ impl Fleet {
             client,
             config,
             seen,
+            last_job: LastJob::default(),
         }
     }
 
@@ -52,11 +56,8 @@ impl Fleet {
     }
 
     /// Returns whether there is a connection to the server, without a request.
-    pub(crate) fn connection(&self) -> &'static str {
-        match self.client.connection_state() {
-            State::Connected => "connected",
-            State::Pending | State::Disconnected => "not connected",
-        }
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     /// Returns a status that is as new as is reasonable.
@@ -79,7 +80,13 @@ impl Fleet {
             let why = format!("the fleet {stream} needs a tokio runtime");
             return Err(Refused::Server(why));
         };
-        match runtime.block_on(async { timeout(LIMIT, asked).await }) {
+        self.came(runtime.block_on(async { timeout(LIMIT, asked).await }))
+    }
+
+    /// Returns what came of a request.
+    fn came<T>(&self, came: Result<Result<T, Error>, Elapsed>) -> Result<T, Refused> {
+        let stream = &self.config.stream;
+        match came {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(Error::Key { .. })) => Err(Refused::Keyless),
             Ok(Err(error)) => Err(Refused::Server(text::cut(&error.to_string(), text::WHOLE))),
@@ -96,15 +103,24 @@ impl Place for Fleet {
         self.config.dead_letters.as_ref().map(|_| self as _)
     }
 
-    fn act(&self, task: &Task) -> Result<Done, Refused> {
-        let store = || self.letter_store().ok_or(Refused::NoLetters);
-        let done = match task {
-            Task::PutBack(which) => letters::put_back(store()?, which),
-            Task::DropLetter(which) => letters::remove(store()?, which),
-            _ => Err(Refused::NotOfFleet),
-        };
-        *lock(&self.seen) = None;
-        done
+    fn last_job(&self) -> &LastJob {
+        &self.last_job
+    }
+
+    fn mark(&self) -> &str {
+        ""
+    }
+
+    fn key(&self, _: &KeyId) -> Result<String, Refused> {
+        Err(Refused::NotOfFleet)
+    }
+
+    fn act_on_keys(&self, _: &Task) -> Result<Done, Refused> {
+        Err(Refused::NotOfFleet)
+    }
+
+    fn replaces_newer(&self) -> bool {
+        self.config.coalesce != Coalesce::Never
     }
 }
 
@@ -115,14 +131,33 @@ impl LetterStore for Fleet {
         Ok(found.iter().map(|letter| row(letter, most)).collect())
     }
 
-    fn put_back(&self, id: u64) -> Result<(), Refused> {
-        let was_there = self.wait(dead_letter::put_back(&self.client, &self.config, id))?;
-        was_there.then_some(()).ok_or(Refused::NoLetter(id))
-    }
-
-    fn remove(&self, id: u64) -> Result<(), Refused> {
-        let was_there = self.wait(dead_letter::drop_letter(&self.client, &self.config, id))?;
-        was_there.then_some(()).ok_or(Refused::NoLetter(id))
+    /// All of them at once, because each is several requests, one after the other.
+    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+        let Ok(runtime) = Handle::try_current() else {
+            return vec![self.wait(std::future::pending())];
+        };
+        let one = |number: u64| {
+            let (client, config) = (self.client.clone(), self.config.clone());
+            runtime.spawn(timeout(LIMIT, async move {
+                match verb {
+                    Verb::PutBack => dead_letter::put_back(&client, &config, number).await,
+                    Verb::Drop => dead_letter::drop_letter(&client, &config, number).await,
+                }
+            }))
+        };
+        let all: Vec<_> = numbers
+            .iter()
+            .map(|number| (*number, one(*number)))
+            .collect();
+        let came = all.into_iter().map(|(number, one)| {
+            let came = runtime.block_on(one);
+            let came = came.map_err(|error| Refused::Server(error.to_string()))?;
+            let was_there = self.came(came)?;
+            was_there.then_some(()).ok_or(Refused::NoLetter(number))
+        });
+        let came = came.collect();
+        *lock(&self.seen) = None;
+        came
     }
 
     fn len(&self) -> Result<usize, Refused> {
@@ -148,8 +183,14 @@ fn row(letter: &dead_letter::Letter, most: usize) -> Letter {
             text::cut(&letter.payload[..end].escape_ascii().to_string(), most)
         }
     };
+    let (number, time) = (letter.sequence, letter.time);
+    let mut mark = DefaultHasher::new(); // of fixed keys, so that all replicas have the same
+    (number, &letter.key, time).hash(&mut mark);
     Letter {
-        id: letter.sequence,
+        id: LetterId {
+            number,
+            mark: mark.finish(),
+        },
         key: text::cut(letter.key.as_deref().unwrap_or("(no key)"), most),
         value: Some(payload),
         error: text::cut(&letter.error, most),

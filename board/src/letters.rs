@@ -1,27 +1,39 @@
 //! Dead letters without the types of their keys and values: what a board reads of them, and does to them.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use keyqueue::worker::{DeadLetters, Reason, ValueDeadLetters};
 use keyqueue::{Added, Valued};
 
+use crate::board::lock;
 use crate::rows::{Letter, Letters};
-use crate::source::{Done, Refused, Which};
+use crate::source::{Done, LetterId, Refused, Which};
 use crate::text::{self, Format};
 
 /// The letters that are read at once.
 const STEP: usize = 256;
+/// The letters that something is done to at once, where that waits for a server.
+const TOGETHER: usize = 64;
+
+/// What can be done to a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    PutBack,
+    Drop,
+}
 
 /// A store of dead letters, in this process or on the server of a fleet.
 pub(crate) trait LetterStore: Send + Sync {
     /// Returns at most `max` letters from this number on, each text of at most `most` bytes.
     fn page(&self, from: u64, max: usize, most: usize) -> Result<Vec<Letter>, Refused>;
 
-    fn put_back(&self, id: u64) -> Result<(), Refused>;
-
-    /// Takes a letter out and drops it.
-    fn remove(&self, id: u64) -> Result<(), Refused>;
+    /// Puts back or drops the letters with these numbers, in any order, and returns what came of each.
+    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>>;
 
     fn len(&self) -> Result<usize, Refused>;
 
@@ -30,6 +42,36 @@ pub(crate) trait LetterStore: Send + Sync {
 
     /// Returns how many letters it has not kept.
     fn lost(&self) -> u64;
+}
+
+/// An action on all letters that match, which goes on when its request has ended.
+pub(crate) struct Job {
+    pub(crate) verb: Verb,
+    pub(crate) search: String,
+    /// How many were meant when it began.
+    pub(crate) total: usize,
+    pub(crate) done: AtomicUsize,
+    pub(crate) stop: AtomicBool,
+    /// When it ended, and why before its end.
+    pub(crate) ended: OnceLock<(Instant, Option<String>)>,
+}
+
+/// The last action on all letters of a queue or a fleet.
+pub(crate) type LastJob = Mutex<Option<Arc<Job>>>;
+
+impl Job {
+    pub(crate) fn is_going_on(&self) -> bool {
+        self.ended.get().is_none()
+    }
+}
+
+/// Ends a job, also if a function of the user panics.
+struct Ends<'a>(&'a Job, Option<String>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.ended.set((Instant::now(), self.1.take()));
+    }
 }
 
 /// Returns a page of the letters that match.
@@ -54,7 +96,7 @@ pub(crate) fn page(
     {
         let page = store.page(from, max, text::WHOLE)?;
         let last = page.last().filter(|_| page.len() == max);
-        next = last.and_then(|letter| letter.id.checked_add(1));
+        next = last.and_then(|letter| letter.id.number.checked_add(1));
         let is_meant = |letter: &Letter| search.is_empty() || letter.matches(search);
         let rows = page.into_iter().filter(is_meant).map(Letter::brief);
         letters.rows.extend(rows);
@@ -64,84 +106,166 @@ pub(crate) fn page(
 }
 
 /// Returns a letter with all of its text.
-pub(crate) fn one(store: &dyn LetterStore, id: u64) -> Result<Letter, Refused> {
-    let found = store.page(id, 1, text::WHOLE)?.pop();
-    let found = found.filter(|letter| letter.id == id);
-    found.ok_or(Refused::NoLetter(id))
+pub(crate) fn one(store: &dyn LetterStore, id: LetterId) -> Result<Letter, Refused> {
+    let found = store.page(id.number, 1, text::LINES)?.pop();
+    match found.filter(|letter| letter.id.number == id.number) {
+        None => Err(Refused::NoLetter(id.number)),
+        Some(letter) if letter.id != id => Err(Refused::OtherLetter(id.number)),
+        Some(letter) => Ok(letter),
+    }
 }
 
-pub(crate) fn put_back(store: &dyn LetterStore, which: &Which) -> Result<Done, Refused> {
-    each(store, which, |id| store.put_back(id))
-}
-
-pub(crate) fn remove(store: &dyn LetterStore, which: &Which) -> Result<Done, Refused> {
-    each(store, which, |id| store.remove(id))
-}
-
-/// Does something to one letter, or to all that match.
-fn each(
+/// Counts the letters that match, and returns the number of the newest one: what is asked about is what is meant. After
+/// `within` it is of those that were found until then.
+pub(crate) fn count(
     store: &dyn LetterStore,
-    which: &Which,
-    act: impl Fn(u64) -> Result<(), Refused>,
-) -> Result<Done, Refused> {
-    let (search, within) = match which {
-        Which::One(id) => {
-            let subject = one(store, *id)?.key;
-            act(*id)?;
-            return Ok(Done::one(text::cut(&subject, text::IN_TABLE)));
-        }
-        Which::All(search, within) => (search, *within),
-    };
+    search: &str,
+    within: Duration,
+) -> Result<(usize, u64), Refused> {
     let end = Instant::now() + within;
-    let (mut done, mut from) = (Done::default(), 0);
-    done.subject = format!("all with {:?}", text::cut(search, text::IN_TABLE));
-    let partial = |done| {
-        Ok(Done {
-            is_partial: true,
-            ..done
-        })
-    };
-    // Those that come meanwhile, such as a key that fails again, are not meant.
-    let mut left = store.len()?;
-    while left > 0 {
-        let page = match store.page(from, STEP.min(left), text::WHOLE) {
-            Ok(page) => page,
-            Err(_) if done.count > 0 => return partial(done),
-            Err(refused) => return Err(refused),
-        };
-        let Some(newest) = page.last() else { break };
-        from = newest.id.saturating_add(1);
-        left -= page.len();
+    let (mut count, mut from, mut newest) = (0, 0, 0);
+    while Instant::now() < end {
+        let page = store.page(from, STEP, text::WHOLE)?;
+        let Some(last) = page.last() else { break };
+        from = last.id.number.saturating_add(1);
         for letter in page.iter().filter(|letter| letter.matches(search)) {
-            if Instant::now() >= end {
-                return partial(done);
-            }
-            match act(letter.id) {
-                Ok(()) => done.count += 1,
-                // Another thread has it.
-                Err(Refused::NoLetter(_)) => {}
-                #[cfg(feature = "nats")]
-                Err(Refused::Keyless) => {}
-                Err(refused) if done.count == 0 => return Err(refused),
-                Err(_) => return partial(done),
-            }
+            (count, newest) = (count + 1, letter.id.number);
         }
-        if Instant::now() >= end {
-            return partial(done);
+    }
+    Ok((count, newest))
+}
+
+/// Does something to letters: to these, or to all that match.
+pub(crate) fn act(
+    store: &dyn LetterStore,
+    last: &LastJob,
+    verb: Verb,
+    which: &Which,
+) -> Result<Done, Refused> {
+    let (search, upto, said) = match which {
+        Which::These(ids) => return act_on(store, verb, ids),
+        Which::All { search, upto, said } => (search, *upto, *said),
+    };
+    let left = store.len()?;
+    let job = Arc::new(Job {
+        verb,
+        search: text::cut(search, text::IN_TABLE),
+        total: said.unwrap_or(left),
+        done: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        ended: OnceLock::new(),
+    });
+    {
+        let mut last = lock(last);
+        if last.as_ref().is_some_and(|job| job.is_going_on()) {
+            return Err(Refused::Busy);
+        }
+        *last = Some(Arc::clone(&job));
+    }
+    let mut ends = Ends(&job, Some("the board has failed".into()));
+    let ended = each(store, &job, search, upto, left);
+    // Ordering: Relaxed, here and below; counts that nothing else depends on.
+    let count = job.done.load(Ordering::Relaxed);
+    ends.1 = ended.as_ref().err().map(Refused::to_string);
+    match ended {
+        Err(refused) if count == 0 => Err(refused),
+        ended => Ok(Done {
+            count,
+            is_partial: ended.is_err(),
+            subject: format!("all with {:?}", job.search),
+        }),
+    }
+}
+
+fn act_on(store: &dyn LetterStore, verb: Verb, ids: &[LetterId]) -> Result<Done, Refused> {
+    let mut done = Done::default();
+    for id in ids {
+        let did = one(store, *id).and_then(|letter| {
+            store.act(verb, &[id.number]).pop().unwrap_or(Ok(()))?;
+            Ok(letter)
+        });
+        match did {
+            Ok(letter) => {
+                if done.count > 0 {
+                    done.subject.push_str(", ");
+                }
+                done.subject += &text::cut(&letter.key, text::IN_TABLE);
+                done.count += 1;
+            }
+            Err(refused) if ids.len() == 1 => return Err(refused),
+            // Those that somebody else was faster with, or that are refused, stay where they are.
+            Err(_) => done.is_partial = true,
         }
     }
     Ok(done)
 }
 
+/// Does something to all letters that match, the oldest first, until it is told to stop.
+fn each(
+    store: &dyn LetterStore,
+    job: &Job,
+    search: &str,
+    upto: u64,
+    mut left: usize,
+) -> Result<(), Refused> {
+    let mut from = 0;
+    // Those that come meanwhile, such as a key that fails again, are not meant.
+    while left > 0 {
+        let page = store.page(from, STEP.min(left), text::WHOLE)?;
+        let Some(newest) = page.last() else { break };
+        from = newest.id.number.saturating_add(1);
+        left -= page.len();
+        let meant =
+            (page.iter()).filter(|letter| letter.id.number <= upto && letter.matches(search));
+        let (mut together, mut keys) = (Vec::new(), HashSet::new());
+        for letter in meant {
+            // Two letters of a key one after the other, so that the newer one is the last.
+            if together.len() == TOGETHER || !keys.insert(&letter.key) {
+                act_together(store, job, &mut together)?;
+                keys.clear();
+                keys.insert(&letter.key);
+            }
+            together.push(letter.id.number);
+        }
+        act_together(store, job, &mut together)?;
+        if from > upto {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn act_together(store: &dyn LetterStore, job: &Job, numbers: &mut Vec<u64>) -> Result<(), Refused> {
+    if job.stop.load(Ordering::Relaxed) {
+        return Err(Refused::Stopped);
+    }
+    let mut ended = Ok(());
+    for did in store.act(job.verb, numbers) {
+        match did {
+            Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
+            // Another thread has it.
+            Err(Refused::NoLetter(_)) => {}
+            #[cfg(feature = "nats")]
+            Err(Refused::Keyless) => {}
+            Err(refused) => ended = Err(refused),
+        }
+    }
+    numbers.clear();
+    ended
+}
+
 pub(crate) struct KeyLetters<K> {
     pub(crate) letters: DeadLetters<K>,
     pub(crate) key: Arc<Format<K>>,
+    /// Makes the marks of letters.
+    pub(crate) marks: RandomState,
 }
 
 pub(crate) struct ValueLetters<K, V> {
     pub(crate) letters: ValueDeadLetters<K, V>,
     pub(crate) key: Arc<Format<Valued<K, V>>>,
     pub(crate) value: Arc<Format<V>>,
+    pub(crate) marks: RandomState,
 }
 
 fn why(reason: Reason) -> String {
@@ -168,9 +292,14 @@ fn row<K, V>(
     key: &Format<K>,
     value: Option<String>,
     most: usize,
+    marks: &RandomState,
 ) -> Letter {
+    let number = letter.id;
     Letter {
-        id: letter.id,
+        id: LetterId {
+            number,
+            mark: marks.hash_one(number),
+        },
         key: text::shown(letter.key.key(), key, most),
         value,
         error: text::cut(&letter.error, most),
@@ -186,17 +315,16 @@ impl<K: Send + Sync + 'static> LetterStore for KeyLetters<K> {
         let letters = self.letters.page(from, max);
         let rows = letters.iter();
         Ok(rows
-            .map(|letter| row(letter, &*self.key, None, most))
+            .map(|letter| row(letter, &*self.key, None, most, &self.marks))
             .collect())
     }
 
-    fn put_back(&self, id: u64) -> Result<(), Refused> {
-        accepted(id, self.letters.put_back(id))
-    }
-
-    fn remove(&self, id: u64) -> Result<(), Refused> {
-        let removed = self.letters.remove(id);
-        removed.map(drop).ok_or(Refused::NoLetter(id))
+    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+        let act = |id: &u64| match verb {
+            Verb::PutBack => accepted(*id, self.letters.put_back(*id)),
+            Verb::Drop => (self.letters.remove(*id).map(drop)).ok_or(Refused::NoLetter(*id)),
+        };
+        numbers.iter().map(act).collect()
     }
 
     fn len(&self) -> Result<usize, Refused> {
@@ -222,18 +350,17 @@ where
         let rows = letters.iter().map(|letter| {
             let value = letter.value.as_deref();
             let value = value.map(|value| text::shown(value, &*self.value, most));
-            row(letter, &*self.key, value, most)
+            row(letter, &*self.key, value, most, &self.marks)
         });
         Ok(rows.collect())
     }
 
-    fn put_back(&self, id: u64) -> Result<(), Refused> {
-        accepted(id, self.letters.put_back(id))
-    }
-
-    fn remove(&self, id: u64) -> Result<(), Refused> {
-        let removed = self.letters.remove(id);
-        removed.map(drop).ok_or(Refused::NoLetter(id))
+    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+        let act = |id: &u64| match verb {
+            Verb::PutBack => accepted(*id, self.letters.put_back(*id)),
+            Verb::Drop => (self.letters.remove(*id).map(drop)).ok_or(Refused::NoLetter(*id)),
+        };
+        numbers.iter().map(act).collect()
     }
 
     fn len(&self) -> Result<usize, Refused> {

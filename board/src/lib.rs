@@ -12,7 +12,7 @@
 //! // ... workers, producers ...
 //! let board = Board::new();
 //! board.add("mails", Shown::display(&queue))?;
-//! let app: Router = Router::new().nest("/queues", board.router());
+//! let app: Router = Router::new().nest_service("/queues", board.router());
 //! # Ok(())
 //! # }
 //! ```
@@ -33,9 +33,8 @@
 //!
 //! Nothing, unless a [policy](Board::allow) says who may do what. Then: [each `Action`](Action). An action is a `POST` with
 //! the token of the browser's cookie, so that other sites cannot act, and a `tracing` event with target `keyqueue_board`:
-//! `who`, `action`, `queue`, `subject` (the key as it is shown), `count`; a warning, if it was refused. A policy that does
-//! not look at who asks allows also those who can make a browser on that network resolve their own name to this
-//! service, so on a developer's machine let it check the `Host`.
+//! `who`, `action`, `queue`, `subject` (the key as it is shown), `count`; a warning, if it was refused. A request by a name
+//! that is not in [`Board::hosts`] is refused, unless it is `localhost` or an IP address.
 //!
 //! # What it costs
 //!

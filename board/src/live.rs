@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
 
-use crate::letters::{self, LetterStore};
+use crate::letters::LetterStore;
 use crate::rows::{Census, Keys, Row, Summary, Wanted};
 use crate::shown::Shown;
 use crate::source::{Done, KeyId, Refused, Source, Task, Totals};
@@ -84,10 +84,6 @@ where
         }
         None
     }
-
-    fn store(&self) -> Result<&dyn LetterStore, Refused> {
-        self.letters.as_deref().ok_or(Refused::NoLetters)
-    }
 }
 
 /// Keeps the keys that are held for the longest time, those first.
@@ -106,14 +102,17 @@ where
         Some(Summary {
             name: String::new(),
             queued: queue.len(),
-            state: if queue.is_shutting_down() {
+            state: if queue.is_shutting_down() && queue.is_empty() {
                 Summary::SHUT_DOWN
+            } else if queue.is_shutting_down() {
+                Summary::DRAINING
             } else if queue.is_paused() {
                 Summary::PAUSED
             } else {
                 Summary::OPEN
             },
             pausable: queue.is_pausable(),
+            paused: queue.is_paused(),
             dead_letters: (self.letters.as_ref()).and_then(|letters| letters.len().ok()),
         })
     }
@@ -190,9 +189,10 @@ where
             keys.looked += page.counts.queued + page.counts.processing + page.counts.delayed;
             for key in &page.keys {
                 let is_meant = !is_search
-                    || text::beginning(key.key(), &*self.key, text::WHOLE)
-                        .0
-                        .contains(&wanted.search);
+                    || text::finds(
+                        &wanted.search,
+                        &text::shown(key.key(), &*self.key, text::WHOLE),
+                    );
                 if is_meant {
                     keys.rows.push(self.row(key, from, text::IN_TABLE));
                 }
@@ -205,7 +205,7 @@ where
 
     fn key(&self, key: &KeyId) -> Option<Row> {
         let queue = self.queue.upgrade()?;
-        self.with_key(&queue, key, |key, at| self.row(key, at, text::WHOLE))
+        self.with_key(&queue, key, |key, at| self.row(key, at, text::LINES))
     }
 
     fn letter_store(&self) -> Option<&dyn LetterStore> {
@@ -215,8 +215,8 @@ where
     fn act(&self, task: &Task) -> Result<Done, Refused> {
         let queue = self.queue.upgrade().ok_or(Refused::Gone)?;
         match task {
-            Task::PutBack(which) => letters::put_back(self.store()?, which),
-            Task::DropLetter(which) => letters::remove(self.store()?, which),
+            // The place does that.
+            Task::Letters(..) | Task::StopLetters => Err(Refused::NoLetters),
             Task::RunNow(key) => {
                 if queue.is_shutting_down() {
                     return Err(Refused::ShutDown);

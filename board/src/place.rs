@@ -1,8 +1,16 @@
 //! What has a name on a board: a queue of this process, or a fleet of replicas. Both have dead letters and actions.
 
-use crate::board::Entry;
-use crate::letters::LetterStore;
-use crate::source::{Done, Refused, Task};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::board::{Entry, lock};
+use crate::letters::{self, LastJob, LetterStore, Verb};
+use crate::pages::counted;
+use crate::source::{Done, KeyId, Refused, Task, Which};
+use crate::text;
+
+/// How long the letters are counted that an action on all of them is about.
+const COUNT: Duration = Duration::from_secs(2);
 
 /// What a page is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +53,99 @@ pub(crate) trait Place: Send + Sync {
     /// Returns the dead letters; `None` if the board does not know them, or there are none.
     fn letter_store(&self) -> Option<&dyn LetterStore>;
 
+    /// The last action on all of them.
+    fn last_job(&self) -> &LastJob;
+
+    /// Returns what a restart of the process changes, and an addition of another queue under the same name. A page that has
+    /// another one is about something else. Empty if that cannot be: a fleet is the same for all replicas.
+    fn mark(&self) -> &str;
+
+    /// Returns the text of a key.
+    fn key(&self, key: &KeyId) -> Result<String, Refused>;
+
+    /// Does what has nothing to do with dead letters.
+    fn act_on_keys(&self, task: &Task) -> Result<Done, Refused>;
+
+    /// Whether a letter that is put back may replace a newer message of its key.
+    fn replaces_newer(&self) -> bool {
+        false
+    }
+
     /// Does what somebody may do who has been checked. Returns how many keys, letters, groups or queues it was done to.
-    fn act(&self, task: &Task) -> Result<Done, Refused>;
+    fn act(&self, task: &Task) -> Result<Done, Refused> {
+        match task {
+            Task::Letters(verb, which) => {
+                let store = self.letter_store().ok_or(Refused::NoLetters)?;
+                letters::act(store, self.last_job(), *verb, which)
+            }
+            Task::StopLetters => {
+                if let Some(job) = &*lock(self.last_job()) {
+                    // Ordering: Relaxed; the thread that reads it writes nothing for this one.
+                    job.stop.store(true, Ordering::Relaxed);
+                }
+                Ok(Done::default())
+            }
+            task => self.act_on_keys(task),
+        }
+    }
+
+    /// Returns what is asked before something is done that cannot be undone, or to many, and narrows the task to what the
+    /// question names. `None`: it is done without a question.
+    fn question(&self, name: &str, task: &mut Task) -> Result<Option<String>, Refused> {
+        let quoted = |text: &str| format!("“{}”", text::cut(text, text::IN_TABLE));
+        Ok(Some(match task {
+            Task::Letters(Verb::PutBack, Which::These(ids)) if ids.len() == 1 => return Ok(None),
+            Task::Letters(verb, which) => {
+                let store = self.letter_store().ok_or(Refused::NoLetters)?;
+                let what = match which {
+                    Which::These(ids) if ids.len() == 1 => {
+                        format!(
+                            "the dead letter of {}",
+                            quoted(&letters::one(store, ids[0])?.key)
+                        )
+                    }
+                    Which::These(ids) => {
+                        format!("the {} dead letters that you have ticked", ids.len())
+                    }
+                    Which::All { search, upto, said } => {
+                        let (count, newest) = letters::count(store, search, COUNT)?;
+                        (*upto, *said) = (newest, Some(count));
+                        match &**search {
+                            "" => counted(count, "dead letter"),
+                            search => format!(
+                                "{} with the text {}",
+                                counted(count, "dead letter"),
+                                quoted(search)
+                            ),
+                        }
+                    }
+                };
+                let warning = match verb {
+                    Verb::Drop => " What is dropped is lost.",
+                    Verb::PutBack if self.replaces_newer() => {
+                        " A letter replaces a newer message of its key that waits."
+                    }
+                    Verb::PutBack => "",
+                };
+                let verb = match verb {
+                    Verb::PutBack => "Put back",
+                    Verb::Drop => "Drop",
+                };
+                format!("{verb} {what}?{warning}")
+            }
+            Task::DropKey(key) => {
+                format!(
+                    "Drop the key {}? Its delay and its value are lost.",
+                    quoted(&self.key(key)?)
+                )
+            }
+            Task::Drain => format!(
+                "Drain the queue {}? It refuses adds from then on, until the process starts again.",
+                quoted(name)
+            ),
+            _ => return Ok(None),
+        }))
+    }
 }
 
 impl Place for Entry {
@@ -54,7 +153,20 @@ impl Place for Entry {
         self.source.letter_store()
     }
 
-    fn act(&self, task: &Task) -> Result<Done, Refused> {
+    fn last_job(&self) -> &LastJob {
+        &self.last_job
+    }
+
+    fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    fn key(&self, key: &KeyId) -> Result<String, Refused> {
+        let row = self.source.key(key).ok_or(Refused::NoKey)?;
+        Ok(row.key)
+    }
+
+    fn act_on_keys(&self, task: &Task) -> Result<Done, Refused> {
         let done = self.source.act(task);
         self.forget_census();
         done

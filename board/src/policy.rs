@@ -48,17 +48,18 @@ impl Action {
     /// Returns its name in forms and in events, such as `put_back`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Action::PutBack => "put_back",
-            Action::DropLetter => "drop_letter",
-            Action::RunNow => "run_now",
-            Action::DropKey => "drop_key",
-            Action::HoldGroup => "hold_group",
-            Action::ReleaseGroup => "release_group",
-            Action::Pause => "pause",
-            Action::Resume => "resume",
-            Action::Drain => "drain",
-        }
+        const NAMES: [&str; 9] = [
+            "put_back",
+            "drop_letter",
+            "run_now",
+            "drop_key",
+            "hold_group",
+            "release_group",
+            "pause",
+            "resume",
+            "drain",
+        ];
+        NAMES[self as usize]
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use keyqueue::{Cursor, Listed};
 use serde::{Serialize, Serializer};
 
+use crate::source::LetterId;
 use crate::text;
 
 /// A queue, without a look at its keys.
@@ -14,6 +15,8 @@ pub(crate) struct Summary {
     pub(crate) queued: usize,
     pub(crate) state: &'static str,
     pub(crate) pausable: bool,
+    /// Also of a queue that is draining: then nothing ends it but a resume.
+    pub(crate) paused: bool,
     /// `None` if the board was not told where they are.
     pub(crate) dead_letters: Option<usize>,
 }
@@ -21,6 +24,8 @@ pub(crate) struct Summary {
 impl Summary {
     pub(crate) const OPEN: &str = "open";
     pub(crate) const PAUSED: &str = "paused";
+    /// It is shut down, and has keys left.
+    pub(crate) const DRAINING: &str = "draining";
     pub(crate) const SHUT_DOWN: &str = "shut down";
     pub(crate) const GONE: &str = "gone";
 }
@@ -90,7 +95,7 @@ pub(crate) struct Keys {
 /// A dead letter.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Letter {
-    pub(crate) id: u64,
+    pub(crate) id: LetterId,
     pub(crate) key: String,
     pub(crate) value: Option<String>,
     pub(crate) error: String,
@@ -108,7 +113,7 @@ impl Letter {
         let value = self.value.as_deref().unwrap_or_default();
         [&self.key, &self.error, value]
             .iter()
-            .any(|text| text.contains(search))
+            .any(|text| text::finds(search, text))
     }
 
     /// Cuts its texts for a table.

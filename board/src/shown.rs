@@ -158,6 +158,7 @@ where
         self.letters = Some(Box::new(KeyLetters {
             letters: letters.clone(),
             key: Arc::clone(&self.key),
+            marks: RandomState::new(),
         }));
         self
     }
@@ -191,6 +192,7 @@ where
                 letters: letters.clone(),
                 key: Arc::clone(&self.key),
                 value: Arc::clone(&value),
+                marks: RandomState::new(),
             }));
         }
         self.value = Some(Box::new(move |key, most| {

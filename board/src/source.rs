@@ -1,11 +1,13 @@
 //! A queue without its types: what a board reads of it, and does to it.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use crate::letters::LetterStore;
+use crate::letters::{LetterStore, Verb};
 use crate::rows::{Census, Keys, Row, Summary, Wanted, seconds};
 
 /// What was counted since the queue was built; all 0 for a queue that counts nothing.
@@ -51,19 +53,55 @@ pub(crate) struct KeyId {
     pub(crate) at: u64,
 }
 
+/// Names a dead letter in a link or a form: its number, which another process uses for another letter, and a mark, which it
+/// does not. Replicas that show the same fleet have the same marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LetterId {
+    pub(crate) number: u64,
+    pub(crate) mark: u64,
+}
+
+impl fmt::Display for LetterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:016x}", self.number, self.mark)
+    }
+}
+
+impl FromStr for LetterId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (number, mark) = text.split_once('-').ok_or(())?;
+        let number = number.parse().map_err(|_| ())?;
+        let mark = u64::from_str_radix(mark, 16).map_err(|_| ())?;
+        Ok(LetterId { number, mark })
+    }
+}
+
+impl Serialize for LetterId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 /// Which dead letters.
 #[derive(Clone, Debug)]
 pub(crate) enum Which {
-    One(u64),
-    /// All that match, within this time.
-    All(String, Duration),
+    These(Vec<LetterId>),
+    /// All with this text, up to this number. How many these were said to be is the bar's length.
+    All {
+        search: String,
+        upto: u64,
+        said: Option<usize>,
+    },
 }
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    PutBack(Which),
-    DropLetter(Which),
+    Letters(Verb, Which),
+    /// Ends an action on all letters before its end.
+    StopLetters,
     RunNow(KeyId),
     DropKey(KeyId),
     /// Zero releases it.
@@ -111,6 +149,18 @@ pub(crate) enum Refused {
     NothingToDrop,
     #[error("there is no dead letter {0} any more, or another thread is handling it")]
     NoLetter(u64),
+    #[error(
+        "this page was loaded from an earlier process, or from another replica, whose dead letter {0} was another one: load it again"
+    )]
+    OtherLetter(u64),
+    #[error(
+        "this page was loaded from an earlier process, or from another replica: load it again, and look whether that is what you mean"
+    )]
+    OtherProcess,
+    #[error("an action on all dead letters is going on: stop it, or wait for its end")]
+    Busy,
+    #[error("it was stopped")]
+    Stopped,
     #[error("the board does not know the dead letters of this queue")]
     NoLetters,
     #[error("the queue has no group with this id any more, or the board does not know its groups")]

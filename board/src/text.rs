@@ -12,6 +12,9 @@ pub(crate) const IN_TABLE: usize = 160;
 /// The most bytes of a text on the page of one key or letter, and of a key that is searched.
 pub(crate) const WHOLE: usize = 64 * 1024;
 
+/// The same on a page that is not a table, where its lines are lines.
+pub(crate) const LINES: usize = WHOLE + 1;
+
 /// Calls a formatter as a `Display`.
 struct Formatted<'a, T>(&'a T, &'a Format<T>);
 
@@ -65,7 +68,14 @@ pub(crate) fn beginning<T>(of: &T, format: &Format<T>, most: usize) -> (String, 
 /// Returns the text of a value as it is shown, with `…` if there is more.
 pub(crate) fn shown<T>(of: &T, format: &Format<T>, most: usize) -> String {
     let (text, is_cut) = beginning(of, format, most);
-    visible(&text, is_cut)
+    match most {
+        LINES => text
+            .split('\n')
+            .map(|line| visible(line, false))
+            .collect::<Vec<_>>()
+            .join("\n"),
+        _ => visible(&text, is_cut),
+    }
 }
 
 /// Returns the beginning of a text as it is shown.
@@ -75,6 +85,17 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
         &|text: &&str, f: &mut fmt::Formatter<'_>| f.write_str(text),
         most,
     )
+}
+
+/// Whether a text has another one, in any case. `text` is as it is shown, and so may be what is searched for, which somebody
+/// has copied from the page.
+pub(crate) fn finds(search: &str, text: &str) -> bool {
+    if search.is_ascii() && text.contains(search) {
+        return true;
+    }
+    let text = text.to_lowercase();
+    let shown = visible(search, false).to_lowercase();
+    text.contains(&search.to_lowercase()) || text.contains(&shown)
 }
 
 /// Writes characters that would not be seen, or would change the order of those around them, as `\u{..}`.
@@ -122,6 +143,22 @@ mod tests {
         assert_eq!(shown(&(), &long, 5), "éé…");
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "abc…");
+    }
+
+    #[test] // X2
+    fn a_text_is_found_as_it_is_and_as_it_is_shown_in_any_case() {
+        let shown = cut("Line1\nLine2 \u{202e}gnp ÄRGER", 99);
+        for search in [
+            "line1\n",
+            "Line1\\nLine2",
+            "\u{202e}g",
+            "\\U{202E}GNP",
+            "ärger",
+            "",
+        ] {
+            assert!(finds(search, &shown), "{search:?}");
+        }
+        assert!(!finds("line3", &shown));
     }
 
     #[test]

@@ -3,23 +3,26 @@
 //! Each page is a view: a function from the board to HTML and to JSON, which is blocking work. A browser gets the page; its
 //! script gets the live part of the same address as a stream of events, or once, by the `Accept` header; a program gets JSON.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{OriginalUri, Path, Query, State};
-use axum::middleware::map_response;
+use axum::extract::{OriginalUri, Path, Query, Request, State};
+use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use axum::{Router, http};
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use tokio::runtime::Handle;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
 
 use crate::act::act;
-use crate::csrf::Token;
-use crate::pages::{self, Problem, View};
+use crate::csrf::{self, Token};
+use crate::pages::{self, Problem, Tab, View};
 use crate::place::Kind;
 use crate::policy::{Action, Asked};
 use crate::{Board, events};
@@ -43,6 +46,7 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
         .route("/", get(index))
         .route("/board.css", get(css))
         .route("/board.js", get(js))
+        .route("/board.svg", get(icon))
         .route("/q/{queue}", get(queue))
         .route("/q/{queue}/keys", get(keys))
         .route("/q/{queue}/key", get(key))
@@ -50,7 +54,9 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
         .route("/q/{queue}/dead/{id}", get(letter))
         .route("/q/{queue}/do", post(act))
         .fallback(not_found)
+        .layer(from_fn_with_state(board.clone(), known_host))
         .layer(map_response(secure))
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(256)))
         .with_state(board)
 }
 
@@ -60,16 +66,13 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
 pub(crate) struct Params {
     pub(crate) state: String,
     pub(crate) search: String,
+    pub(crate) sort: String,
     pub(crate) from: String,
     pub(crate) id: String,
     pub(crate) at: String,
     pub(crate) format: String,
     /// The page loads itself again, for browsers without scripts.
     pub(crate) refresh: String,
-    /// What was done, after an action.
-    pub(crate) said: String,
-    pub(crate) count: String,
-    pub(crate) partial: String,
 }
 
 /// Reads a number, 0 if there is none.
@@ -127,6 +130,51 @@ impl Context {
             queue,
             request: &self.parts,
         })
+    }
+
+    /// Returns the beginning of a query for what this page is about, to be continued.
+    pub(crate) fn query(&self) -> String {
+        let params = &self.params;
+        let mut query = String::from("?");
+        for (name, value) in [
+            ("state", &params.state),
+            ("search", &params.search),
+            ("sort", &params.sort),
+            ("from", &params.from),
+            ("id", &params.id),
+            ("at", &params.at),
+        ] {
+            if !value.is_empty() {
+                query.extend([name, "=", &pages::path(value), "&"]);
+            }
+        }
+        query
+    }
+
+    /// Returns the name in the address of what the page is about.
+    pub(crate) fn name(&self) -> Option<String> {
+        let name = self.parts.uri.path().split('/').nth(2)?;
+        Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
+    }
+
+    pub(crate) fn tab(&self) -> Tab {
+        match self.parts.uri.path().split('/').nth(3) {
+            Some("dead") => Tab::Letters,
+            Some("keys" | "key") => Tab::Keys,
+            _ => Tab::Queue,
+        }
+    }
+
+    /// Returns where an action leads from here, relative to its address: to this list, with its search and its page, or to
+    /// the list that has what this page is about.
+    pub(crate) fn back(&self) -> String {
+        let mut path = self.parts.uri.path().split('/').skip(3);
+        match (path.next(), path.next()) {
+            (Some(list @ ("keys" | "dead")), None) => list.to_owned() + &self.query(),
+            (Some("key"), _) => "keys".into(),
+            (Some("dead"), _) => "dead".into(),
+            _ => String::new(),
+        }
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
@@ -280,7 +328,7 @@ async fn letter(
 }
 
 async fn not_found((State(board), Query(params), parts): Asks) -> Response {
-    // A nested router's first page has no slash at its end; with one it comes here.
+    // With a slash at its end, if the board is nested as a service.
     if parts.uri.path().trim_matches('/').is_empty() && parts.method == http::Method::GET {
         return respond(board, parts, params, pages::index::view).await;
     }
@@ -301,8 +349,27 @@ async fn js() -> Response {
     )
 }
 
+async fn icon() -> Response {
+    asset("image/svg+xml", include_str!("../assets/board.svg"))
+}
+
 fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Refuses requests that call this service by a name that is not its own.
+async fn known_host(State(board): State<Board>, request: Request, next: Next) -> Response {
+    let original = request.extensions().get::<OriginalUri>();
+    let uri = original.map_or(request.uri(), |uri| uri);
+    let refused = {
+        let hosts = &board.0.hosts;
+        let hosts = hosts.read().unwrap_or_else(PoisonError::into_inner);
+        csrf::stranger(request.headers(), uri, &hosts).map(Problem::stranger)
+    };
+    match refused {
+        Some(problem) => problem.into_response(),
+        None => next.run(request).await,
+    }
 }
 
 /// Sets the headers that all responses have.
@@ -314,7 +381,7 @@ async fn secure(mut response: Response) -> Response {
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
-        (header::VARY, "accept, cookie"),
+        (header::VARY, "accept, accept-encoding, cookie"),
         (
             HeaderName::from_static("cross-origin-resource-policy"),
             "same-origin",

@@ -70,37 +70,4 @@ async fn each_action_is_an_event_with_who_asked_what() {
         failed.contains("WARN") && failed.contains("who=\"alice\""),
         "{failed}"
     );
-    #[cfg(feature = "nats")]
-    of_a_fleet(&site, &log).await;
-}
-
-#[cfg(feature = "nats")]
-async fn of_a_fleet(site: &Site, log: &Log) {
-    let Some(server) = servers::nats::Server::start().await else {
-        return;
-    };
-    let client = server.client().await;
-    let config = keyqueue_nats::Config {
-        dead_letters: Some("work-dead".into()),
-        ..Default::default()
-    };
-    keyqueue_nats::create(&client, &config).await.unwrap();
-    let context = async_nats::jetstream::new(client.clone());
-    let letter = context.publish("work-dead", "x".into()).await.unwrap();
-    letter.await.unwrap();
-    site.board.add_fleet("hooks", client, config).unwrap();
-    let drop = [("action", "drop_letter"), ("letter", "1")];
-    site.post_to("/queues/f/hooks/do", "bob", &drop).await;
-    site.post_to("/queues/f/hooks/do", "alice", &drop).await;
-    let log = log.0.lock().unwrap();
-    let [refused, done] = &log[..] else {
-        panic!("{log:?}")
-    };
-    assert!(
-        refused.contains("WARN") && refused.contains("not allowed"),
-        "{refused}"
-    );
-    for part in ["INFO", "who=\"alice\"", "queue=\"hooks\"", "count=1"] {
-        assert!(done.contains(part), "{part}: {done}");
-    }
 }

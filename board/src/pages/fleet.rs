@@ -4,7 +4,7 @@ use keyqueue_nats::status::{Owner, Partition, SessionState, Status};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{Problem, Tab, View, foreign, json, maybe, number};
+use super::{Problem, Tab, View, foreign, json, maybe, number, number_that};
 use crate::text;
 use crate::web::Context;
 
@@ -56,7 +56,9 @@ fn live(shown: &Shown<'_>) -> Markup {
         }
         dl.numbers {
             (count("partitions", of.len() as u64))
-            (count("unowned", *unowned as u64))
+            (number_that(*unowned > 0, "unowned", &unowned.to_string()))
+            @let missing = of.iter().filter(|of| of.messages.is_none()).count();
+            @if missing > 0 { (number_that(true, "without a stream", &missing.to_string())) }
             (count("messages", of.iter().filter_map(|of| of.messages).sum()))
             (count("in hand", consumers().map(|of| of.unacknowledged).sum()))
             (count("not delivered", consumers().map(|of| of.undelivered).sum()))

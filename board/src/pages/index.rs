@@ -1,83 +1,180 @@
 //! All queues and fleets.
 
+#[cfg(feature = "nats")]
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "nats")]
+use keyqueue_nats::status::Status;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{Problem, View, json, path};
+use super::{Problem, View, foreign, json, path, time};
+use crate::board::Entry;
+use crate::picture::short;
 use crate::rows::Summary;
-use crate::web::Context;
+use crate::text;
+use crate::web::{Context, LOOK};
 
-/// A fleet, without a request to its server.
+/// A queue, with what a look at its keys has found, if there was time for one.
+#[derive(Serialize)]
+struct Line {
+    #[serde(flatten)]
+    summary: Summary,
+    in_hand: Option<usize>,
+    delayed: Option<usize>,
+    /// For how long the key is held that is held for the longest time, in seconds.
+    held_for: Option<f64>,
+    /// Per second.
+    ended: Option<f64>,
+    failed: Option<f64>,
+}
+
+/// What a column is called in the address, and on the page.
+type Column<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
+
+const QUEUES: [Column<Line>; 7] = [
+    ("queued", "Queued", |line| Some(line.summary.queued as f64)),
+    ("in_hand", "In hand", |line| Some(line.in_hand? as f64)),
+    ("held", "Held for", |line| line.held_for),
+    ("delayed", "Delayed", |line| Some(line.delayed? as f64)),
+    ("dead", "Dead letters", |line| {
+        Some(line.summary.dead_letters? as f64)
+    }),
+    ("ended", "Ended/s", |line| line.ended),
+    ("failed", "Failed/s", |line| line.failed),
+];
+
+/// A fleet, without a look at it if its server is away.
 #[derive(Serialize)]
 struct Fleet<'a> {
     name: &'a str,
     stream: &'a str,
-    server: &'static str,
+    server: String,
+    partitions: Option<u64>,
+    unowned: Option<u64>,
+    messages: Option<u64>,
+    dead_letters: Option<u64>,
+}
+
+fn line(queue: &Entry, has_time: bool) -> Line {
+    let name = queue.name.clone();
+    let looked = has_time.then(|| queue.look()).flatten();
+    let census = looked.as_ref().map(|(_, census)| census);
+    let rate = queue.with_history(|history| history.rates(Instant::now()).pop());
+    let rate = rate.filter(|_| census.is_some());
+    Line {
+        in_hand: census.map(|census| census.processing),
+        delayed: census.map(|census| census.delayed),
+        held_for: census.and_then(|census| Some(census.in_hand.first()?.held?.as_secs_f64())),
+        ended: rate.map(|rate| rate.ended),
+        failed: rate.map(|rate| rate.failed),
+        summary: match queue.source.summary() {
+            Some(summary) => Summary { name, ..summary },
+            None => Summary {
+                name,
+                state: Summary::GONE,
+                ..Summary::default()
+            },
+        },
+    }
 }
 
 pub(crate) fn view(at: &Context) -> Result<View, Problem> {
-    let queues = at.board.queues();
-    let summaries: Vec<Summary> = (queues.iter())
-        .map(|queue| {
-            let name = queue.name.clone();
-            match queue.source.summary() {
-                Some(summary) => Summary { name, ..summary },
-                None => Summary {
-                    name,
-                    state: Summary::GONE,
-                    ..Summary::default()
-                },
-            }
-        })
+    let (search, sort) = (&at.params.search, &at.params.sort);
+    let (queues, began) = (at.board.queues(), Instant::now());
+    let meant = |name: &str| text::finds(search, &text::cut(name, text::WHOLE));
+    let queues = queues.iter().filter(|queue| meant(&queue.name));
+    let mut lines: Vec<_> = queues
+        .map(|queue| line(queue, began.elapsed() < LOOK))
         .collect();
+    if let Some((.., value)) = QUEUES.iter().find(|(known, ..)| known == sort) {
+        let value = |line: &Line| value(line).unwrap_or(-1.0);
+        lines.sort_by(|a, b| value(b).total_cmp(&value(a)));
+    }
     #[cfg(feature = "nats")]
     let fleets = at.board.fleets();
     #[cfg(feature = "nats")]
-    let fleets: Vec<_> = (fleets.iter())
-        .map(|fleet| Fleet {
-            name: &fleet.name,
-            stream: fleet.stream(),
-            server: fleet.connection(),
+    let fleets: Vec<_> = (fleets.iter().filter(|fleet| meant(&fleet.name)))
+        .map(|fleet| {
+            let status = fleet.is_connected().then(|| fleet.look());
+            let seen = status.as_ref().and_then(|status| status.as_ref().ok());
+            let messages =
+                |status: &Arc<Status>| status.partitions.iter().filter_map(|of| of.messages).sum();
+            Fleet {
+                name: &fleet.name,
+                stream: fleet.stream(),
+                server: match &status {
+                    None => "not connected".into(),
+                    Some(Ok(_)) => "connected".into(),
+                    Some(Err(refused)) => refused.to_string(),
+                },
+                partitions: seen.map(|status| status.partitions.len() as u64),
+                unowned: seen.map(|status| status.unowned() as u64),
+                messages: seen.map(messages),
+                dead_letters: seen.and_then(|status| status.dead_letters),
+            }
         })
         .collect();
     #[cfg(not(feature = "nats"))]
     let fleets: Vec<Fleet<'_>> = Vec::new();
+    let none = match &**search {
+        "" => "No queue was added to the board.",
+        _ => "No queue has this text in its name.",
+    };
     let live = html! {
-        @if summaries.is_empty() && fleets.is_empty() {
-            p { "No queue was added to the board." }
-        }
-        @if !summaries.is_empty() {
-            div.scroll {
-                table {
-                    caption { "Queues of this process" }
-                    thead { tr {
-                        th scope="col" { "Queue" }
-                        th.n scope="col" { "Queued" }
-                        th.n scope="col" { "Dead letters" }
-                        th scope="col" { "State" }
-                    } }
-                    tbody {
-                        @for queue in &summaries {
-                            tr {
-                                td data-label="Queue" { a href={ (at.root) "q/" (path(&queue.name)) } { bdi { (queue.name) } } }
-                                td.n data-label="Queued" { (queue.queued) }
-                                td.n data-label="Dead letters" { @if let Some(count) = queue.dead_letters { (count) } }
-                                td data-label="State" { span.state { (queue.state) } }
-                            }
+        @if lines.is_empty() && fleets.is_empty() { p { (none) } }
+        @if !lines.is_empty() {
+            div.scroll { table {
+                caption { "Queues of this process" }
+                thead { tr {
+                    th scope="col" { a href={ "?search=" (path(search)) } { "Queue" } }
+                    @for (key, title, _) in QUEUES {
+                        th.n scope="col" aria-sort=[(key == sort).then_some("descending")] {
+                            a href={ "?sort=" (key) "&search=" (path(search)) } { (title) }
                         }
                     }
-                }
-            }
+                    th scope="col" { "State" }
+                } }
+                tbody { @for line in &lines {
+                    tr {
+                        td data-label="Queue" { (link(at, "q", &line.summary.name)) }
+                        @for (key, title, value) in QUEUES {
+                            td.n data-label=(title) {
+                                @match value(line) {
+                                    Some(value) if key == "held" => (time(Duration::from_secs_f64(value))),
+                                    Some(value) => (short(value)),
+                                    None => {},
+                                }
+                            }
+                        }
+                        td data-label="State" { span.state { (line.summary.state) } }
+                    }
+                } }
+            } }
         }
         @if !fleets.is_empty() { (table(at, &fleets)) }
     };
     Ok(View {
         title: "Queues".into(),
         queue: None,
-        still: html! {},
+        still: html! {
+            form.search method="get" role="search" {
+                div {
+                    label for="search" { "Text in the name" }
+                    input #search type="search" name="search" value=(search);
+                }
+                input type="hidden" name="sort" value=(sort);
+                button type="submit" { "Search" }
+            }
+        },
         live,
-        json: serde_json::json!({ "queues": json(&summaries), "fleets": json(&fleets) }),
+        json: serde_json::json!({ "queues": json(&lines), "fleets": json(&fleets) }),
     })
+}
+
+fn link(at: &Context, kind: &str, name: &str) -> Markup {
+    html! { a href={ (at.root) (kind) "/" (path(name)) } { (foreign(&text::cut(name, text::IN_TABLE))) } }
 }
 
 fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
@@ -87,17 +184,22 @@ fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
             thead { tr {
                 th scope="col" { "Fleet" }
                 th scope="col" { "Streams" }
+                @for title in ["Partitions", "Unowned", "Messages", "Dead letters"] { th.n scope="col" { (title) } }
                 th scope="col" { "Server" }
             } }
-            tbody {
-                @for fleet in fleets {
-                    tr {
-                        td data-label="Fleet" { a href={ (at.root) "f/" (path(fleet.name)) } { bdi { (fleet.name) } } }
-                        td data-label="Streams" { (fleet.stream) }
-                        td data-label="Server" { span.state { (fleet.server) } }
+            tbody { @for fleet in fleets {
+                tr {
+                    td data-label="Fleet" { (link(at, "f", fleet.name)) }
+                    td data-label="Streams" { (fleet.stream) }
+                    @for (title, count) in [
+                        ("Partitions", fleet.partitions), ("Unowned", fleet.unowned),
+                        ("Messages", fleet.messages), ("Dead letters", fleet.dead_letters),
+                    ] {
+                        td.n.bad[title == "Unowned" && count > Some(0)] data-label=(title) { @if let Some(count) = count { (count) } }
                     }
+                    td data-label="Server" { span.bad[fleet.server != "connected"] { (fleet.server) } }
                 }
-            }
+            } }
         } }
     }
 }

@@ -3,7 +3,7 @@
 use keyqueue::{Cursor, Listed};
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, json, maybe, path};
+use super::{Problem, Tab, View, button, foreign, json, maybe, named, path};
 use crate::policy::Action;
 use crate::rows::{Keys, Row, Wanted};
 use crate::source::{KeyId, Refused};
@@ -140,7 +140,7 @@ pub(crate) fn table(
                         }
                         td data-label="Last error" { @if let Some(error) = &row.error { (foreign(error)) } }
                         @if has_values { td data-label="Value" { @if let Some(value) = &row.value { (foreign(value)) } } }
-                        @if has_actions { td { (actions(at, name, row, "keys")) } }
+                        @if has_actions { td { (actions(at, name, row)) } }
                     }
                 }
             }
@@ -160,16 +160,16 @@ fn failures(row: &Row) -> u32 {
     row.attempt.unwrap_or(row.requeues)
 }
 
-fn actions(at: &Context, name: &str, row: &Row, back: &str) -> Markup {
+fn actions(at: &Context, name: &str, row: &Row) -> Markup {
     let place = row.at.to_string();
-    let fields = [("id", &*row.id), ("at", &place), ("back", back)];
+    let fields = [("id", &*row.id), ("at", &place)];
     let can_drop = row.due_in.is_some() || row.value.is_some();
     html! {
         @if row.due_in.is_some() {
-            (button(at, name, Action::RunNow, "Run now", None, &fields))
+            (button(at, name, Action::RunNow, "Run now", &named(&row.key), &fields))
         }
         @if can_drop {
-            (button(at, name, Action::DropKey, "Drop", Some("Drop this key? Its delay and its value are lost."), &fields))
+            (button(at, name, Action::DropKey, "Drop", &named(&row.key), &fields))
         }
     }
 }
@@ -206,7 +206,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
             h2 { "Value" }
             pre { (foreign(value)) }
         }
-        p { (actions(at, name, &row, "keys")) }
+        p { (actions(at, name, &row)) }
     };
     Ok(View {
         title: format!("A key of {name}"),

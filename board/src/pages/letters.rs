@@ -1,11 +1,17 @@
 //! Dead letters, a page at a time, and one of them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, ago, button, foreign, form, json, link, path};
-use crate::letters;
+use super::{
+    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, json, link, named, path,
+};
+use crate::act;
+use crate::board::lock;
+use crate::letters::{self, Job, Verb};
 use crate::place::Place;
 use crate::policy::Action;
 use crate::rows::{Letter, Letters};
@@ -14,6 +20,8 @@ use crate::web::{Context, LOOK, number};
 
 /// The letters on a page.
 const ROWS: usize = 50;
+/// How long the end of an action on all of them is told.
+const TOLD: Duration = Duration::from_secs(600);
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let place = place(at, name)?;
@@ -26,7 +34,10 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         None => {
             html! { p { "The board does not know the dead letters of this " (at.kind.name()) "." } }
         }
-        Some(letters) => live(at, name, search, letters),
+        Some(letters) => {
+            let job = lock(place.last_job()).clone();
+            live(at, name, search, letters, job.as_deref())
+        }
     };
     Ok(View {
         title: format!("Dead letters of {name}"),
@@ -45,21 +56,27 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     })
 }
 
-fn live(at: &Context, name: &str, search: &str, letters: &Letters) -> Markup {
+fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&Job>) -> Markup {
+    let ticks = VERBS.iter().any(|(_, action, ..)| at.may(name, *action));
     html! {
+        @if let Some(job) = job { (bar(at, name, job)) }
         p {
-            (letters.len)
-            @if let Some(capacity) = letters.capacity { " of at most " (capacity) }
-            " letters"
+            @match letters.capacity {
+                Some(capacity) => { (letters.len) " of at most " (counted(capacity, "letter")) },
+                None => (counted(letters.len, "letter")),
+            }
             @if letters.lost > 0 { "; " (letters.lost) " more were not kept" }
         }
         @if letters.rows.is_empty() {
-            p.soft { "There is none " @if !search.is_empty() { "with this text" } "." }
+            p.soft {
+                "There is none" @if !search.is_empty() { " with this text" } @if !at.params.from.is_empty() { " from here on" } "."
+            }
         } @else {
-            (all(at, name, search))
+            (many(at, name, search))
             div.scroll { table {
                 caption { "Dead letters, the oldest first" }
                 thead { tr {
+                    @if ticks { th scope="col" { "Tick" } }
                     th scope="col" { "Key" }
                     th scope="col" { "Error" }
                     th.n scope="col" { "Attempts" }
@@ -70,6 +87,9 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters) -> Markup {
                 tbody {
                     @for letter in &letters.rows {
                         tr {
+                            @if ticks {
+                                td { input type="checkbox" name="letter" value=(letter.id) form="ticked" aria-label={ "Tick " (named(&letter.key)) }; }
+                            }
                             td data-label="Key" { a href={ (link(at, name)) "/dead/" (letter.id) } { (foreign(&letter.key)) } }
                             td data-label="Error" { (foreign(&letter.error)) }
                             td.n data-label="Attempts" { (letter.attempts) }
@@ -87,35 +107,67 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters) -> Markup {
     }
 }
 
-/// What can be done with all letters that match.
-fn all(at: &Context, name: &str, search: &str) -> Markup {
-    let fields = [("all", "1"), ("search", search), ("back", "dead")];
-    let which = if search.is_empty() {
-        "all"
-    } else {
-        "all with this text"
+/// What can be done with all letters that match, and with those that are ticked.
+fn many(at: &Context, name: &str, search: &str) -> Markup {
+    let which = match search {
+        "" => "all",
+        _ => "all with this text",
     };
-    let ask = "Drop these letters? Their keys and values are lost.";
+    let fields = [("all", "1"), ("search", search)];
+    let is_allowed = VERBS.iter().filter(|(_, action, ..)| at.may(name, *action));
+    let ticked = html! {
+        @for (_, action, verb, _) in is_allowed.clone() {
+            button.bad[*action == Action::DropLetter] type="submit" name="action" value=(action.name()) { (verb) " ticked" }
+            " "
+        }
+    };
     html! {
         p {
-            @if at.may(name, Action::PutBack) {
-                (form(at, name, Action::PutBack, &fields, html! { button type="submit" { "Put back " (which) } }))
+            @for (_, action, verb, _) in is_allowed.clone() {
+                (button(at, name, *action, &format!("{verb} {which}"), "", &fields))
             }
-            @if at.may(name, Action::DropLetter) {
-                (form(at, name, Action::DropLetter, &fields, html! {
-                    button.bad type="submit" data-ask=(ask) { "Drop " (which) }
-                }))
-            }
+            @if is_allowed.count() > 0 { (form_of(at, name, Some("ticked"), &[], ticked)) }
         }
     }
 }
 
+/// What can be done to letters: the actions, and what they are called.
+const VERBS: [(Verb, Action, &str, &str); 2] = [
+    (Verb::PutBack, Action::PutBack, "Put back", "put back"),
+    (Verb::Drop, Action::DropLetter, "Drop", "dropped"),
+];
+
 fn actions(at: &Context, name: &str, letter: &Letter) -> Markup {
     let id = letter.id.to_string();
-    let fields = [("letter", &*id), ("back", "dead")];
     html! {
-        (button(at, name, Action::PutBack, "Put back", None, &fields))
-        (button(at, name, Action::DropLetter, "Drop", Some("Drop this letter? Its key and value are lost."), &fields))
+        @for (_, action, verb, _) in VERBS {
+            (button(at, name, action, verb, &named(&letter.key), &[("letter", &id)]))
+        }
+    }
+}
+
+/// The last action on all letters: how far it is, or how it ended.
+fn bar(at: &Context, name: &str, job: &Job) -> Markup {
+    let (_, action, verb, past) = VERBS[job.verb as usize];
+    // Ordering: Relaxed; a count that nothing else depends on.
+    let done = job.done.load(Ordering::Relaxed);
+    let with = match &*job.search {
+        "" => String::new(),
+        search => format!(" with the text “{search}”"),
+    };
+    let ended = job.ended.get();
+    html! {
+        @match ended {
+            None => div.note {
+                p { label { (verb) " all" (with) ": " (done) " of " (job.total) " " progress max=(job.total) value=(done) {} } }
+                (button(at, name, action, "Stop", "", &[("stop", "1")]))
+            },
+            Some((at, why)) if at.elapsed() < TOLD => p.note.bad[why.is_some()] {
+                (done) " of " (job.total) (with) " " (past)
+                @match why { None => ": done.", Some(why) => { ", not all: " (why) "." } }
+            },
+            Some(_) => {},
+        }
     }
 }
 
@@ -127,7 +179,7 @@ fn place(at: &Context, name: &str) -> Result<Arc<dyn Place>, Problem> {
 /// The page of one letter.
 pub(crate) fn one(at: &Context, name: &str, id: &str) -> Result<View, Problem> {
     let place = place(at, name)?;
-    let id = number("id", id)?;
+    let id = act::letter("id", id)?;
     let store = place.letter_store().ok_or(Refused::NoLetters)?;
     let letter = letters::one(store, id)?;
     let live = html! {
@@ -141,17 +193,17 @@ pub(crate) fn one(at: &Context, name: &str, id: &str) -> Result<View, Problem> {
         }
         h2 { "History" }
         ul {
-            li { (letter.attempts) " attempts" }
-            @if let Some(first) = letter.first { li { "given up for the first time " (ago(first)) } }
+            li { (counted(usize::try_from(letter.attempts).unwrap_or(usize::MAX), "attempt")) }
+            @if let Some(first) = letter.first { li { "given up for the first time at " (clock(first)) ", " (ago(first)) } }
             li {
-                "given up the last time " (ago(letter.last))
+                "given up the last time at " (clock(letter.last)) ", " (ago(letter.last))
                 @if let Some(reason) = &letter.reason { ": " (reason) }
             }
         }
         p { (actions(at, name, &letter)) }
     };
     Ok(View {
-        title: format!("Dead letter {id} of {name}"),
+        title: format!("Dead letter {} of {name}", id.number),
         queue: Some((name.to_owned(), Tab::Letters)),
         still: html! {},
         live,

@@ -8,7 +8,7 @@ pub(crate) mod letters;
 mod problem;
 pub(crate) mod queue;
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -17,6 +17,7 @@ pub(crate) use problem::Problem;
 
 use crate::place::Kind;
 use crate::policy::Action;
+use crate::source::Done;
 use crate::web::Context;
 
 /// A page, or what is on it.
@@ -71,7 +72,7 @@ fn tabs(kind: Kind) -> &'static [(Tab, &'static str, &'static str)] {
 
 /// The whole page around a view.
 pub(crate) fn page(at: &Context, view: &View) -> Markup {
-    let root = &at.root;
+    let (root, is_live) = (&at.root, !view.live.0.is_empty());
     let refresh = at
         .params
         .refresh
@@ -86,6 +87,7 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (view.title) " · queues" }
                 link rel="stylesheet" href={ (root) "board.css" };
+                link rel="icon" href={ (root) "board.svg" };
                 script src={ (root) "board.js" } defer {}
                 @if let Some(seconds) = refresh {
                     meta http-equiv="refresh" content=(seconds);
@@ -108,14 +110,20 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                     }
                 }
                 main #main {
-                    h1 { (view.title) }
-                    (said(at))
+                    h1 tabindex="-1" { (view.title) }
+                    @if is_live {
+                        p #bar {
+                            span #updates role="status" { "not updated, as of" }
+                            " " time { (clock(SystemTime::now())) }
+                            " " button type="button" hidden {}
+                        }
+                    }
+                    @for what in at.board.told(&at.token.text) { p.note role="status" { (what) } }
                     (view.still)
-                    div #live { (view.live) }
+                    @if is_live { div #live { (view.live) } }
                     p.soft {
-                        span #updates role="status" { "as of when the page was loaded" }
-                        " · " a href={ (query(at)) "format=json" } { "JSON" }
-                        noscript { " · " a href={ (query(at)) "refresh=5" } { "load again every 5 seconds" } }
+                        a href={ (at.query()) "format=json" } { "JSON" }
+                        noscript { " · " a href={ (at.query()) "refresh=5" } { "load again every 5 seconds" } }
                     }
                 }
             }
@@ -123,68 +131,82 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
     }
 }
 
-/// Returns the beginning of a query for what this page is about, to be continued.
-fn query(at: &Context) -> String {
-    let params = &at.params;
-    let mut query = String::from("?");
-    for (name, value) in [
-        ("state", &params.state),
-        ("search", &params.search),
-        ("from", &params.from),
-        ("id", &params.id),
-        ("at", &params.at),
-    ] {
-        if !value.is_empty() {
-            query.extend([name, "=", &path(value), "&"]);
-        }
-    }
-    query
-}
-
-/// What was done, after an action.
-fn said(at: &Context) -> Markup {
-    let Ok(action) = at.params.said.parse::<Action>() else {
-        return html! {};
+/// What was done by an action.
+pub(crate) fn said(action: Action, done: &Done) -> String {
+    let count = match (done.is_partial, done.count) {
+        (true, 0) => return "This goes on: the bar below says how far it is.".into(),
+        (true, count) => format!("Not all: {count}"),
+        (false, count) => count.to_string(),
     };
-    let count = at.params.count.parse::<u64>().unwrap_or(0);
-    let what = match action {
+    match action {
+        _ if done.count == 0 && matches!(action, Action::PutBack | Action::DropLetter) => {
+            "There was none.".into()
+        }
         Action::PutBack => format!("{count} put back into the queue."),
         Action::DropLetter => format!("{count} dropped."),
-        Action::RunNow => "The key is queued now.".into(),
-        Action::DropKey => "The key was taken out.".into(),
-        Action::HoldGroup => "The group is held.".into(),
-        Action::ReleaseGroup => "The group is released.".into(),
+        Action::RunNow => format!("The key {} is queued now.", done.subject),
+        Action::DropKey => format!("The key {} was taken out.", done.subject),
+        Action::HoldGroup => format!("The group {} is held.", done.subject),
+        Action::ReleaseGroup => format!("The group {} is released.", done.subject),
         Action::Pause => "The queue is paused.".into(),
         Action::Resume => "The queue goes on.".into(),
         Action::Drain => {
             "The queue is draining: it refuses adds, and ends once what is queued is done.".into()
         }
-    };
-    html! {
-        p.note role="status" {
-            (what)
-            @if at.params.partial == "1" { " That was not all: some are left, so ask again." }
-        }
     }
 }
 
-/// A form with one button, if the action is allowed.
+/// A page that asks whether something is meant that cannot be undone, or concerns many.
+pub(crate) fn asks(
+    at: &Context,
+    name: &str,
+    action: Action,
+    question: String,
+    fields: &[(&str, String)],
+    back: &str,
+) -> View {
+    let fields = fields.iter().map(|(name, value)| (*name, &**value));
+    let fields: Vec<_> = fields
+        .chain([("action", action.name()), ("sure", "1")])
+        .collect();
+    View {
+        title: name.to_owned(),
+        queue: None,
+        still: html! {
+            p #question tabindex="-1" { (question) }
+            (plain_form(at, name, None, &fields, html! {
+                button.bad type="submit" { "Yes" }
+            }))
+            a href=(back) { "No, go back" }
+        },
+        live: html! {},
+        json: serde_json::Value::Null,
+    }
+}
+
+/// A form with one button, if the action is allowed. `about` names for a screen reader what it acts on.
 pub(crate) fn button(
     at: &Context,
     queue: &str,
     action: Action,
     text: &str,
-    ask: Option<&str>,
+    about: &str,
     fields: &[(&str, &str)],
 ) -> Markup {
     if !at.may(queue, action) {
         return html! {};
     }
-    html! {
-        (form(at, queue, action, fields, html! {
-            button.bad[ask.is_some()] type="submit" data-ask=[ask] { (text) }
-        }))
-    }
+    let is_bad = matches!(action, Action::DropKey | Action::DropLetter | Action::Drain);
+    let label = (!about.is_empty()).then(|| format!("{text} {about}"));
+    form(
+        at,
+        queue,
+        action,
+        fields,
+        html! {
+            button.bad[is_bad] type="submit" aria-label=[label] { (text) }
+        },
+    )
 }
 
 /// A form of an action, with what it shows.
@@ -195,10 +217,39 @@ pub(crate) fn form(
     fields: &[(&str, &str)],
     inside: Markup,
 ) -> Markup {
+    let fields: Vec<_> = [("action", action.name())]
+        .iter()
+        .chain(fields)
+        .copied()
+        .collect();
+    form_of(at, queue, None, &fields, inside)
+}
+
+/// A form that says of which process it is, and where it leads back to.
+pub(crate) fn form_of(
+    at: &Context,
+    queue: &str,
+    id: Option<&str>,
+    fields: &[(&str, &str)],
+    inside: Markup,
+) -> Markup {
+    let (back, place) = (at.back(), at.board.place(at.kind, queue));
+    let of = place.as_ref().map_or("", |place| place.mark());
+    let frame = [("of", of), ("back", &*back)];
+    let fields: Vec<_> = frame.iter().chain(fields).copied().collect();
+    plain_form(at, queue, id, &fields, inside)
+}
+
+fn plain_form(
+    at: &Context,
+    queue: &str,
+    id: Option<&str>,
+    fields: &[(&str, &str)],
+    inside: Markup,
+) -> Markup {
     html! {
-        form method="post" action={ (link(at, queue)) "/do" } {
+        form id=[id] method="post" action={ (link(at, queue)) "/do" } {
             input type="hidden" name="token" value=(at.token.text);
-            input type="hidden" name="action" value=(action.name());
             @for (name, value) in fields {
                 input type="hidden" name=(name) value=(value);
             }
@@ -209,7 +260,17 @@ pub(crate) fn form(
 
 /// One of the numbers at the head of a page.
 fn number(what: &str, number: &str) -> Markup {
-    html! { div { dt { (what) } dd { (number) } } }
+    number_that(false, what, number)
+}
+
+/// One of them that tells of a problem, if it does.
+fn number_that(is_bad: bool, what: &str, number: &str) -> Markup {
+    html! { div.bad[is_bad] { dt { (what) } dd { (number) } } }
+}
+
+/// Writes a number with what it counts: `1 letter`, `2 letters`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Writes a time as a person would: `3.2 s`, `5 min 20 s`.
@@ -229,14 +290,41 @@ pub(crate) fn maybe(of: Option<Duration>) -> String {
     of.map(time).unwrap_or_default()
 }
 
-/// Writes how long ago a time of the system's clock was.
-pub(crate) fn ago(at: SystemTime) -> String {
-    format!("{} ago", time(at.elapsed().unwrap_or_default()))
+/// Writes how long ago a time of the system's clock was, with that time.
+pub(crate) fn ago(at: SystemTime) -> Markup {
+    let absolute = clock(at);
+    html! {
+        time datetime=(absolute.replace(" UTC", "Z")) title=(absolute) { (time(at.elapsed().unwrap_or_default())) " ago" }
+    }
+}
+
+/// Writes a time of the system's clock: `2026-11-28 05:51:45 UTC`.
+pub(crate) fn clock(at: SystemTime) -> String {
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // The civil calendar, by years that begin in March: the leap day is the last one.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, (month + 2) % 12 + 1);
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Returns a text from elsewhere, or what it is if there is nothing to see of it.
+pub(crate) fn named(text: &str) -> String {
+    match (text.trim(), text.chars().count()) {
+        ("", 0) => "(empty)".into(),
+        ("", count) => format!("({})", counted(count, "space")),
+        _ => text.to_owned(),
+    }
 }
 
 /// A text from elsewhere, which may be of any direction.
 pub(crate) fn foreign(text: &str) -> Markup {
-    html! { bdi { (text) } }
+    html! { bdi.soft[text.trim().is_empty()] { (named(text)) } }
 }
 
 #[cfg(test)]
@@ -254,6 +342,18 @@ mod tests {
             (90_000_000, "1 d 1 h"),
         ] {
             assert_eq!(time(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test] // X6
+    fn a_clock_knows_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_796_083_199, "2026-11-30 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(clock(UNIX_EPOCH + Duration::from_secs(seconds)), text);
         }
     }
 

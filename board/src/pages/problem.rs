@@ -31,6 +31,14 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, format!("Refused: {why}."))
     }
 
+    pub(crate) fn stranger(host: &str) -> Self {
+        let host = text::cut(host, text::IN_TABLE);
+        let text = format!(
+            "Refused: this board does not know the name {host:?}. `Board::hosts` tells it its names; IP addresses and localhost need none."
+        );
+        Self::new(StatusCode::MISDIRECTED_REQUEST, text)
+    }
+
     pub(crate) fn no_page() -> Self {
         Self::new(StatusCode::NOT_FOUND, "There is no such page.")
     }
@@ -92,9 +100,11 @@ impl Problem {
             true => (html! {}, self.note()),
             false => (self.note(), html! {}),
         };
+        // Not the heading of the problem, which would be there when that has passed.
+        let name = at.name().filter(|_| self.is_passing());
         let view = View {
-            title,
-            queue: None,
+            title: name.clone().unwrap_or(title),
+            queue: name.map(|name| (name, at.tab())),
             still,
             live,
             json: serde_json::Value::Null,
@@ -116,7 +126,11 @@ impl From<Refused> for Problem {
             Refused::NoKey | Refused::NoLetter(_) | Refused::NoLetters | Refused::NoGroup => {
                 StatusCode::NOT_FOUND
             }
-            Refused::ShutDown
+            Refused::OtherLetter(_)
+            | Refused::OtherProcess
+            | Refused::Busy
+            | Refused::Stopped
+            | Refused::ShutDown
             | Refused::NotDelayed
             | Refused::NothingToDrop
             | Refused::NotPausable(_) => StatusCode::CONFLICT,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, form, json, keys, maybe};
+use super::{Problem, Tab, View, button, foreign, form, json, keys, maybe, named};
 use crate::picture::pictures;
 use crate::policy::Action;
 use crate::rows::{Census, Group, Summary};
@@ -21,6 +21,11 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let (pictures, rates) =
         queue.with_history(|history| (pictures(history, now), history.rates(now)));
     let live = html! {
+        p {
+            "State: " span.state { (summary.state) }
+            @if summary.paused && summary.state != Summary::PAUSED { " " span.state { (Summary::PAUSED) } }
+            " " (actions(at, name, &summary))
+        }
         (numbers(&summary, &census))
         @if census.is_partial {
             p.note {
@@ -38,7 +43,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
             h2 { "Groups" }
             (groups(at, name, &census))
         }
-        (actions(at, name, &summary))
     };
     Ok(View {
         title: name.to_owned(),
@@ -57,7 +61,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
 fn numbers(summary: &Summary, census: &Census) -> Markup {
     let number = |what: &str, count: usize| super::number(what, &count.to_string());
     html! {
-        p { "State: " span.state { (summary.state) } }
         dl.numbers {
             (number("queued", summary.queued))
             (number("in hand", census.processing))
@@ -76,7 +79,7 @@ fn groups(at: &Context, name: &str, census: &Census) -> Markup {
     html! {
         div.scroll { table {
             caption {
-                (census.group_count) " groups, those with the most keys first"
+                (super::counted(census.group_count, "group")) ", those with the most keys first"
                 @if census.group_count > census.groups.len() { "; the first " (census.groups.len()) }
             }
             thead { tr {
@@ -107,32 +110,27 @@ fn group_actions(at: &Context, name: &str, group: &Group) -> Markup {
         @if at.may(name, Action::HoldGroup) {
             (form(at, name, Action::HoldGroup, &fields, html! {
                 input type="number" name="seconds" min="1" max="86400" value="60" required
-                    aria-label={ "Seconds to hold " (group.name) };
-                " " button type="submit" { "Hold" }
+                    aria-label={ "Seconds to hold " (named(&group.name)) };
+                " " button type="submit" aria-label={ "Hold " (named(&group.name)) } { "Hold" }
             }))
         }
         @if group.held_for.is_some() {
-            (button(at, name, Action::ReleaseGroup, "Release", None, &fields))
+            (button(at, name, Action::ReleaseGroup, "Release", &named(&group.name), &fields))
         }
     }
 }
 
+/// What can be done with the whole queue: at the top, above what changes its length.
 fn actions(at: &Context, name: &str, summary: &Summary) -> Markup {
-    let may = |action| at.may(name, action);
-    let is_open = summary.state != Summary::SHUT_DOWN;
-    let can_pause = summary.pausable && (may(Action::Pause) || may(Action::Resume));
+    let is_open = !matches!(summary.state, Summary::SHUT_DOWN | Summary::DRAINING);
     html! {
-        @if can_pause || (is_open && may(Action::Drain)) {
-            h2 { "Actions" }
-            @if summary.state == Summary::PAUSED {
-                (button(at, name, Action::Resume, "Resume", None, &[]))
-            } @else if summary.pausable {
-                (button(at, name, Action::Pause, "Pause", None, &[]))
-            }
-            @if is_open {
-                (button(at, name, Action::Drain, "Drain",
-                    Some("Drain the queue? It refuses adds from then on, until the process starts again."), &[]))
-            }
+        @if summary.paused {
+            (button(at, name, Action::Resume, "Resume", "", &[]))
+        } @else if summary.pausable && is_open {
+            (button(at, name, Action::Pause, "Pause", "", &[]))
+        }
+        @if is_open {
+            (button(at, name, Action::Drain, "Drain", "", &[]))
         }
     }
 }

@@ -65,6 +65,8 @@ impl Driver {
             "--hide-scrollbars",
             "--force-device-scale-factor=1",
             "--window-size=1100,900",
+            // As another site's name does that is bound to this address.
+            "--host-resolver-rules=MAP evil.test 127.0.0.1",
         ];
         arguments.extend(
             setup
@@ -134,10 +136,15 @@ impl Browser {
     /// Waits until the page shows a text.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> impl Future<Output = ()> {
+        self.shows_within(text, 10)
+    }
+
+    #[track_caller]
+    pub(crate) fn shows_within(&self, text: &str, seconds: u32) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();
         async move {
             let mut shown = String::new();
-            for _ in 0..200 {
+            for _ in 0..20 * seconds {
                 // Between two pages there is none.
                 if let Ok(body) = self.0.find(By::Css("body")).await {
                     shown = body.text().await.unwrap_or(shown);
@@ -158,6 +165,8 @@ impl Browser {
         let path =
             format!("(//a[normalize-space()='{text}'] | //button[normalize-space()='{text}'])[1]");
         async move {
+            // Not the second half of a double click.
+            tokio::time::sleep(Duration::from_millis(550)).await;
             // The live part may be replaced between finding and clicking.
             for _ in 0..20 {
                 if let Ok(found) = self.0.find(By::XPath(&path)).await
@@ -171,6 +180,17 @@ impl Browser {
                 "{at}: there is no {text:?} to click on: {}",
                 self.text().await
             );
+        }
+    }
+
+    /// Clicks on a button, and says that it is meant.
+    #[track_caller]
+    pub(crate) fn sure(&self, text: &str) -> impl Future<Output = ()> {
+        let click = self.click(text);
+        async move {
+            click.await;
+            self.shows("No, go back").await;
+            self.click("Yes").await;
         }
     }
 

@@ -1,18 +1,22 @@
 //! What the pages look like: hostile keys, a phone, the dark, a keyboard, and what a screen reader is told.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use thirtyfour::{By, Key};
 
 use crate::driver::{Browser, Driver, Setup};
 use crate::site::Site;
 
-const PAGES: [&str; 5] = [
-    "",
-    "/q/mails",
-    "/q/mails/keys",
-    "/q/mails/dead",
-    "/q/mails/dead/0",
-];
+const PAGES: [&str; 4] = ["", "/q/mails", "/q/mails/keys", "/q/mails/dead"];
+
+/// All pages, with that of the first letter.
+async fn pages(site: &Site, browser: &Browser) -> Vec<String> {
+    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    let letter = run(browser, "return document.querySelector('td a').href").await;
+    let pages = PAGES.iter().map(|page| site.at(page));
+    pages.chain(letter.as_str().map(str::to_owned)).collect()
+}
 
 async fn run(browser: &Browser, script: &str) -> Value {
     browser
@@ -43,8 +47,8 @@ async fn hostile_keys_run_nothing_and_change_no_page() {
     rig::eventually("all were tried", || {
         site.letters.len() == 8 && site.queue.counts().delayed == 5
     });
-    for page in PAGES {
-        browser.0.goto(&site.at(page)).await.unwrap();
+    for page in pages(&site, &browser).await {
+        browser.0.goto(&page).await.unwrap();
         browser.shows("live").await;
         assert_eq!(
             run(&browser, "return window.hacked ?? 0").await,
@@ -81,8 +85,8 @@ async fn a_phone_shows_all_of_a_page_in_its_width() {
     let (site, browser) = (Site::start().await, driver.browser(setup).await);
     site.queue.add(format!("bad {}", "x".repeat(500)));
     rig::eventually("it was tried", || site.letters.len() == 4);
-    for page in PAGES {
-        browser.0.goto(&site.at(page)).await.unwrap();
+    for page in pages(&site, &browser).await {
+        browser.0.goto(&page).await.unwrap();
         let wider = run(
             &browser,
             "return document.documentElement.scrollWidth - innerWidth",
@@ -92,6 +96,43 @@ async fn a_phone_shows_all_of_a_page_in_its_width() {
             wider.as_i64().unwrap() <= 0,
             "{page} is {wider} pixels too wide"
         );
+    }
+    browser.close().await;
+}
+
+/// Headings, states and buttons that take more than one line, links without a width, and buttons that are named alike.
+const BROKEN: &str = r"
+    const broken = [];
+    const tall = (at, most) => { if (at.offsetHeight > most) broken.push(at.innerText + ' in ' + at.offsetHeight); };
+    for (const at of document.querySelectorAll('thead th')) if (at.offsetParent) tall(at, 45);
+    for (const at of document.querySelectorAll('.state, td time')) if (at.getClientRects().length > 1) broken.push(at.outerHTML);
+    for (const at of document.querySelectorAll('td button')) tall(at, 40);
+    for (const at of document.querySelectorAll('td a')) if (at.offsetWidth < 8) broken.push(at.outerHTML);
+    const names = [...document.querySelectorAll('td button')].map((at) => at.ariaLabel);
+    if (new Set(names).size < names.length) broken.push('alike: ' + names);
+    return broken.concat(document.documentElement.scrollWidth > innerWidth ? ['wide'] : []);
+";
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn odd_texts_break_no_other_column() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    for odd in ["", "   ", &"x".repeat(160), &"many words ".repeat(20)] {
+        site.queue.add(format!("bad{odd}"));
+        site.queue
+            .add_after(odd.to_owned(), Duration::from_secs(99_999));
+    }
+    rig::eventually("all were tried", || site.letters.len() == 7);
+    for width in [1440, 768, 375] {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        (browser.devtools("Emulation.setDeviceMetricsOverride", size)).await;
+        for page in ["", "/q/mails", "/q/mails/keys", "/q/mails/dead"] {
+            browser.0.goto(&site.at(page)).await.unwrap();
+            assert_eq!(run(&browser, BROKEN).await, json!([]), "{page} at {width}");
+        }
     }
     browser.close().await;
 }
@@ -133,8 +174,8 @@ async fn texts_can_be_read_in_light_and_dark() {
                 ..Setup::default()
             })
             .await;
-        for page in PAGES {
-            browser.0.goto(&site.at(page)).await.unwrap();
+        for page in pages(&site, &browser).await {
+            browser.0.goto(&page).await.unwrap();
             let dark = run(
                 &browser,
                 "return matchMedia('(prefers-color-scheme: dark)').matches",
@@ -159,8 +200,8 @@ async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it(
     let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
     site.queue.pause().unwrap();
     site.queue.add("globex/1".into());
-    for page in PAGES {
-        browser.0.goto(&site.at(page)).await.unwrap();
+    for page in pages(&site, &browser).await {
+        browser.0.goto(&page).await.unwrap();
         let tree = browser
             .devtools("Accessibility.getFullAXTree", json!({}))
             .await;

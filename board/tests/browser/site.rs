@@ -1,6 +1,6 @@
 //! A board on a real port, with a queue that has something of everything.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -9,6 +9,7 @@ use keyqueue::worker::{DeadLetters, Failures, Running, Verdict, Workers};
 use keyqueue::{DefaultHasher, WorkQueue};
 use keyqueue_board::{Board, Shown};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
 pub(crate) type Queue = WorkQueue<String>;
 
@@ -16,7 +17,28 @@ pub(crate) struct Site {
     pub(crate) queue: Arc<Queue>,
     pub(crate) letters: DeadLetters<String>,
     workers: Option<Running<String, DefaultHasher>>,
+    pub(crate) server: Server,
+    /// While this is locked, the server does not get on with a page that has groups.
+    pub(crate) hang: Arc<Mutex<()>>,
     address: String,
+}
+
+/// The runtime of a service, with its connections.
+pub(crate) struct Server(Option<Runtime>);
+
+impl Server {
+    /// Ends it in the midst of all.
+    pub(crate) fn kill(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 impl Site {
@@ -37,8 +59,13 @@ impl Site {
             key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
             _ => Verdict::Retry("no route to host".to_owned()),
         });
+        let hang = Arc::new(Mutex::default());
+        let hangs = Arc::clone(&hang);
         let shown = Shown::display(&queue)
-            .groups(|group: &String, f| f.write_str(group))
+            .groups(move |group: &String, f| {
+                let _waits = hangs.lock();
+                f.write_str(group)
+            })
             .dead_letters(&letters)
             .failures(&failures);
         let board = Board::new().allow(|_| Some("operator".into()));
@@ -46,11 +73,15 @@ impl Site {
         let app = Router::new().nest("/queues", board.router());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/queues", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        let listener = listener.into_std().unwrap();
+        let server = Runtime::new().unwrap();
+        server.spawn(async { axum::serve(TcpListener::from_std(listener)?, app).await });
         let site = Site {
             queue,
             letters,
             workers: Some(workers.unwrap()),
+            server: Server(Some(server)),
+            hang,
             address,
         };
         site.queue

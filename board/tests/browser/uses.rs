@@ -1,6 +1,9 @@
 //! Looking and acting, with and without scripts, and in two browsers at once.
 
+use std::sync::Arc;
+
 use keyqueue::State;
+use thirtyfour::By;
 
 use crate::driver::{Browser, Driver, Setup};
 use crate::site::Site;
@@ -47,37 +50,29 @@ async fn each_view_is_reached_by_links() {
     browser.close().await;
 }
 
-async fn acts(site: &mut Site, browser: &Browser, asks: bool) {
+async fn acts(site: &mut Site, browser: &Browser) {
     site.queue.pause().unwrap(); // what is put back stays queued
     browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
     browser.click("Put back").await;
     browser.shows("1 put back into the queue.").await;
     assert_eq!(site.queue.state("acme/bad-1"), State::Queued);
     browser.click("Drop").await;
-    if asks {
-        assert!(
-            browser
-                .0
-                .get_alert_text()
-                .await
-                .unwrap()
-                .contains("Drop this letter?")
-        );
-        browser.0.dismiss_alert().await.unwrap();
-        assert_eq!(site.letters.len(), 2);
-        browser.click("Drop").await;
-        browser.0.accept_alert().await.unwrap();
-    }
+    browser
+        .shows("Drop the dead letter of “wayne/bad-3”?")
+        .await;
+    browser.click("No, go back").await;
+    browser.shows("2 of at most").await;
+    browser.sure("Drop").await;
     browser.shows("1 dropped.").await;
     assert_eq!(site.letters.len(), 1);
-    browser.click("Put back all").await;
+    browser.sure("Put back all").await;
     browser.shows("1 put back").await;
     browser.shows("There is none").await;
 
     let delayed = site.at("/q/mails/keys?state=delayed");
     browser.0.goto(&delayed).await.unwrap();
     browser.click("Run now").await;
-    browser.shows("The key is queued now.").await;
+    browser.shows("The key acme/fails is queued now.").await;
     assert_eq!(site.queue.state("acme/fails"), State::Queued);
 
     browser.0.goto(&site.at("/q/mails")).await.unwrap();
@@ -91,7 +86,7 @@ async fn acts(site: &mut Site, browser: &Browser, asks: bool) {
     site.queue.add("globex/1".into());
     browser.0.goto(&site.at("/q/mails")).await.unwrap();
     browser.click("Hold").await;
-    browser.shows("The group is held.").await;
+    browser.shows("The group globex is held.").await;
     assert!(
         site.queue
             .groups::<String>()
@@ -99,12 +94,9 @@ async fn acts(site: &mut Site, browser: &Browser, asks: bool) {
             .any(|group| group.held_for.is_some())
     );
     browser.click("Release").await;
-    browser.shows("The group is released.").await;
+    browser.shows("The group globex is released.").await;
 
-    browser.click("Drain").await;
-    if asks {
-        browser.0.accept_alert().await.unwrap();
-    }
+    browser.sure("Drain").await;
     browser.shows("The queue is draining").await;
     rig::eventually("it drains", || site.queue.is_shutting_down());
     site.queue.resume();
@@ -116,7 +108,7 @@ async fn each_action_is_done_by_its_button() {
         return;
     };
     let (mut site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
-    acts(&mut site, &browser, true).await;
+    acts(&mut site, &browser).await;
     browser.close().await;
 }
 
@@ -132,7 +124,7 @@ async fn all_of_it_works_without_scripts() {
     };
     let (mut site, browser) = (Site::start().await, driver.browser(setup).await);
     goes_through_all_views(&site, &browser).await;
-    acts(&mut site, &browser, false).await;
+    acts(&mut site, &browser).await;
     browser
         .0
         .goto(&site.at("/q/mails?refresh=1"))
@@ -231,5 +223,147 @@ async fn a_queue_that_ends_while_it_is_looked_at_says_so() {
     browser.shows("the queue is gone").await;
     browser.0.goto(&path).await.unwrap();
     browser.shows("the queue is gone").await;
+    browser.close().await;
+}
+
+async fn run(browser: &Browser, script: &str) -> serde_json::Value {
+    let ran = browser.0.execute(script, vec![]).await;
+    ran.unwrap().json().clone()
+}
+
+/// Moves the pointer to the first button of a table.
+async fn hover(browser: &Browser) {
+    let first = || browser.0.find(By::Css("tbody tr:first-child button"));
+    // The row may be replaced between finding and moving.
+    for _ in 0..20 {
+        let move_to = browser.0.action_chain();
+        if let Ok(button) = first().await
+            && (move_to.move_to_element_center(&button).perform().await).is_ok()
+        {
+            return;
+        }
+    }
+    panic!("there is no button");
+}
+
+#[tokio::test(flavor = "multi_thread")] // X5
+async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    browser.shows("live, as of").await;
+    hover(&browser).await;
+    // The oldest letter goes, and the row under the pointer stays.
+    site.letters.remove(0).unwrap();
+    browser.shows("paused while you select, as of").await;
+    browser.shows("changes: show").await;
+    browser.shows("acme/bad-1").await;
+    browser.click("Put back").await;
+    browser.shows("there is no dead letter 0 any more").await;
+    assert_eq!(site.letters.len(), 2, "no other letter was put back");
+
+    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    site.queue.pause().unwrap();
+    hover(&browser).await;
+    let twice = browser.0.action_chain().double_click();
+    twice.perform().await.unwrap();
+    browser.shows("1 put back").await;
+    assert_eq!(site.letters.len(), 1);
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X6
+#[allow(clippy::await_holding_lock, reason = "the server waits for it")]
+async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (mut site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.shows("live, as of 20").await;
+    // What comes while somebody selects is kept, and shown after that.
+    let select =
+        "getSelection().selectAllChildren(document.querySelector('#live caption, #live h2'))";
+    run(&browser, select).await;
+    site.stop_workers();
+    site.queue.add("acme/kept".into());
+    let held = site.queue.get().unwrap();
+    browser.shows("paused while you select").await;
+    browser.shows("show").await;
+    assert!(!browser.text().await.contains("acme/kept"));
+    run(&browser, "getSelection().empty()").await;
+    browser.shows("acme/kept").await;
+    // A service that hangs, and one that is gone.
+    let old = "Not updated: the service does not respond. What is shown is old, as of 20";
+    let hang = Arc::clone(&site.hang);
+    let hangs = hang.lock().unwrap();
+    browser.shows_within(old, 20).await;
+    drop((hangs, held));
+    browser.shows_within("live, as of", 40).await;
+    site.server.kill();
+    browser.shows(old).await;
+    browser.click("Pause").await;
+    browser.shows("Perhaps not done").await;
+    browser.shows("Keys in hand").await;
+    let top = run(
+        &browser,
+        "return document.getElementById('bar').getBoundingClientRect().top",
+    )
+    .await;
+    assert!(top.as_f64().unwrap() < 300.0, "{top}");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X7
+async fn a_link_from_elsewhere_breaks_no_tab_and_another_name_shows_nothing() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    // With them a tab that is seen again would get the new token.
+    let setup = Setup {
+        without_scripts: true,
+        ..Setup::default()
+    };
+    let (site, browser) = (Site::start().await, driver.browser(setup).await);
+    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    let first = browser.0.window().await.unwrap();
+    let tab = browser.0.new_tab().await.unwrap();
+    browser.0.switch_to_window(tab).await.unwrap();
+    let link = format!("data:text/html,<a href='{}'>board</a>", site.at("/q/mails"));
+    browser.0.goto(&link).await.unwrap();
+    browser.click("board").await;
+    browser.shows("State: open").await;
+    browser.0.switch_to_window(first).await.unwrap();
+    browser.click("Pause").await;
+    browser.shows("The queue is paused.").await;
+    // That is told once, whoever pauses after that.
+    browser.0.refresh().await.unwrap();
+    browser.shows("State: paused").await;
+    assert!(!browser.text().await.contains("The queue is paused."));
+    // A name of another site that resolves to this address.
+    let port = site.at("").split(':').nth(2).unwrap().to_owned();
+    let rebound = format!("http://evil.test:{port}/q/mails");
+    browser.0.goto(&rebound).await.unwrap();
+    browser.shows("this board does not know the name").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X2
+async fn ten_tabs_of_a_browser_are_live_where_they_are_seen() {
+    let Some(driver) = Driver::start().await else {
+        return;
+    };
+    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    for _ in 0..10 {
+        browser.shows("live, as of").await;
+        let tab = browser.0.new_tab().await.unwrap();
+        browser.0.switch_to_window(tab).await.unwrap();
+        browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    }
+    browser.click("Keys").await;
+    browser.shows("acme/fails").await;
     browser.close().await;
 }

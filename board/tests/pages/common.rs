@@ -134,7 +134,29 @@ impl Site {
         }
     }
 
+    /// Returns the id of the letter with this number, from the list at this path.
+    pub(crate) async fn id(&self, list: &str, number: &str) -> String {
+        let request = Request::get(format!("{list}?format=json&from={number}"));
+        let letters = self.send(request.body(Body::empty()).unwrap()).await;
+        let id = letters
+            .status
+            .is_success()
+            .then(|| letters.json()["rows"][0]["id"].clone());
+        match id.as_ref().and_then(|id| id.as_str()) {
+            Some(id) if id.starts_with(&format!("{number}-")) => id.to_owned(),
+            _ => format!("{number}-0"),
+        }
+    }
+
+    /// A path that ends with the number of a letter gets its id.
     pub(crate) async fn get_as(&self, user: &str, path: &str) -> Answer {
+        let path = match path.rsplit_once("/dead/") {
+            Some((place, number)) if number.parse::<u64>().is_ok() => {
+                let list = format!("{place}/dead");
+                format!("{list}/{}", self.id(&list, number).await)
+            }
+            _ => path.to_owned(),
+        };
         let request = Request::get(path).header("x-user", user);
         self.send(request.body(Body::empty()).unwrap()).await
     }
@@ -150,8 +172,24 @@ impl Site {
         response.json()
     }
 
+    /// Does what is asked for once more. The number of a letter becomes its id.
     pub(crate) async fn post_as(&self, user: &str, fields: &[(&str, &str)]) -> Answer {
-        self.post_to("/queues/q/mails/do", user, fields).await
+        self.sure("/queues/q/mails/do", user, fields).await
+    }
+
+    pub(crate) async fn sure(&self, path: &str, user: &str, fields: &[(&str, &str)]) -> Answer {
+        let list = format!("{}dead", path.strip_suffix("do").unwrap());
+        let mut all = vec![("sure", "1".to_owned())];
+        for (name, value) in fields {
+            let is_number = *name == "letter" && value.parse::<u64>().is_ok();
+            let value = match is_number {
+                true => self.id(&list, value).await,
+                false => (*value).to_owned(),
+            };
+            all.push((name, value));
+        }
+        let fields: Vec<_> = all.iter().map(|(name, value)| (*name, &**value)).collect();
+        self.post_to(path, user, &fields).await
     }
 
     /// Posts a form as a browser does that has loaded a page before.

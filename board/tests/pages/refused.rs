@@ -114,13 +114,17 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
         (
             &[
                 ("origin", "https://evil.example"),
-                ("host", "board"),
+                ("host", "localhost"),
                 ("cookie", &cookie),
             ],
             token,
         ),
         (
-            &[("origin", "null"), ("host", "board"), ("cookie", &cookie)],
+            &[
+                ("origin", "null"),
+                ("host", "localhost"),
+                ("cookie", &cookie),
+            ],
             token,
         ),
     ];
@@ -142,7 +146,7 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
     let page = site.get("/queues").await;
     let cookie = page.headers["set-cookie"].to_str().unwrap();
     assert!(
-        cookie.contains("SameSite=Strict") && cookie.contains("HttpOnly"),
+        cookie.contains("SameSite=Lax") && cookie.contains("HttpOnly"),
         "{cookie}"
     );
     // A link does nothing.
@@ -150,6 +154,45 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
         .get_as("alice", "/queues/q/mails/do?action=drain")
         .await;
     assert_eq!(get.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test] // X7
+async fn a_name_that_resolves_to_the_board_is_not_the_board() {
+    let site = site().await;
+    let site = &site;
+    let ask = |host: &'static str| async move {
+        let request = Request::get("/queues/q/mails").header("host", host);
+        site.send(request.body(Body::empty()).unwrap()).await
+    };
+    let refused = ask("evil.test:8080").await;
+    refused.has(&["does not know the name \"evil.test:8080\"", "Board::hosts"]);
+    refused.lacks(&["mails"]);
+    let _same_board = site.board.clone().hosts(["Board.example"]);
+    for host in [
+        "localhost",
+        "LOCALHOST:8080",
+        "a.localhost:1",
+        "127.0.0.1:8080",
+        "10.0.0.7",
+        "[::1]:8080",
+        "board.Example.:443",
+    ] {
+        assert_eq!(ask(host).await.status, StatusCode::OK, "{host}");
+    }
+    for host in [
+        "evil.test",
+        "localhost.evil.test",
+        "evilocalhost",
+        "127.0.0.1.evil.test",
+        "xboard.example",
+        "",
+    ] {
+        assert_eq!(
+            ask(host).await.status,
+            StatusCode::MISDIRECTED_REQUEST,
+            "{host}"
+        );
+    }
 }
 
 #[tokio::test]

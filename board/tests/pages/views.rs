@@ -25,6 +25,23 @@ async fn the_first_page_lists_the_queues() {
         (&all[0]["dead_letters"], &all[0]["pausable"]),
         (&0.into(), &true.into())
     );
+    let other = std::sync::Arc::new(keyqueue::WorkQueue::from_iter(0..9));
+    site.board
+        .add("zebra", keyqueue_board::Shown::display(&other))
+        .unwrap();
+    let held = site.queue().try_get().unwrap();
+    for (query, names) in [
+        ("sort=queued", &["zebra", "mails"][..]),
+        ("sort=in_hand", &["mails", "zebra"]),
+        ("sort=x", &["mails", "zebra"]),
+        ("search=ZEB", &["zebra"]),
+        ("search=none", &[]),
+    ] {
+        let all = site.json(&format!("/queues?{query}")).await["queues"].take();
+        let all = all.as_array().unwrap().iter();
+        assert!(all.map(|queue| &queue["name"]).eq(names), "{query}");
+    }
+    drop(held);
     let empty = Router::<()>::new().merge(Board::new().router());
     let page = empty.oneshot(Request::get("/").body(Body::empty()).unwrap());
     let body = page
@@ -158,8 +175,15 @@ async fn dead_letters_show_key_error_and_history() {
     );
     let found = site.json("/queues/q/mails/dead?search=bad-11").await;
     assert_eq!(found["rows"].as_array().unwrap().len(), 10);
+    site.queue().add("b/bad\nline <2>\n\tat\u{1b}".into());
+    site.work().await;
+    let one = site.get("/queues/q/mails/dead/120").await;
+    one.has(&[
+        "b/bad\nline &lt;2&gt;\n\\tat\\u{1b}",
+        " UTC, <time datetime=\"20",
+    ]);
     let one = site.get("/queues/q/mails/dead/7").await;
-    one.has(&["a/bad-007", "1 attempts", "given up by the worker"]);
+    one.has(&["a/bad-007", "1 attempt<", "given up by the worker"]);
     assert_eq!(
         site.get("/queues/q/mails/dead/999").await.status,
         StatusCode::NOT_FOUND
@@ -240,7 +264,7 @@ async fn a_page_allows_nothing_inline_and_nothing_from_elsewhere() {
             "javascript:",
             "<script>",
         ]);
-        page.has(&["<main id=\"main\">", "<h1>", "viewport"]);
+        page.has(&["<main id=\"main\">", "<h1 tabindex", "viewport"]);
         let label = |tag: &str| {
             page.text
                 .split(tag)
@@ -349,6 +373,15 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
         .await
         .unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let small = Request::get("/queues/q/mails").header("accept", "text/event-stream");
+    let small = small.header("accept-encoding", "gzip").body(Body::empty());
+    let small = site.app.clone().oneshot(small.unwrap()).await.unwrap();
+    assert_eq!(small.headers()["content-encoding"], "gzip");
+    let first = small.into_body().frame().await.unwrap().unwrap();
+    assert!(
+        first.into_data().unwrap().len() < 1200,
+        "it comes at once, and is small"
+    );
     let mut body = response.into_body();
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
     let first = String::from_utf8(first.to_vec()).unwrap();

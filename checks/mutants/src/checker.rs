@@ -45,7 +45,7 @@ impl<'a> Checker<'a> {
         let known = match kind {
             "model" | "ownership" => part.is_empty(),
             "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" | "fleet"
-            | "kube" => !part.is_empty(),
+            | "kube" | "board" => !part.is_empty(),
             _ => false,
         };
         ensure!(known && words.next().is_none(), "`{text}` is no checker");
@@ -99,6 +99,7 @@ impl<'a> Checker<'a> {
             "ownership" => ("nats", "test -p keyqueue-nats-model".to_owned()),
             "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
             "fleet" => ("nats", format!("test -p keyqueue-nats --test {part}")),
+            "board" => (kind, format!("test -p keyqueue-board --test {part}")),
             "kube" if part == "unit" => (kind, "test -p keyqueue-kube --lib".to_owned()),
             "kube" => (kind, format!("test -p keyqueue-kube --test {part}")),
             _ => {

@@ -87,17 +87,19 @@ fn watch(board: Board) -> Result<(), String> {
     });
     let terminal = ratatui::try_init();
     let mut terminal = terminal.map_err(|error| format!("no terminal (or --once): {error}"))?;
-    let mut last = Look::default();
+    let mut last: Option<Look> = None;
     let mut trouble = Some("asking the board".to_owned());
     let mut show = || -> io::Result<()> {
         loop {
             for look in looks.try_iter() {
                 match look {
-                    Ok(look) => (last, trouble) = (look, None),
+                    Ok(look) => (last, trouble) = (Some(look), None),
                     Err(error) => trouble = Some(error),
                 }
             }
-            let lines = screen::lines(&address, &last);
+            // Nothing was seen yet: that is not a board without queues.
+            let lines = last.as_ref().map(|last| screen::lines(&address, last));
+            let lines = lines.unwrap_or_default();
             terminal.draw(|frame| screen::draw(frame, &lines, trouble.as_deref()))?;
             if event::poll(KEYS)?
                 && let Event::Key(key) = event::read()?

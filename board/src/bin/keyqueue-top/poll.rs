@@ -20,7 +20,7 @@ pub(crate) struct Board {
 }
 
 /// What was seen at one time.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Look {
     pub(crate) queues: Vec<Queue>,
 }

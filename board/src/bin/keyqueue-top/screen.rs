@@ -66,9 +66,13 @@ fn seconds(time: Option<f64>) -> String {
     time.map_or("-".into(), |seconds| format!("{seconds:.1} s"))
 }
 
-/// The beginning of a text that another process has sent, without what would move the cursor.
+/// The beginning of a text that another process has sent, without what would move the cursor or turn the direction.
 fn printable(text: &str, most: usize) -> String {
-    let shown = |char: char| if char.is_control() { '?' } else { char };
+    let is_hidden = |char: char| {
+        let is_mark = matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+        is_mark || char.is_control()
+    };
+    let shown = |char: char| if is_hidden(char) { '?' } else { char };
     let mut cut: String = text.chars().take(most).map(shown).collect();
     if text.chars().nth(most).is_some() {
         cut.pop();
@@ -80,7 +84,8 @@ fn printable(text: &str, most: usize) -> String {
 pub(crate) fn draw(frame: &mut Frame<'_>, lines: &[String], trouble: Option<&str>) {
     let rows = Layout::vertical([Constraint::Min(3), Constraint::Length(1)]);
     let [all, foot] = rows.areas(frame.area());
-    let lines = lines.iter().map(|line| match line.contains("QUEUE") {
+    let is_head = |line: &str| line.ends_with("HELD FOR") || line.starts_with(" HELD FOR");
+    let lines = lines.iter().map(|line| match is_head(line) {
         true => Line::from(&**line).bold(),
         false => Line::from(&**line),
     });
@@ -99,6 +104,7 @@ mod tests {
     #[test]
     fn a_text_is_cut_and_moves_no_cursor() {
         assert_eq!(printable("a\x1b[2Jb\n", 9), "a?[2Jb?");
+        assert_eq!(printable("a\u{202e}gnp\u{200b}", 9), "a?gnp?");
         assert_eq!(printable("abcd", 4), "abcd");
         assert_eq!(printable("abcde", 4), "abc…");
     }

@@ -1,0 +1,259 @@
+//! An action acts on what was shown when it was asked for, or is refused.
+
+use std::sync::Arc;
+
+use axum::Router;
+use http::StatusCode;
+use http::header::LOCATION;
+
+use crate::common::{Answer, HOUR, Site};
+
+/// The fields of the forms of a page, each with those of its buttons.
+fn forms(page: &Answer) -> Vec<Vec<(String, String)>> {
+    let attribute = |tag: &str, name: &str| {
+        let rest = tag.split(&format!(" {name}=\"")).nth(1)?;
+        Some(rest.split('"').next()?.replace("&amp;", "&"))
+    };
+    let forms = page.text.split("<form").skip(1);
+    let posts = forms.filter(|form| form.contains("method=\"post\""));
+    let fields = posts.map(|form| {
+        let form = form.split("</form>").next().unwrap();
+        let tags = form.split("<input").skip(1);
+        let fields = tags.filter_map(|tag| {
+            let tag = tag.split('>').next().unwrap();
+            Some((
+                attribute(tag, "name")?,
+                attribute(tag, "value").unwrap_or_default(),
+            ))
+        });
+        let fields = fields.filter(|(name, _)| name != "token");
+        fields.collect()
+    });
+    fields.collect()
+}
+
+/// Returns the first form of an action whose fields have this text.
+fn form(page: &Answer, action: &str, text: &str) -> Vec<(String, String)> {
+    let mut forms = forms(page).into_iter();
+    let wanted = forms.find(|form| {
+        let has = |name: &str, value: &str| form.iter().any(|(n, v)| n == name && v == value);
+        has("action", action) && (text.is_empty() || form.iter().any(|(_, value)| value == text))
+    });
+    wanted.unwrap_or_else(|| panic!("no {action} with {text:?} in {}", page.text))
+}
+
+async fn post(site: &Site, fields: &[(String, String)]) -> Answer {
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
+    site.post_to("/queues/q/mails/do", "alice", &fields).await
+}
+
+async fn site(names: &[&str]) -> Site {
+    let site = Site::new();
+    site.queue()
+        .add_all(names.iter().map(|name| format!("a/{name}")));
+    site.work().await;
+    site.queue().add_after("a/later".into(), HOUR);
+    site
+}
+
+#[tokio::test] // X5
+async fn a_form_of_an_earlier_process_or_another_replica_does_nothing() {
+    let (old, new) = (
+        site(&["bad-old"]).await,
+        site(&["bad-new", "bad-more"]).await,
+    );
+    for (page, action) in [
+        ("/dead", "put_back"),
+        ("/dead", "drop_letter"),
+        ("/keys?state=delayed", "run_now"),
+        ("/keys?state=delayed", "drop_key"),
+        ("", "pause"),
+        ("", "drain"),
+        ("", "hold_group"),
+    ] {
+        let shown = old.get_as("alice", &format!("/queues/q/mails{page}")).await;
+        for mut form in forms(&shown) {
+            if !form.iter().any(|(_, value)| value == action) {
+                continue;
+            }
+            form.push(("sure".into(), "1".into()));
+            let refused = post(&new, &form).await;
+            assert_eq!(refused.status, StatusCode::CONFLICT, "{form:?}");
+            refused.has(&["from an earlier process, or from another replica"]);
+            // What names a letter is not the process of the form alone: programs leave that out.
+            form.retain(|(name, _)| name != "of");
+            if form.iter().any(|(name, _)| name == "letter") {
+                assert_eq!(post(&new, &form).await.status, StatusCode::CONFLICT);
+            }
+        }
+    }
+    let letter = old.id("/queues/q/mails/dead", "0").await;
+    let link = new.get(&format!("/queues/q/mails/dead/{letter}")).await;
+    assert_eq!(link.status, StatusCode::CONFLICT);
+    assert_eq!(new.letters.len(), 2);
+    assert_eq!((new.queue().len(), new.queue().counts().delayed), (0, 1));
+    assert!(!new.queue().is_paused() && !new.queue().is_shutting_down());
+    // Nor one of an earlier queue of this name.
+    let page = old.get_as("alice", "/queues/q/mails").await;
+    let queue = Arc::clone(old.queue.as_ref().unwrap());
+    old.board.remove("mails");
+    old.board
+        .add("mails", keyqueue_board::Shown::display(&queue))
+        .unwrap();
+    let app = Router::new().nest("/queues", old.board.router());
+    let old = Site { app, ..old };
+    assert_eq!(
+        post(&old, &form(&page, "pause", "")).await.status,
+        StatusCode::CONFLICT
+    );
+}
+
+#[tokio::test] // X5
+async fn what_asks_names_the_key_or_the_number_and_the_text_and_only_that_is_done() {
+    let site = site(&["bad-1", "bad-2", "bad-x"]).await;
+    let list = "/queues/q/mails/dead?search=bad-";
+    for (path, action, text, question) in [
+        (
+            list,
+            "drop_letter",
+            "1",
+            "Drop 3 dead letters with the text “bad-”?",
+        ),
+        (
+            list,
+            "put_back",
+            "1",
+            "Put back 3 dead letters with the text “bad-”?",
+        ),
+        (
+            "/queues/q/mails/dead?search=x",
+            "put_back",
+            "1",
+            "Put back 1 dead letter with the text “x”?",
+        ),
+        (
+            "/queues/q/mails/dead",
+            "drop_letter",
+            "1",
+            "Drop 3 dead letters?",
+        ),
+        (
+            "/queues/q/mails/dead?from=1",
+            "drop_letter",
+            "",
+            "Drop 3 dead letters?",
+        ),
+        (
+            "/queues/q/mails/keys",
+            "drop_key",
+            "",
+            "Drop the key “a/later”?",
+        ),
+        ("/queues/q/mails", "drain", "", "Drain the queue “mails”?"),
+    ] {
+        let page = site.get_as("alice", path).await;
+        let asks = post(&site, &form(&page, action, text)).await;
+        assert_eq!(asks.status, StatusCode::OK, "{path}");
+        asks.has(&[question, ">Yes<", "No, go back"]);
+    }
+    let id = site.id("/queues/q/mails/dead", "1").await;
+    let page = site.get_as("alice", list).await;
+    post(&site, &form(&page, "drop_letter", &id))
+        .await
+        .has(&["the dead letter of “a/bad-2”"]);
+    assert_eq!((site.letters.len(), site.queue().counts().delayed), (3, 1));
+    assert!(!site.queue().is_shutting_down());
+
+    // A letter that came after the question is not meant, and its answer leads back to the search.
+    let asks = post(&site, &form(&page, "drop_letter", "1")).await;
+    site.queue().add("a/bad-new".into());
+    site.work().await;
+    let done = post(&site, &forms(&asks)[0]).await;
+    assert_eq!(done.headers[LOCATION], "dead?search=bad-&");
+    let left: Vec<_> = site
+        .letters
+        .list()
+        .into_iter()
+        .map(|letter| letter.key.key().clone())
+        .collect();
+    assert_eq!(left, ["a/bad-new"]);
+}
+
+#[tokio::test] // X5
+async fn an_action_leads_back_to_the_search_the_state_and_the_page() {
+    let names: Vec<_> = (0..60).map(|n| format!("bad-{n}")).collect();
+    let site = site(&names.iter().map(|name| &**name).collect::<Vec<_>>()).await;
+    for (path, action, back) in [
+        (
+            "dead?search=bad-&from=3",
+            "put_back",
+            "dead?search=bad-&from=3&",
+        ),
+        (
+            "keys?state=all&search=a/later",
+            "run_now",
+            "keys?state=all&search=a%2Flater&",
+        ),
+    ] {
+        let page = site
+            .get_as("alice", &format!("/queues/q/mails/{path}"))
+            .await;
+        let mut forms = forms(&page).into_iter();
+        let form = forms.find(|form| {
+            form.iter().any(|(_, value)| value == action)
+                && !form.iter().any(|(name, _)| name == "all")
+        });
+        assert_eq!(post(&site, &form.unwrap()).await.next(), back);
+    }
+    // What leads elsewhere is not followed.
+    for back in [
+        "//evil.example",
+        "https://evil.example",
+        "dead?x=//evil\r\n",
+        "../../x",
+    ] {
+        let fields = [("action", "pause"), ("back", back)];
+        let next = site.post(&fields).await.next().to_owned();
+        assert!(["../mails", "dead"].contains(&&*next), "{next}");
+    }
+}
+
+#[tokio::test] // X5
+async fn letters_that_are_ticked_are_put_back_and_no_others() {
+    let site = site(&["bad-1", "bad-2", "bad-3"]).await;
+    let page = site.get_as("alice", "/queues/q/mails/dead").await;
+    page.has(&[
+        "Put back ticked",
+        "Drop ticked",
+        "form=\"ticked\"",
+        "aria-label=\"Tick a/bad-2\"",
+    ]);
+    let mut fields = vec![("action", "put_back")];
+    let none = site.post(&fields).await;
+    none.has(&["tick the letters that you mean"]);
+    let ids = [
+        site.id("/queues/q/mails/dead", "0").await,
+        site.id("/queues/q/mails/dead", "2").await,
+    ];
+    fields.extend(ids.iter().map(|id| ("letter", &**id)));
+    let asks = site.post_to("/queues/q/mails/do", "alice", &fields).await;
+    asks.has(&["Put back the 2 dead letters that you have ticked?"]);
+    post(&site, &forms(&asks)[0]).await;
+    let left: Vec<_> = site
+        .letters
+        .list()
+        .into_iter()
+        .map(|letter| letter.key.key().clone())
+        .collect();
+    assert_eq!(left, ["a/bad-2"]);
+}
+
+#[tokio::test] // X7
+async fn an_address_does_not_say_what_was_done() {
+    let link = "/queues/q/mails/dead?said=put_back&count=99999999&partial=1";
+    let page = site(&["bad-1"]).await.get(link).await;
+    page.lacks(&["99999999", "put back into the queue"]);
+}
